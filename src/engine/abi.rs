@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The structures of `include/uapi/linux/perfcounters.h`, word for word.
+//!
+//! The header says what each field means; the sizes and offsets are asserted
+//! here and, from the C side, in `sys/shim/abi.c`.
+
+/// Version of the layout.
+pub const VERSION: u32 = 1;
+/// Bytes of a name with its NUL.
+pub const NAME_MAX: usize = 128;
+/// Bytes of a help text with its NUL.
+pub const HELP_MAX: usize = 80;
+/// No more slots than this, ever; slot 0 included.
+pub const MAX_INSTANCES: u32 = 65536;
+/// `header.flags`: an aligned slot never tears.
+pub const F_ATOMIC64: u32 = 1 << 0;
+/// Bytes of a page, on every machine this runs on.
+pub const PAGE_SIZE: usize = 4096;
+/// File offset of the descriptors: far behind the last chunk that can exist.
+pub const DESC_OFFSET: u64 = 1 << 40;
+/// Most CPUs that the bitmaps in the header page have room for.
+pub const MAX_CPUS: u32 = 8192;
+/// Offset of the bitmap of possible CPUs in the header page.
+pub const POSSIBLE_OFFSET: u32 = 1024;
+/// Offset of the bitmap of online CPUs in the header page.
+pub const ONLINE_OFFSET: u32 = 1024 + MAX_CPUS / 8;
+
+/// Page 0 of `/dev/perfcounters`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Header {
+    pub version: u32,
+    pub size: u32,
+    pub min_size: u32,
+    pub nr_cpus: u32,
+    pub gen1: u64,
+    pub gen2: u64,
+    pub page_size: u32,
+    pub pages_per_chunk: u32,
+    pub nr_chunks: u32,
+    pub nr_slots: u32,
+    pub max_instances: u32,
+    pub flags: u32,
+    pub counters_offset: u64,
+    pub desc_offset: u64,
+    pub desc_size: u32,
+    pub possible_offset: u32,
+    pub online_offset: u32,
+    pub tsc_khz: u32,
+    pub boot_id: [u8; 16],
+    pub loaded_ns: u64,
+}
+
+/// What one instance is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Desc {
+    pub instance: u32,
+    pub state: u32,
+    pub kind: u16,
+    pub unit: u16,
+    pub exponent: i8,
+    pub reserved0: u8,
+    pub nr_slots: u16,
+    pub incarnation: u32,
+    pub reserved1: u32,
+    pub created_ns: u64,
+    pub ended_ns: u64,
+    pub reserved2: u64,
+    pub name: [u8; NAME_MAX],
+    pub help: [u8; HELP_MAX],
+}
+
+impl Desc {
+    /// A descriptor of no instance.
+    pub const FREE: Self = Self {
+        instance: 0,
+        state: FREE,
+        kind: 0,
+        unit: 0,
+        exponent: 0,
+        reserved0: 0,
+        nr_slots: 0,
+        incarnation: 0,
+        reserved1: 0,
+        created_ns: 0,
+        ended_ns: 0,
+        reserved2: 0,
+        name: [0; NAME_MAX],
+        help: [0; HELP_MAX],
+    };
+
+    /// The name, without its padding.
+    pub fn name(&self) -> &[u8] {
+        until_nul(&self.name)
+    }
+
+    /// The help text, without its padding.
+    pub fn help(&self) -> &[u8] {
+        until_nul(&self.help)
+    }
+}
+
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|b| *b == 0).next().unwrap_or(&[])
+}
+
+/// `desc.state`: no instance here.
+pub const FREE: u32 = 0;
+/// `desc.state`: counting.
+pub const LIVE: u32 = 1;
+/// `desc.state`: its owner has gone; number and last values stay.
+pub const DORMANT: u32 = 2;
+
+/// How values combine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Kind {
+    /// Only grows; sum over CPUs.
+    Counter = 0,
+    /// Goes both ways; sum over CPUs.
+    Gauge = 1,
+    /// The largest seen; maximum over CPUs.
+    Peak = 2,
+    /// Time spent; only grows; sum over CPUs.
+    Time = 3,
+    /// A run of log2 buckets.
+    Histogram = 4,
+}
+
+impl Kind {
+    /// The kind with this number, if there is one.
+    pub const fn from_raw(raw: u16) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Counter),
+            1 => Some(Self::Gauge),
+            2 => Some(Self::Peak),
+            3 => Some(Self::Time),
+            4 => Some(Self::Histogram),
+            _ => None,
+        }
+    }
+
+    /// The word for it, everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Peak => "peak",
+            Self::Time => "time",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// What a value is a number of, times 10^exponent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Unit {
+    /// A bare number.
+    None = 0,
+    /// Things that happened.
+    Events = 1,
+    /// Bytes.
+    Bytes = 2,
+    /// Seconds.
+    Seconds = 3,
+    /// Clock cycles.
+    Cycles = 4,
+    /// Sectors of 512 bytes.
+    Sectors = 5,
+    /// Network packets.
+    Packets = 6,
+    /// Memory pages.
+    Pages = 7,
+}
+
+impl Unit {
+    /// The unit with this number, if there is one.
+    pub const fn from_raw(raw: u16) -> Option<Self> {
+        match raw {
+            0 => Some(Self::None),
+            1 => Some(Self::Events),
+            2 => Some(Self::Bytes),
+            3 => Some(Self::Seconds),
+            4 => Some(Self::Cycles),
+            5 => Some(Self::Sectors),
+            6 => Some(Self::Packets),
+            7 => Some(Self::Pages),
+            _ => None,
+        }
+    }
+
+    /// The word for it, everywhere.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Events => "events",
+            Self::Bytes => "bytes",
+            Self::Seconds => "seconds",
+            Self::Cycles => "cycles",
+            Self::Sectors => "sectors",
+            Self::Packets => "packets",
+            Self::Pages => "pages",
+        }
+    }
+}
+
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<Header>() == 112);
+    assert!(offset_of!(Header, gen1) == 16);
+    assert!(offset_of!(Header, counters_offset) == 56);
+    assert!(offset_of!(Header, boot_id) == 88);
+    assert!(size_of::<Desc>() == 256);
+    assert!(offset_of!(Desc, name) == 48);
+    assert!(offset_of!(Desc, help) == 176);
+    assert!(PAGE_SIZE % size_of::<Desc>() == 0);
+    assert!(size_of::<Header>() <= POSSIBLE_OFFSET as usize);
+    assert!((ONLINE_OFFSET + MAX_CPUS / 8) as usize <= PAGE_SIZE);
+};

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The engine: every rule, table and protocol of perfcounters, and nothing else.
+//!
+//! The same files are compiled into `perfcounters.ko` and, by cargo, into the
+//! user-space library and its tests. So the code here calls no kernel, allocates
+//! nothing, keeps no statics, uses no floats, and cannot panic: arithmetic
+//! wraps or saturates by name, slices are read with `get`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`abi`] | the structures that kernel and user space share, with their sizes |
+//! | [`layout`] | where a CPU's slot lies in the file, and which slots fit a run |
+//! | [`seqflag`] | per-CPU consistency: updates in flight and completed |
+//! | [`generation`] | gen1/gen2: changes of the set of instances |
+//! | [`spec`] | what may be added: names, units, kinds |
+//! | [`registry`] | names to numbers: add, del, revive |
+//! | [`sync`] | the only place that knows kernel, host and loom apart |
+
+#![cfg_attr(not(engine_kernel), no_std)]
+#![deny(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod abi;
+pub mod error;
+pub mod generation;
+pub mod layout;
+pub mod registry;
+pub mod seqflag;
+pub mod spec;
+pub mod sync;
