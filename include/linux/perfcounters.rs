@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! perfcounters: the interface for drivers written in Rust.
+//!
+//! The twin of `include/linux/perfcounters.h`; a driver includes this file:
+//!
+//! ```ignore
+//! #[path = ".../include/linux/perfcounters.rs"]
+//! mod perfcounters;
+//!
+//! let reads = perfcounters::Instance::add(&Spec::counter(c"disk/sda/reads"))?;
+//! reads.adjust(1);            // any context, in order with other updates
+//! reads.counter().add(1);     // any context, one instruction
+//! let group = perfcounters::Group::begin();
+//! reads.counter().add(1);
+//! bytes.counter().add(4096);
+//! drop(group);                // no snapshot shows one without the other
+//! ```
+
+#![allow(dead_code, reason = "a driver uses what it needs")]
+
+use core::arch::asm;
+use kernel::error::{to_result, Result};
+use kernel::ffi::{c_char, c_int};
+use kernel::prelude::*;
+
+extern "C" {
+    fn perf_add_desc(spec: *const RawSpec) -> c_int;
+    fn perf_del(instance: c_int);
+    fn perf_adjust(instance: c_int, delta: i64);
+    fn perf_counter_handle(instance: c_int) -> *mut i64;
+    static perf_counter_seqflag: *mut u64;
+}
+
+#[cfg(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE))]
+extern "C" {
+    fn perf_counter_begin_slow();
+    fn perf_counter_end_slow();
+}
+
+/// `struct perf_counter_spec`.
+#[repr(C)]
+struct RawSpec {
+    size: u32,
+    kind: u16,
+    unit: u16,
+    exponent: i8,
+    reserved: u8,
+    nr_slots: u16,
+    name: *const c_char,
+    help: *const c_char,
+}
+
+/// How values combine; `enum perfcounters_kind`.
+#[derive(Clone, Copy)]
+#[repr(u16)]
+pub enum Kind {
+    /// Only grows; sum over CPUs.
+    Counter = 0,
+    /// Goes both ways; sum over CPUs.
+    Gauge = 1,
+    /// The largest seen; maximum over CPUs.
+    Peak = 2,
+    /// Time spent; sum over CPUs.
+    Time = 3,
+    /// log2 buckets.
+    Histogram = 4,
+}
+
+/// What is counted; `enum perfcounters_unit`.
+#[derive(Clone, Copy)]
+#[repr(u16)]
+pub enum Unit {
+    /// A bare number.
+    None = 0,
+    /// Things that happened.
+    Events = 1,
+    /// Bytes.
+    Bytes = 2,
+    /// Seconds; see [`Spec::exponent`].
+    Seconds = 3,
+    /// Clock cycles.
+    Cycles = 4,
+    /// Sectors of 512 bytes.
+    Sectors = 5,
+    /// Network packets.
+    Packets = 6,
+    /// Memory pages.
+    Pages = 7,
+}
+
+/// An instance to be added.
+#[derive(Clone, Copy)]
+pub struct Spec<'a> {
+    /// Unique; 1 to 127 bytes of UTF-8 without control characters.
+    pub name: &'a CStr,
+    /// One sentence, at most 79 bytes.
+    pub help: &'a CStr,
+    /// How values combine.
+    pub kind: Kind,
+    /// What is counted.
+    pub unit: Unit,
+    /// A value is value * 10^exponent units.
+    pub exponent: i8,
+    /// 1; for a histogram its buckets, 2 to 64.
+    pub nr_slots: u16,
+}
+
+impl<'a> Spec<'a> {
+    /// A counter of events.
+    pub const fn counter(name: &'a CStr) -> Self {
+        Self {
+            name,
+            help: c"",
+            kind: Kind::Counter,
+            unit: Unit::Events,
+            exponent: 0,
+            nr_slots: 1,
+        }
+    }
+}
+
+/// A live instance; [`Drop`] makes it dormant.
+///
+/// # Invariants
+///
+/// `number` is a live instance that this owns, and `counter` is its handle.
+pub struct Instance {
+    number: c_int,
+    counter: Counter,
+}
+
+impl Instance {
+    /// Adds an instance, or revives the dormant one of that name. Process
+    /// context; may sleep. `EEXIST` if the name is live, `EINVAL`,
+    /// `ENAMETOOLONG` or `EILSEQ` for a bad spec, `ENOSPC` or `ENOMEM`.
+    #[inline]
+    pub fn add(spec: &Spec<'_>) -> Result<Self> {
+        let raw = RawSpec {
+            size: core::mem::size_of::<RawSpec>() as u32,
+            kind: spec.kind as u16,
+            unit: spec.unit as u16,
+            exponent: spec.exponent,
+            reserved: 0,
+            nr_slots: spec.nr_slots,
+            name: spec.name.as_ptr().cast(),
+            help: spec.help.as_ptr().cast(),
+        };
+        // SAFETY: `raw` and its two strings outlive the call.
+        let number = unsafe { perf_add_desc(&raw) };
+        to_result(number)?;
+        // SAFETY: Any number may be asked for; that of a live instance gives
+        // its handle.
+        let handle = unsafe { perf_counter_handle(number) };
+        // INVARIANT: just added, and nobody else knows that we own it.
+        Ok(Self {
+            number,
+            counter: Counter(handle),
+        })
+    }
+
+    /// The instance number.
+    #[inline(always)]
+    pub fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// The resolved counter. Do not use it after the instance was dropped.
+    #[inline(always)]
+    pub fn counter(&self) -> Counter {
+        self.counter
+    }
+
+    /// perf_adjust(): any context, NMI included.
+    #[inline(always)]
+    pub fn adjust(&self, delta: i64) {
+        // SAFETY: perf_adjust() takes any number in any context.
+        unsafe { perf_adjust(self.number, delta) }
+    }
+}
+
+impl Drop for Instance {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant the instance is ours.
+        unsafe { perf_del(self.number) }
+    }
+}
+
+/// Where this CPU's value of an instance is.
+///
+/// # Invariants
+///
+/// A per-CPU pointer to an aligned `i64` that exists as long as perfcounters.ko
+/// is loaded, which our symbol dependency on it guarantees.
+#[derive(Clone, Copy)]
+pub struct Counter(*mut i64);
+
+// SAFETY: A per-CPU address; every use of it is one instruction on the CPU it
+// runs on.
+unsafe impl Send for Counter {}
+// SAFETY: As above.
+unsafe impl Sync for Counter {}
+
+impl Counter {
+    /// The counter at a per-CPU address.
+    ///
+    /// # Safety
+    ///
+    /// It came from perf_counter_handle(), for an instance that is alive.
+    #[inline(always)]
+    pub unsafe fn from_raw(handle: *mut i64) -> Self {
+        // INVARIANT: the caller's promise.
+        Self(handle)
+    }
+
+    /// Adds: one instruction, in any context.
+    #[inline(always)]
+    pub fn add(self, delta: i64) {
+        // SAFETY: By the type's invariant.
+        unsafe {
+            asm!("addq {d}, %gs:({p})", d = in(reg) delta, p = in(reg) self.0,
+                options(att_syntax, nostack))
+        }
+    }
+
+    /// Adds to bucket `bucket` of a run of `nr_slots`; the last one if there
+    /// is no such bucket.
+    #[inline(always)]
+    pub fn add_to_slot(self, slot: u32, nr_slots: u32, delta: i64) {
+        let slot = if slot < nr_slots { slot } else { nr_slots.wrapping_sub(1) };
+        Counter(self.0.wrapping_add(slot as usize)).add(delta)
+    }
+
+    /// Counts a value in its log2 bucket: bucket 0 takes values <= 0, bucket b
+    /// those of [2^(b-1), 2^b).
+    #[inline(always)]
+    pub fn hist(self, nr_slots: u32, value: i64) {
+        let bucket = if value > 0 { 64u32.wrapping_sub(value.leading_zeros()) } else { 0 };
+        self.add_to_slot(bucket, nr_slots, 1)
+    }
+}
+
+/// A group of updates that belong together, from [`Group::begin`] to drop.
+/// Keeps the task on its CPU: do not sleep in between.
+#[must_use]
+pub struct Group(core::marker::PhantomData<*mut ()>);
+
+impl Group {
+    /// Begins a group. Any context; nests.
+    #[inline(always)]
+    pub fn begin() -> Self {
+        #[cfg(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE))]
+        // SAFETY: May be called in any context; ended by drop.
+        unsafe {
+            perf_counter_begin_slow()
+        };
+        #[cfg(not(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE)))]
+        // SAFETY: The first instruction is preempt_disable(); the second adds
+        // to this CPU's seqflag, which exists while perfcounters.ko does. A of
+        // the seqflag protocol.
+        unsafe {
+            asm!("incl %gs:__preempt_count(%rip)",
+                 "incq %gs:({f})", f = in(reg) perf_counter_seqflag,
+                 options(att_syntax, nostack))
+        };
+        Self(core::marker::PhantomData)
+    }
+}
+
+impl Drop for Group {
+    #[inline(always)]
+    fn drop(&mut self) {
+        #[cfg(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE))]
+        // SAFETY: Pairs with begin().
+        unsafe {
+            perf_counter_end_slow()
+        };
+        #[cfg(not(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE)))]
+        // SAFETY: B of the seqflag protocol, then preempt_enable(), which calls
+        // the scheduler through its register-preserving static call when the
+        // count and the inverted need-resched bit are both zero.
+        unsafe {
+            asm!("addq $65535, %gs:({f})",
+                 "decl %gs:__preempt_count(%rip)",
+                 "jnz 2f",
+                 "call __SCT__preempt_schedule",
+                 "2:",
+                 f = in(reg) perf_counter_seqflag,
+                 options(att_syntax))
+        };
+    }
+}

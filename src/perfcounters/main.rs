@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! perfcounters.ko: per-CPU counter pages, `/dev/perfcounters`.
+//!
+//! In the order in which data flows: drivers call [`counters`] through
+//! `sys::export`; the engine's registry decides; [`pages`] holds what it
+//! decides about, in pages that `sys::file` maps; [`names`] tells it as text.
+//! What providers use is in [`driver`] and [`sys::probe`].
+
+#![deny(missing_docs)]
+
+pub mod counters;
+#[path = "../../include/linux/perfcounters.rs"]
+pub mod driver;
+mod names;
+mod pages;
+pub mod sys;
+
+use kernel::prelude::*;
+
+module! {
+    type: PerfCounters,
+    name: "perfcounters",
+    authors: ["The perfcounters developers"],
+    description: "Per-CPU counter pages, mapped read-only into user space",
+    license: "GPL",
+    params: {
+        pages_per_chunk: u32 {
+            default: 1,
+            description: "Pages of one CPU in each chunk of counters, 1 to 8",
+        },
+    },
+}
+
+/// What lives while the module is loaded, in the order in which it goes: first
+/// nobody can open the devices, then CPUs no longer report, then the pages go.
+/// No file is open and no driver loaded by then, or the module could not be
+/// removed.
+struct PerfCounters {
+    _devices: sys::file::Devices,
+    _hotplug: sys::cpu::Hotplug,
+    _registry: counters::Loaded,
+}
+
+impl kernel::Module for PerfCounters {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let registry = counters::Loaded::new(*module_parameters::pages_per_chunk.value())?;
+        let hotplug = sys::cpu::Hotplug::register()?;
+        Ok(Self {
+            _devices: sys::file::Devices::register()?,
+            _hotplug: hotplug,
+            _registry: registry,
+        })
+    }
+}

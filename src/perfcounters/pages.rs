@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Where the registry keeps things: the pages behind `/dev/perfcounters`.
+
+use engine::abi::{self, Desc, Header};
+use engine::error::Error;
+use engine::layout::{Layout, Page as FilePage, DESCS_PER_PAGE, SLOTS_PER_PAGE};
+use engine::registry::{Store, BUCKETS};
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::VVec;
+use kernel::sync::SetOnce;
+
+use crate::sys::misc::{self, GracePeriod};
+use crate::sys::page::{self, HeaderPage, Page};
+use crate::sys::percpu::{self, Chunk};
+use crate::sys::{cpu, tables};
+
+/// What page faults need to know, fixed at load.
+struct Fixed {
+    layout: Layout,
+    header: usize,
+    /// A page of zeros, for CPUs that cannot exist.
+    nobody: usize,
+}
+
+static FIXED: SetOnce<Fixed> = SetOnce::new();
+
+/// The pages.
+pub(crate) struct Pages {
+    layout: Layout,
+    header: HeaderPage,
+    _nobody: Page,
+    chunks: VVec<Chunk>,
+    descs: VVec<Page>,
+    heads: VVec<u32>,
+    next: VVec<u32>,
+    last_death: GracePeriod,
+}
+
+impl Pages {
+    /// A header page and nothing else.
+    pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
+        let header = HeaderPage(Page::new()?);
+        let nobody = Page::new()?;
+        let mut heads = VVec::new();
+        heads.resize(BUCKETS as usize, 0, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
+        header.fill(&Header {
+            version: abi::VERSION,
+            size: core::mem::size_of::<Header>() as u32,
+            min_size: core::mem::size_of::<Header>() as u32,
+            nr_cpus: layout.nr_cpus(),
+            page_size: abi::PAGE_SIZE as u32,
+            pages_per_chunk: layout.pages_per_chunk(),
+            max_instances: abi::MAX_INSTANCES,
+            flags: abi::F_ATOMIC64,
+            counters_offset: layout.offset(0, 0),
+            desc_offset: abi::DESC_OFFSET,
+            desc_size: core::mem::size_of::<Desc>() as u32,
+            possible_offset: abi::POSSIBLE_OFFSET,
+            online_offset: abi::ONLINE_OFFSET,
+            tsc_khz: misc::tsc_khz(),
+            boot_id: misc::random(),
+            loaded_ns: misc::realtime_ns(),
+            ..Header::default()
+        });
+        for cpu in cpu::possible() {
+            header.set_cpu(abi::POSSIBLE_OFFSET, cpu, true);
+        }
+        FIXED.populate(Fixed {
+            layout,
+            header: header.0.address(),
+            nobody: nobody.address(),
+        });
+        Ok(Self {
+            layout,
+            header,
+            _nobody: nobody,
+            chunks: VVec::new(),
+            descs: VVec::new(),
+            heads,
+            next: VVec::new(),
+            last_death: GracePeriod::now(),
+        })
+    }
+
+    /// Page 0 of the file.
+    pub(crate) fn header(&self) -> &HeaderPage {
+        &self.header
+    }
+
+    fn grow_descs(&mut self, slots: u32) -> Result<(), Error> {
+        let pages = slots.div_ceil(DESCS_PER_PAGE) as usize;
+        while self.descs.len() < pages {
+            let page = Page::new()?;
+            let address = page.address();
+            self.descs.push(page, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
+            tables::DESC_PAGES.publish(self.descs.len() - 1, address);
+        }
+        let links = pages * DESCS_PER_PAGE as usize;
+        if self.next.len() < links {
+            self.next.resize(links, 0, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
+        }
+        Ok(())
+    }
+
+    fn grow_chunks(&mut self, slots: u32) -> Result<(), Error> {
+        let per_chunk = self.layout.pages_per_chunk();
+        while (self.chunks.len() as u32) < self.layout.chunks_for(slots) {
+            let chunk = Chunk::new(per_chunk)?;
+            let first = self.chunks.len() as u32 * per_chunk;
+            let addresses = (0..per_chunk).map(|page| chunk.page(page));
+            if first == 0 {
+                percpu::set_seqflag(&chunk);
+            }
+            for (index, address) in (first..).zip(addresses) {
+                tables::SLOT_PAGES.publish(index as usize, address);
+            }
+            // Nothing is live there, so a failed push only needs the entries
+            // taken back.
+            if self.chunks.push(chunk, GFP_KERNEL).is_err() {
+                for index in first..first + per_chunk {
+                    tables::SLOT_PAGES.publish(index as usize, 0);
+                }
+                return Err(Error::NoMemory);
+            }
+            self.header.set_nr_chunks(self.chunks.len() as u32);
+        }
+        Ok(())
+    }
+}
+
+impl Store for Pages {
+    fn grow(&mut self, slots: u32) -> Result<(), Error> {
+        self.grow_descs(slots)?;
+        self.grow_chunks(slots)
+    }
+
+    fn head(&self, bucket: u32) -> u32 {
+        self.heads.get(bucket as usize).copied().unwrap_or(0)
+    }
+
+    fn set_head(&mut self, bucket: u32, instance: u32) {
+        if let Some(head) = self.heads.get_mut(bucket as usize) {
+            *head = instance;
+        }
+    }
+
+    fn next(&self, instance: u32) -> u32 {
+        self.next.get(instance as usize).copied().unwrap_or(0)
+    }
+
+    fn set_next(&mut self, instance: u32, next: u32) {
+        if let Some(link) = self.next.get_mut(instance as usize) {
+            *link = next;
+        }
+    }
+
+    fn desc(&self, instance: u32) -> Desc {
+        match self.descs.get((instance / DESCS_PER_PAGE) as usize) {
+            Some(page) => page.desc(instance),
+            None => Desc::FREE,
+        }
+    }
+
+    fn set_desc(&mut self, instance: u32, desc: &Desc) {
+        if let Some(page) = self.descs.get((instance / DESCS_PER_PAGE) as usize) {
+            page.put_desc(instance, desc);
+        }
+    }
+
+    fn set_live(&mut self, instance: u32, _nr_slots: u16, live: bool) {
+        tables::set_live(instance, live);
+        if !live {
+            self.last_death = GracePeriod::now();
+        }
+    }
+
+    fn settle(&mut self, _instance: u32) {
+        // One cookie for all: the latest death is no earlier than this one's.
+        self.last_death.wait();
+    }
+
+    fn zero(&mut self, instance: u32, nr_slots: u16) {
+        for slot in instance..instance.saturating_add(u32::from(nr_slots)) {
+            let address = tables::slot_address(slot);
+            for cpu in cpu::possible() {
+                percpu::zero(address, cpu);
+            }
+        }
+    }
+
+    fn set_nr_slots(&mut self, slots: u32) {
+        self.header.set_nr_slots(slots);
+    }
+
+    fn begin_change(&mut self) {
+        self.header.generation().begin();
+    }
+
+    fn end_change(&mut self) {
+        self.header.generation().end();
+    }
+
+    fn now_ns(&self) -> u64 {
+        misc::realtime_ns()
+    }
+}
+
+/// Page frame of a page of the file; `None` where there is none yet, or ever.
+/// Takes no lock: called from page faults.
+pub(crate) fn frame(pgoff: u64) -> Option<usize> {
+    let fixed = FIXED.as_ref()?;
+    match fixed.layout.page(pgoff)? {
+        FilePage::Header => Some(page::frame(fixed.header)),
+        FilePage::Descs(n) => match tables::DESC_PAGES.get(n as usize) {
+            0 => None,
+            address => Some(page::frame(address)),
+        },
+        FilePage::Slots { chunk, cpu, page } => {
+            let index = chunk * fixed.layout.pages_per_chunk() + page;
+            match tables::slot_address(index * SLOTS_PER_PAGE) {
+                0 => None,
+                _ if !cpu::is_possible(cpu) => Some(page::frame(fixed.nobody)),
+                address => Some(percpu::frame(address, cpu)),
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which CPUs there are, and word of those that come and go.
+
+use kernel::bindings;
+use kernel::error::{from_result, to_result, Result};
+use kernel::ffi::{c_int, c_uint};
+
+/// CPU blocks in a chunk: one more than the highest possible CPU's number.
+pub(crate) fn nr_cpu_ids() -> u32 {
+    // SAFETY: Constant after boot.
+    unsafe { bindings::nr_cpu_ids }
+}
+
+/// Can this CPU ever exist?
+pub(crate) fn is_possible(cpu: u32) -> bool {
+    if cpu >= nr_cpu_ids() {
+        return false;
+    }
+    let bits = (&raw const bindings::__cpu_possible_mask).cast::<u64>();
+    // SAFETY: The mask has a bit for each number below nr_cpu_ids and does not
+    // change after boot.
+    let word = unsafe { bits.add((cpu / 64) as usize).read_volatile() };
+    word >> (cpu % 64) & 1 != 0
+}
+
+/// All possible CPUs.
+pub(crate) fn possible() -> impl Iterator<Item = u32> {
+    (0..nr_cpu_ids()).filter(|cpu| is_possible(*cpu))
+}
+
+unsafe extern "C" fn online(cpu: c_uint) -> c_int {
+    from_result(|| {
+        crate::counters::cpu_online(cpu, true);
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
+    from_result(|| {
+        crate::counters::cpu_online(cpu, false);
+        Ok(0)
+    })
+}
+
+/// Hotplug callbacks, registered; drop removes them.
+///
+/// # Invariants
+///
+/// `state` is a dynamic hotplug state of ours.
+pub(crate) struct Hotplug {
+    state: c_int,
+}
+
+impl Hotplug {
+    /// Calls [`crate::counters::cpu_online`] for each CPU that is or comes
+    /// online, and before one goes. May sleep.
+    pub(crate) fn register() -> Result<Self> {
+        // SAFETY: The callbacks live as long as the module, and are removed in
+        // drop without a last call.
+        let state = unsafe {
+            bindings::__cpuhp_setup_state(
+                bindings::cpuhp_state_CPUHP_AP_ONLINE_DYN,
+                c"perfcounters:online".as_ptr().cast(),
+                true,
+                Some(online),
+                Some(offline),
+                false,
+            )
+        };
+        to_result(state)?;
+        // INVARIANT: just registered.
+        Ok(Self {
+            state,
+        })
+    }
+}
+
+impl Drop for Hotplug {
+    fn drop(&mut self) {
+        // SAFETY: Ours, by the type's invariant.
+        unsafe { bindings::__cpuhp_remove_state(self.state, false) }
+    }
+}

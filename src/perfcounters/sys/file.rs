@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The two devices: `/dev/perfcounters`, mapped, and
+//! `/dev/perfcounters_names`, read.
+//!
+//! The kernel crate's `MiscDevice` sets no owner, so a module could be removed
+//! under an open file; hence these operations of our own, which name one.
+
+use core::cell::UnsafeCell;
+use core::pin::Pin;
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{KBox, VVec};
+use kernel::bindings;
+use kernel::error::{from_result, to_result, Result};
+use kernel::ffi::{c_char, c_int, c_void, CStr};
+use kernel::prelude::*;
+
+use super::shim;
+use crate::{names, pages};
+
+/// A structure of function pointers that C reads.
+#[repr(transparent)]
+struct Ops<T>(T);
+// SAFETY: Never written after it was linked.
+unsafe impl<T> Sync for Ops<T> {}
+
+static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
+    owner: crate::THIS_MODULE.as_ptr(),
+    open: Some(counters_open),
+    mmap: Some(counters_mmap),
+    llseek: Some(bindings::noop_llseek),
+    ..pin_init::zeroed()
+});
+
+static NAMES_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
+    owner: crate::THIS_MODULE.as_ptr(),
+    open: Some(names_open),
+    read: Some(names_read),
+    llseek: Some(bindings::default_llseek),
+    release: Some(names_release),
+    ..pin_init::zeroed()
+});
+
+static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations_struct {
+    fault: Some(counters_fault),
+    ..pin_init::zeroed()
+});
+
+/// Whoever could write by file mode still cannot by design: say so at once.
+fn refuse_write(file: *mut bindings::file) -> Result {
+    // SAFETY: The file being opened.
+    if unsafe { (*file).f_flags } & bindings::O_ACCMODE != bindings::O_RDONLY {
+        return Err(EACCES);
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn counters_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    from_result(|| refuse_write(file).map(|()| 0))
+}
+
+unsafe extern "C" fn counters_mmap(
+    _: *mut bindings::file,
+    vma: *mut bindings::vm_area_struct,
+) -> c_int {
+    // SAFETY: The area being set up; the operations are static.
+    unsafe { shim::pfc_vma_readonly(vma, &VM_OPS.0) }
+}
+
+unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    // SAFETY: The kernel's own, for the time of the call.
+    let (vma, address, pgoff) = unsafe {
+        let at = &(*vmf).__bindgen_anon_1;
+        (at.vma, at.address, at.pgoff)
+    };
+    match pages::frame(pgoff as u64) {
+        // SAFETY: The area has VM_PFNMAP and can have no private copies
+        // (pfc_vma_readonly), and the page lives as long as the module.
+        Some(frame) => unsafe { bindings::vmf_insert_pfn(vma, address, frame) },
+        None => bindings::vm_fault_reason_VM_FAULT_SIGBUS,
+    }
+}
+
+unsafe extern "C" fn names_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    from_result(|| {
+        refuse_write(file)?;
+        let text = KBox::new(names::text()?, GFP_KERNEL)?;
+        // SAFETY: The file is being opened; release takes the box back.
+        unsafe { (*file).private_data = KBox::into_raw(text).cast() };
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn names_read(
+    file: *mut bindings::file,
+    to: *mut c_char,
+    count: usize,
+    pos: *mut bindings::loff_t,
+) -> isize {
+    // SAFETY: Set in open, taken back in release, and never changed between.
+    let text = unsafe { &*(*file).private_data.cast::<VVec<u8>>() };
+    // SAFETY: The text is `len` bytes; the rest is checked by the callee.
+    unsafe {
+        bindings::simple_read_from_buffer(
+            to.cast::<c_void>(),
+            count,
+            pos,
+            text.as_ptr().cast(),
+            text.len(),
+        )
+    }
+}
+
+unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    // SAFETY: From `into_raw` in open; the file is used no more.
+    drop(unsafe { KBox::from_raw((*file).private_data.cast::<VVec<u8>>()) });
+    0
+}
+
+/// A registered device; drop removes it.
+///
+/// # Invariants
+///
+/// The structure is pinned and registered.
+struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
+
+impl Device {
+    fn register(name: &'static CStr, ops: &'static Ops<bindings::file_operations>) -> Result<Self> {
+        let device = bindings::miscdevice {
+            minor: bindings::MISC_DYNAMIC_MINOR as c_int,
+            name: name.as_ptr().cast(),
+            fops: &ops.0,
+            mode: 0o440,
+            ..pin_init::zeroed()
+        };
+        let device = KBox::pin(UnsafeCell::new(device), GFP_KERNEL)?;
+        // SAFETY: Pinned; its name and operations are static.
+        to_result(unsafe { bindings::misc_register(device.get()) })?;
+        // INVARIANT: just registered.
+        Ok(Self(device))
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: Registered, by the type's invariant.
+        unsafe { bindings::misc_deregister(self.0.get()) }
+    }
+}
+
+/// Both devices.
+pub(crate) struct Devices {
+    _names: Device,
+    _counters: Device,
+}
+
+// SAFETY: Registered structures; C takes its own locks.
+unsafe impl Send for Devices {}
+// SAFETY: As above; there is nothing to do with a shared reference.
+unsafe impl Sync for Devices {}
+
+impl Devices {
+    /// Makes both appear. The registry must be there.
+    pub(crate) fn register() -> Result<Self> {
+        Ok(Self {
+            _names: Device::register(c"perfcounters_names", &NAMES_OPS)?,
+            _counters: Device::register(c"perfcounters", &COUNTERS_OPS)?,
+        })
+    }
+}

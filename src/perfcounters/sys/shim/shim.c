@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Exports of what Rust defines, and the macros and inlines it cannot reach.
+ */
+#include <linux/bug.h>
+#include <linux/compat.h>
+#include <linux/export.h>
+#include <linux/interrupt.h>
+#include <linux/irq.h>
+#include <linux/irqdesc.h>
+#include <linux/mm.h>
+#include <linux/percpu.h>
+#include <linux/perfcounters.h>
+#include <linux/preempt.h>
+#include <linux/tracepoint.h>
+#include <linux/vmalloc.h>
+#include <asm/cpufeature.h>
+#include <asm/tsc.h>
+#include "shim.h"
+
+/* src/engine/abi.rs holds the twins of these. */
+static_assert(sizeof(struct perfcounters_header) == 112);
+static_assert(offsetof(struct perfcounters_header, gen1) == 16);
+static_assert(offsetof(struct perfcounters_header, counters_offset) == 56);
+static_assert(offsetof(struct perfcounters_header, boot_id) == 88);
+static_assert(sizeof(struct perfcounters_desc) == 256);
+static_assert(offsetof(struct perfcounters_desc, name) == 48);
+static_assert(offsetof(struct perfcounters_desc, help) == 176);
+static_assert(sizeof(struct perf_counter_spec) == 32);
+
+u64 __percpu *perf_counter_seqflag;
+EXPORT_SYMBOL_GPL(perf_counter_seqflag);
+
+/* In Rust: sys/export.rs and sys/adjust.rs. */
+EXPORT_SYMBOL_GPL(perf_add);
+EXPORT_SYMBOL_GPL(perf_add_desc);
+EXPORT_SYMBOL_GPL(perf_del);
+EXPORT_SYMBOL_GPL(perf_adjust);
+EXPORT_SYMBOL_GPL(perf_counter_handle);
+
+/* For Rust drivers on kernels whose preempt_disable() is a function. */
+void perf_counter_begin_slow(void)
+{
+	perf_counter_begin();
+}
+EXPORT_SYMBOL_GPL(perf_counter_begin_slow);
+
+void perf_counter_end_slow(void)
+{
+	perf_counter_end();
+}
+EXPORT_SYMBOL_GPL(perf_counter_end_slow);
+
+/* Page frame of a CPU's part of a page-aligned per-CPU allocation. */
+unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu)
+{
+	void *addr = per_cpu_ptr(p, cpu);
+
+	/* The first per-CPU chunk lies in the direct map, later ones do not. */
+	return is_vmalloc_addr(addr) ? vmalloc_to_pfn(addr) : pfc_virt_pfn(addr);
+}
+
+unsigned long pfc_virt_pfn(const void *p)
+{
+	return PHYS_PFN(virt_to_phys((void *)p));
+}
+
+bool pfc_may_sleep(void)
+{
+	might_sleep();
+	return preemptible();
+}
+
+u32 pfc_tsc_khz(void)
+{
+	if (!boot_cpu_has(X86_FEATURE_CONSTANT_TSC) || !boot_cpu_has(X86_FEATURE_NONSTOP_TSC))
+		return 0;
+	return tsc_khz;
+}
+
+/*
+ * Makes a mapping read-only for good. VM_PFNMAP and VM_IO keep get_user_pages()
+ * away: the per-CPU allocator's pages must not be pinned.
+ */
+int pfc_vma_readonly(struct vm_area_struct *vma, const struct vm_operations_struct *ops)
+{
+	if (vma->vm_flags & (VM_WRITE | VM_EXEC))
+		return -EACCES;
+	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP,
+		     VM_MAYWRITE | VM_MAYEXEC);
+	vma->vm_ops = ops;
+	return 0;
+}
+
+struct pfc_find {
+	const char *name;
+	struct tracepoint *found;
+};
+
+static void pfc_find_one(struct tracepoint *tp, void *arg)
+{
+	struct pfc_find *find = arg;
+
+	if (!strcmp(tp->name, find->name))
+		find->found = tp;
+}
+
+/* A tracepoint of the kernel proper by name; most are not exported. */
+struct tracepoint *pfc_tracepoint_find(const char *name)
+{
+	struct pfc_find find = { .name = name };
+
+	for_each_kernel_tracepoint(pfc_find_one, &find);
+	return find.found;
+}
+EXPORT_SYMBOL_GPL(pfc_tracepoint_find);
+
+void pfc_tracepoint_sync(void)
+{
+	tracepoint_synchronize_unregister();
+}
+EXPORT_SYMBOL_GPL(pfc_tracepoint_sync);
+
+/* Of several handlers of a shared line, is this the one that runs first? */
+bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action)
+{
+	struct irq_data *data = irq_get_irq_data(irq);
+
+	return !data || READ_ONCE(irq_data_to_desc(data)->action) == action;
+}
+EXPORT_SYMBOL_GPL(pfc_irq_is_first);
+
+bool pfc_in_compat_syscall(void)
+{
+	return in_compat_syscall();
+}
+EXPORT_SYMBOL_GPL(pfc_in_compat_syscall);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What Rust calls in C: macros, inlines and exports that it cannot reach.
+ * sys/shim.rs declares the same functions.
+ */
+#ifndef _PERFCOUNTERS_SHIM_H
+#define _PERFCOUNTERS_SHIM_H
+
+#include <linux/types.h>
+
+struct vm_area_struct;
+struct vm_operations_struct;
+struct tracepoint;
+struct irqaction;
+
+unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu);
+unsigned long pfc_virt_pfn(const void *p);
+bool pfc_may_sleep(void);
+u32 pfc_tsc_khz(void);
+int pfc_vma_readonly(struct vm_area_struct *vma,
+		     const struct vm_operations_struct *ops);
+struct tracepoint *pfc_tracepoint_find(const char *name);
+void pfc_tracepoint_sync(void);
+bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);
+bool pfc_in_compat_syscall(void);
+
+void perf_counter_begin_slow(void);
+void perf_counter_end_slow(void);
+
+#endif
