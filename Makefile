@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The user's commands. Each is a script in tools/rig; Kbuild is the kernel's
+# entry to the same directory.
+
+# "make -C KDIR M=..." reads Kbuild instead of this file.
+MAKEFLAGS += --no-print-directory
+PREFIX ?= /usr/local
+rig := tools/rig
+
+# Variables given to make reach the scripts through the environment.
+export KDIR ONLY SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
+export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE
+
+all:
+	@$(rig)/build.sh modules tools
+
+modules tools:
+	@$(rig)/build.sh $@
+
+kdir:
+	@$(rig)/kdir.sh --say
+
+demo:
+	@$(rig)/vm.sh demo
+
+vm:
+	@$(rig)/vm.sh shell
+
+test:
+	@$(rig)/test.sh
+
+rows:
+	@$(rig)/rows.sh
+
+check:
+	@$(rig)/check.sh
+
+bench:
+	@if [ -x tests/bench/run ]; then exec tests/bench/run; fi; \
+	echo "no benchmarks in this tree yet" >&2; exit 1
+
+install:
+	@$(rig)/install.sh
+
+clean:
+	@$(rig)/clean.sh
+
+distclean:
+	@$(rig)/clean.sh everything
+
+help:
+	@sed -n 's/^#? \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: all modules tools kdir demo vm test rows check bench install clean distclean help
+
+#? perfcounters: per-CPU kernel counters, read from user space without system calls
+#?
+#? make demo                 boot an unmodified Debian kernel in QEMU, watch its counters
+#? make                      build the kernel modules and the tools
+#? make test                 run all tests (ONLY=PATTERN: some; a row id, name or file)
+#? make rows                 which promises the last full test run proved
+#? make vm                   a shell in the guest (CMD='...': run that instead)
+#? make check                formatting, lints, host tests
+#? make bench                benchmarks
+#? make install              modules, pfc and headers onto this machine
+#? make kdir                 only set up the tool chain and kernel tree (done on demand)
+#? make clean                remove what was built; distclean: the whole cache
+#?
+#? KDIR=DIR                  make, install: your own Rust-enabled, prepared kernel tree
+#? DIRECT=1                  on a Debian 13 host: no chroot, use its own packages
+#? SMP=2 MEM=1G              the guest's size
+#? PREFIX=/usr/local         install: where; DESTDIR= is put before it
+#? DEBIAN_MIRROR=ADDRESS     set-up: another archive than this machine's apt uses
+#? PERFCOUNTERS_CACHE=DIR    instead of ~/.cache/perfcounters (about 6 GB)

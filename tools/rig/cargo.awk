@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The output of cargo test in, KTAP out. A test r0_10_same_name is shown as
+# "0.10 same name"; any other begins with its crate's name.
+
+function title(crate, path,    n, parts, i, out, last) {
+	if (path ~ / - /) {
+		sub(/ \(line [0-9]+\)/, "", path)
+		return crate " doc " path
+	}
+	n = split(path, parts, "::")
+	last = parts[n]
+	if (last ~ /^r[0-9]+_[0-9]+_/) {
+		sub(/^r/, "", last)
+		sub(/_/, ".", last)
+		gsub(/_/, " ", last)
+		return last
+	}
+	out = crate
+	for (i = 1; i <= n; i++)
+		if (parts[i] != "tests" && parts[i] != "test")
+			out = out " " parts[i]
+	gsub(/_/, " ", out)
+	return out
+}
+
+/^ +Running / {
+	crate = $NF
+	gsub(/.*\/|-[0-9a-f]+\)$|\)$/, "", crate)
+}
+/^ +Doc-tests / { crate = $2 }
+/^test .* \.\.\. (ok|FAILED|ignored)/ {
+	path = $0
+	sub(/^test /, "", path)
+	match(path, / \.\.\. (ok|FAILED|ignored)/)
+	verdict = substr(path, RSTART + 5)
+	path = substr(path, 1, RSTART - 1)
+	sub(/ - should panic$/, "", path)
+	count++
+	key[count] = crate SUBSEP path
+	name[count] = title(crate, path)
+	state[count] = verdict
+	next
+}
+/^---- .* stdout ----$/ {
+	block = crate SUBSEP substr($0, 6, length($0) - 17)
+	next
+}
+/^failures:$/ || /^test result:/ { block = "" }
+block != "" { if ($0 != "") said[block] = said[block] "# " $0 "\n" }
+END {
+	print "TAP version 13"
+	print "1.." count + 0
+	for (i = 1; i <= count; i++) {
+		if (state[i] ~ /^ok/)
+			print "ok " i " " name[i]
+		else if (state[i] ~ /^ignored/) {
+			why = state[i]
+			sub(/^ignored,? */, "", why)
+			print "ok " i " " name[i] " # SKIP " (why == "" ? "ignored in its source" : why)
+		} else {
+			printf "%s", said[key[i]]
+			print "not ok " i " " name[i]
+		}
+	}
+}

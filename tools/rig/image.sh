@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# The guest's initramfs: busybox, our modules and tools, the test programs, and
+# the few stock modules that tests use as devices. Runs inside the tool chain
+# (test.sh and vm.sh call it through inside()).
+# Usage: image.sh RELEASE STOCK KBUILD_OUT TOOLS_OUT
+
+set -euo pipefail
+release=$1 stock=$2 kbuild_out=$3 tools_out=$4
+# Devices that come and go for the tests; dependencies are resolved.
+stock_modules="loop scsi_debug null_blk dummy veth virtio_pci virtio_blk"
+
+image=$CACHE/image
+root=$image/root.new
+rm -rf "$root"
+mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,etc,root,modules,tests} "$image/tests"
+
+cp /bin/busybox "$root/bin/busybox"
+ln -s busybox "$root/bin/sh"
+install -m 755 "$TOP/tests/vm/init" "$root/init"
+printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n' >"$root/etc/passwd"
+printf 'root:x:0:\nperfcounters:x:100:\nnogroup:x:65534:\n' >"$root/etc/group"
+
+# Stock modules, with what modules.dep says they need.
+lib=$root/lib/modules/$release
+from=$stock/usr/lib/modules/$release
+mkdir -p "$lib/updates"
+cp "$from"/modules.{order,builtin,builtin.modinfo} "$lib/"
+dep=$CACHE/kernel/$release/modules.dep
+if [ ! -e "$dep" ]; then
+	depmod -b "$stock/usr" -o "$image/depmod" "$release"
+	cp "$image/depmod/lib/modules/$release/modules.dep" "$dep.new" 2>/dev/null ||
+		find "$image/depmod" -name modules.dep -exec cp {} "$dep.new" \;
+	mv "$dep.new" "$dep"
+	rm -rf "$image/depmod"
+fi
+for m in $stock_modules; do
+	sed -nE "s#^([^:]*/$m\.ko[^:]*):(.*)#\1 \2#p" "$dep" | tr ' ' '\n'
+done | sort -u | while read -r ko; do
+	[ -n "$ko" ] || continue
+	mkdir -p "$lib/${ko%/*}"
+	case $ko in
+	*.xz) xz -dc "$from/$ko" >"$lib/${ko%.xz}" ;;
+	*.zst) zstd -qdc "$from/$ko" >"$lib/${ko%.zst}" ;;
+	*) cp "$from/$ko" "$lib/$ko" ;;
+	esac
+done
+
+# Our modules, flat; /modules is the documented path. /modules/order is what a
+# demo loads: everything but the tests' sample drivers, in Kbuild's order.
+: >"$root/modules/order"
+if [ -e "$kbuild_out/modules.order" ]; then
+	while read -r o; do
+		ko=${o%.o}.ko
+		ko=${ko#"$kbuild_out"/}
+		name=${ko##*/}
+		objcopy --strip-debug "$kbuild_out/$ko" "$lib/updates/$name"
+		ln -s "/lib/modules/$release/updates/$name" "$root/modules/$name"
+		case $ko in tests/*) ;; *) echo "$name" ;; esac
+	done <"$kbuild_out/modules.order" | sort -s -k1,1 | awk '$1 == "perfcounters.ko" { print } { rest[NR] = $1 }
+		END { for (i = 1; i <= NR; i++) if (rest[i] != "perfcounters.ko") print rest[i] }' >"$root/modules/order"
+fi
+depmod -b "$root" "$release"
+
+# Tools: every program the workspace built.
+if [ -d "$tools_out" ]; then
+	find "$tools_out" -maxdepth 1 -type f -perm -100 ! -name '*.so' ! -name '*.d' -exec cp -t "$root/bin" {} +
+	find "$root/bin" -type f ! -name busybox -exec strip {} +
+fi
+
+# Test programs: static, rebuilt when they or any header changed.
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" -name '*.h' -newer "$image/tests/.stamp" 2>/dev/null || echo all)
+for c in "$TOP"/tests/kselftest/*.c; do
+	[ -e "$c" ] || continue
+	prog=$image/tests/$(basename "$c" .c)
+	if [ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ]; then
+		gcc-14 -std=gnu11 -O2 -g -Wall -Wextra -pthread -static -I "$TOP/include/uapi" -I "$TOP/include" \
+			-o "$prog.new" "$c" || { echo "image: $c does not compile" >&2; exit 1; }
+		strip "$prog.new"
+		mv "$prog.new" "$prog"
+	fi
+	cp "$prog" "$root/tests/"
+done
+: >"$image/tests/.stamp"
+for s in "$TOP"/tests/kselftest/*.sh; do
+	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
+done
+
+(cd "$root" && find . -mindepth 1 | cpio -o -H newc --quiet) >"$image/base.cpio.new"
+mv "$image/base.cpio.new" "$image/base.cpio"
+rm -rf "$root"

@@ -1,0 +1,224 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# make kdir: the tool chain and a prepared kernel tree that matches the stock
+# Debian kernel, so that Rust modules built against it load into that kernel.
+#
+# Each stage is built beside its place and moved there when it is whole, or is
+# safe to repeat; its stamp says what it was made from. So a run that was cut
+# off continues, and a changed recipe builds anew.
+
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+LOG=$LOGS/kdir.log
+STAMPS=$CACHE/stamps
+# Raise this when prepared_tree() below changes what it makes.
+TREE_RECIPE=1
+mkdir -p "$STAMPS"
+
+stamped()  { [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
+stamp()    { printf '%s' "$2" >"$STAMPS/$1.new" && mv "$STAMPS/$1.new" "$STAMPS/$1"; }
+packages() { sed 's/#.*//' "$TOP/tools/rig/packages" | xargs; }
+
+# Nothing is ever removed across a mount: a base system that was being built
+# may still have some.
+remove() { rm -rf --one-file-system "$@"; }
+
+# stage WHAT COMMAND...: quietly, and a failure ends the set-up with its reason.
+stage() {
+	local what=$1
+	quietly "$what" "$LOG" "${@:2}" && return
+	explain "$what"
+}
+
+explain() {
+	local tail
+	tail=$(tail -n 60 "$LOG")
+	tail -n 15 <<<"$tail" >&2
+	if grep -qiE 'could not resolve|temporary failure|unable to connect|could not connect|connection (timed out|refused|failed)|network is unreachable|no route to host' <<<"$tail"; then
+		die "$1: the Debian archive cannot be reached. Set-up needs the network once; connect and run the same command again, it goes on where it stopped."
+	elif grep -qi 'no space left' <<<"$tail"; then
+		die "$1: no space left. Set-up needs about 6 GB in $CACHE; make room, or name another place with PERFCOUNTERS_CACHE=DIR, and run it again."
+	fi
+	die "$1 failed (log: $LOG). Running the same command again goes on where it stopped."
+}
+
+# The archive the host itself uses; DEBIAN_MIRROR=... overrides. No host name
+# is written down here.
+mirror() {
+	local uri=${DEBIAN_MIRROR:-}
+	# shellcheck disable=SC2016 # apt's own variables
+	[ -n "$uri" ] || uri=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian' 2>/dev/null |
+		awk '$2 !~ /-security|-backports|-updates/ { print $1; exit }')
+	[ -n "$uri" ] || uri=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
+		sed -nE 's/^(deb .*|URIs:.*)\b(https?:[^ ]*\/debian\/?)( .*|$)/\2/p' | head -n 1)
+	[ -n "$uri" ] || die "no Debian archive is configured for apt here; name one: make kdir DEBIAN_MIRROR=<address of a Debian archive>"
+	printf '%s' "$uri"
+}
+
+base_system() {
+	[ -x "$ROOTFS/usr/bin/apt-get" ] && stamped base "$SUITE" && return
+	local uri
+	uri=$(mirror)
+	step "base system ($SUITE)"
+	if ! command -v mmdebstrap >/dev/null; then
+		command -v apt-get >/dev/null || die "the set-up needs mmdebstrap, and there is no apt-get here to install it; a Debian 12 or 13 host is expected"
+		stage "apt-get update" apt-get update -q
+		stage "install mmdebstrap" apt-get install -y -q --no-install-recommends mmdebstrap debian-archive-keyring
+	fi
+	remove "$ROOTFS" "$ROOTFS.partial" "$STAMPS/packages" "$STAMPS/base"
+	# The host's apt may know a proxy or relax date checks: hand that on.
+	apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$CACHE/apt.conf" || :
+	stage "unpack $SUITE" mmdebstrap --variant=apt --include=ca-certificates --aptopt="$CACHE/apt.conf" \
+		"$SUITE" "$ROOTFS.partial" \
+		"deb $uri $SUITE main" "deb $uri $SUITE-backports main" \
+		"deb-src $uri $SUITE main" "deb-src $uri $SUITE-backports main"
+	mv "$ROOTFS.partial" "$ROOTFS"
+	stamp base "$SUITE"
+}
+
+tool_chain() {
+	local want
+	want=$(packages)
+	if direct; then
+		# shellcheck disable=SC2086 # a list of names
+		[ "$(dpkg-query -W -f '${db:Status-Status}\n' $want 2>/dev/null | grep -cx installed)" = "$(wc -w <<<"$want")" ] && return
+		[ "$(id -u)" = 0 ] || die "packages are missing on this host; run make kdir DIRECT=1 once as root"
+	else
+		stamped packages "$want" && return
+	fi
+	step "tool chain"
+	stage "package lists" inside apt-get update -q
+	stage "compilers, QEMU" inside sh -c "dpkg --configure -a && apt-get -f install -y -q && apt-get install -y -q --no-install-recommends $want"
+	stage "check the compilers" inside sh -c 'rustc --version && bindgen --version && gcc-14 --version'
+	stamp packages "$want"
+}
+
+# The pinned release if the archive still has its image, modules, headers and
+# source together, else the newest that is whole: "RELEASE VERSION".
+choose_release() {
+	local wish=${KERNEL_RELEASE:-$PINNED_RELEASE} found
+	# shellcheck disable=SC2016 # for the inner shell
+	found=$(inside sh -c '
+		have() { apt-cache madison "$1" 2>/dev/null | awk -F" *[|] *" "\$3 ~ / Packages\$/ { print \$2 }"; }
+		for rel in "$0" $(apt-cache pkgnames linux-binary- | sed -nE "s/^linux-binary-([0-9.]+\+deb13-amd64)\$/\1/p" | sort -rV); do
+			version=$(have "linux-binary-$rel" | head -n 1)
+			[ -n "$version" ] || continue
+			whole=1
+			for part in "linux-modules-$rel" "linux-headers-$rel" "linux-source-$(echo "$rel" | cut -d. -f1,2)"; do
+				have "$part" | grep -xF "$version" >/dev/null || whole=
+			done
+			[ -z "$whole" ] || { echo "$rel $version"; exit; }
+		done' "$wish")
+	if [ -z "$found" ]; then
+		direct && die "apt on this host offers no kernel 7.2 with image, modules, headers and source of one version. Add $SUITE-backports to apt's sources, run apt-get update, and try again."
+		die "the archive has no kernel with image, modules, headers and source of one version; try another DEBIAN_MIRROR"
+	fi
+	[ "${found% *}" = "$wish" ] || say "    the archive no longer has all of $wish; taking ${found% *}"
+	printf '%s' "$found" >"$CACHE/release"
+}
+
+download() {
+	local rel=$1 version=$2
+	# shellcheck disable=SC2016
+	inside sh -ec 'mkdir -p "$2" && cd "$2" && apt-get download -q -o APT::Sandbox::User=root \
+		"linux-binary-$0=$1" "linux-modules-$0=$1" "linux-base-$0=$1" "linux-headers-$0=$1" \
+		"linux-source-$(echo "$0" | cut -d. -f1,2)=$1"' "$rel" "$version" "$CACHE/debs"
+}
+
+# The stock packages are unpacked, not installed: no boot loader, no triggers.
+stock_kernel() {
+	local rel version dir
+	read -r rel version <"$CACHE/release" || :
+	[ ! -e "$CACHE/kernel/$rel/stock/.whole" ] || return 0
+	step "stock kernel $rel"
+	remove "$CACHE/debs"
+	if ! quietly "download" "$LOG" download "$rel" "$version"; then
+		# Perhaps the lists are old and the version is gone: look again, once.
+		stage "package lists" inside apt-get update -q
+		choose_release
+		read -r rel version <"$CACHE/release" || :
+		stage "download $rel" download "$rel" "$version"
+	fi
+	dir=$CACHE/kernel/$rel
+	remove "$dir/stock"
+	mkdir -p "$dir/stock"
+	# shellcheck disable=SC2016
+	stage "unpack" inside sh -ec 'for d in "$0"/*.deb; do dpkg-deb -x "$d" "$1"; done' "$CACHE/debs" "$dir/stock"
+	remove "$CACHE/debs"
+	: >"$dir/stock/.whole"
+}
+
+# Every Rust symbol that our modules may import must be exported by the stock
+# kernel under the very same mangled name: that is what makes "same source,
+# same compiler" into "loads".
+self_check() {
+	local rel=$1 tree=$2 stock=$3 listed missing
+	listed=$(sed -nE 's/^EXPORT_SYMBOL_RUST_GPL\(([^)]*)\);$/\1/p' "$tree"/rust/exports_*_generated.h | LC_ALL=C sort -u)
+	[ "$(wc -l <<<"$listed")" -gt 1000 ] || die "self-check: the prepared tree lists only $(wc -l <<<"$listed") Rust symbols; see $LOG"
+	missing=$(LC_ALL=C comm -23 <(printf '%s\n' "$listed") <(awk '{ print $2 }' "$stock" | LC_ALL=C sort -u))
+	[ -z "$missing" ] || {
+		head -n 5 <<<"$missing" >&2
+		die "self-check: $(wc -l <<<"$missing") Rust symbols of the prepared tree are not in the stock $rel kernel; modules would not load"
+	}
+	say "    self-check: all $(wc -l <<<"$listed") Rust symbols are exported by the stock $rel"
+}
+
+prepared_tree() {
+	local rel dir tree want config sym
+	read -r rel _ <"$CACHE/release" || :
+	dir=$CACHE/kernel/$rel tree=$dir/tree
+	want="$rel recipe $TREE_RECIPE for $(packages)"
+	stamped "tree-$rel" "$want" && [ -e "$tree/include/generated/autoconf.h" ] && return
+	step "prepared tree $rel"
+	config=$dir/stock/usr/lib/modules/$rel/config
+	sym=$dir/stock/usr/src/linux-headers-$rel/Module.symvers
+	[[ -e $config && -e $sym ]] || die "the packages of $rel lack config or Module.symvers (looked in $dir/stock)"
+	remove "$tree" "$tree.partial" "$STAMPS/tree-$rel"
+	mkdir -p "$tree.partial"
+	# shellcheck disable=SC2016
+	stage "unpack source" inside sh -c 'tar -C "$0" --strip-components=1 -xf "$1"/usr/src/linux-source-*.tar.xz' "$tree.partial" "$dir/stock"
+	# Kbuild writes the tree's own path into what it generates, so it is
+	# prepared where it stays; the stamp alone says that it is whole.
+	mv "$tree.partial" "$tree"
+	cp "$config" "$tree/.config"
+	cp "$sym" "$tree/Module.symvers"
+	stage "prepare (the longest stage, some 2 minutes)" inside make -C "$tree" -j"$JOBS" CC=gcc-14 "KERNELRELEASE=$rel" olddefconfig prepare modules_prepare
+	grep -q '^CONFIG_RUST=y' "$tree/.config" || die "the prepared tree lost CONFIG_RUST (see $LOG)"
+	self_check "$rel" "$tree" "$sym"
+	stamp "tree-$rel" "$want"
+}
+
+main() {
+	local mode=chroot rel
+	! direct || mode=direct
+	case ${DIRECT:-} in 1) mode=direct ;; 0) mode=chroot ;; esac
+	[ "$mode" = chroot ] || grep -q 'VERSION_ID="13"' /etc/os-release ||
+		die "DIRECT=1 is for a Debian 13 host; leave it out and a chroot is used"
+	[ "$mode" = direct ] || [ "$(id -u)" = 0 ] || die "set-up and builds enter a chroot, which needs root; run make as root or with sudo"
+	lock_cache
+	read -r rel _ 2>/dev/null <"$CACHE/release" || rel=
+	# All done for this very recipe? Then say nothing.
+	local all
+	all="$mode ${KERNEL_RELEASE:-$rel} recipe $TREE_RECIPE $(packages)"
+	stamped kdir "$all" && [ -e "$CACHE/kernel/$rel/tree/include/generated/autoconf.h" ] && return
+	rm -f "$STAMPS/kdir"
+	: >"$LOG"
+	echo "$mode" >"$CACHE/mode"
+	[ "$mode" = direct ] || base_system
+	tool_chain
+	if [ -z "$rel" ] || [ "${KERNEL_RELEASE:-$rel}" != "$rel" ]; then
+		choose_release
+	fi
+	stock_kernel
+	prepared_tree
+	read -r rel _ <"$CACHE/release" || :
+	stamp kdir "$mode $rel recipe $TREE_RECIPE $(packages)"
+}
+
+main "$@"
+if [ "${1:-}" = --say ]; then
+	read -r rel _ <"$CACHE/release" || :
+	say "kernel tree ready: $CACHE/kernel/$rel/tree"
+fi

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What every rig script needs: where things live, how to speak, how to enter
+# the tool chain's root file system. Sourced, never run.
+
+set -euo pipefail
+umask 022
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/perfcounters}
+mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another place with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
+CACHE=$(cd "$CACHE" && pwd -P)
+LOGS=$CACHE/logs
+mkdir -p "$LOGS"
+JOBS=${JOBS:-$(nproc)}
+
+# The kernel this family is developed against. Another one is taken, with a
+# word, when the archive has dropped it (kdir.sh).
+# shellcheck disable=SC2034 # for kdir.sh
+PINNED_RELEASE=7.2.12+deb13-amd64
+# shellcheck disable=SC2034 # for kdir.sh
+SUITE=trixie
+
+say()  { printf '%s\n' "$*" >&2; }
+step() { printf '==> %s\n' "$*" >&2; }
+die()  { printf 'perfcounters: %s\n' "$*" >&2; exit 1; }
+
+# One rig at a time per cache: set-up and builds share the root file system.
+# The lock lives as long as this script or anything it started.
+lock_cache() {
+	exec 9>"$CACHE/lock"
+	flock -n 9 || {
+		say "another make is at work in $CACHE; waiting for it"
+		flock 9
+	}
+}
+
+# quietly WHAT LOG COMMAND...: append the output to LOG, keep a pulse on the
+# terminal, say how long it took. The command is its own process group, so that
+# an interrupt takes all of it down.
+quietly() {
+	local what=$1 log=$2 start=$SECONDS pid rc=0
+	shift 2
+	printf '\n### %s: %s\n' "$what" "$*" >>"$log"
+	set -m
+	"$@" >>"$log" 2>&1 </dev/null &
+	pid=$!
+	set +m
+	# shellcheck disable=SC2064 # the group of now is meant
+	trap "kill -TERM -- -$pid 2>/dev/null; exit 130" INT TERM HUP
+	while [ -t 2 ] && kill -0 "$pid" 2>/dev/null; do
+		printf '\r    %s ... %ds ' "$what" $((SECONDS - start)) >&2
+		sleep 0.5
+	done
+	wait "$pid" || rc=$?
+	trap - INT TERM HUP
+	[ ! -t 2 ] || printf '\r\033[K' >&2
+	[ $rc != 0 ] || say "    $what: $((SECONDS - start))s"
+	return $rc
+}
+
+# "direct": the host itself is the tool chain (DIRECT=1 on Debian 13).
+direct() { [ "$(cat "$CACHE/mode" 2>/dev/null)" = direct ]; }
+
+ROOTFS=$CACHE/rootfs
+CARGO_CACHE=$CACHE/cargo
+
+# inside COMMAND...: run a command with the tool chain's file system as root.
+# The project and the cache appear under their own names, so paths in messages
+# are the host's. Mounts live in a private namespace and vanish with it.
+inside() {
+	mkdir -p "$CARGO_CACHE"
+	local -a keep=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "TERM=${TERM:-dumb}" LC_ALL=C.UTF-8
+		"CARGO_HOME=$CARGO_CACHE" "TOP=$TOP" "CACHE=$CACHE" "JOBS=$JOBS"
+		DEBIAN_FRONTEND=noninteractive KBUILD_BUILD_USER=perfcounters KBUILD_BUILD_HOST=rig)
+	local v
+	for v in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CI; do
+		[ -z "${!v:-}" ] || keep+=("$v=${!v}")
+	done
+	if direct; then
+		env -i "${keep[@]}" "$@"
+		return
+	fi
+	[ "$(id -u)" = 0 ] || die "this enters a chroot, which needs root; run it as root or with sudo"
+	# shellcheck disable=SC2097,SC2098
+	ROOTFS=$ROOTFS TOP=$TOP CACHE=$CACHE unshare --mount --propagation private \
+		bash "$TOP/tools/rig/enter.sh" "${keep[@]}" "$@"
+}
+
+# What set-up chose: the kernel release, its prepared tree, where our modules
+# and programs are built. set_up() makes it so where it is not.
+set_up() {
+	"$TOP/tools/rig/kdir.sh"
+	RELEASE=$(cut -d' ' -f1 "$CACHE/release")
+	# shellcheck disable=SC2034 # for the scripts that source this
+	{
+		KTREE=$CACHE/kernel/$RELEASE/tree
+		STOCK=$CACHE/kernel/$RELEASE/stock
+		KBUILD_OUT=$CACHE/build/$RELEASE
+		TARGET=$CACHE/target
+		TOOLS_OUT=$TARGET/x86_64-unknown-linux-gnu/release
+	}
+}
