@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# make install: the modules for the kernel they were built for, the tools, the
+# headers for programs (linux/perfcounters.h) and for drivers.
+
+"$(dirname "$0")/build.sh"
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+dest=${DESTDIR:-}
+prefix=${PREFIX:-/usr/local}
+if [ -n "${KDIR:-}" ]; then
+	release=$(cat "$KDIR/include/config/kernel.release")
+	out=$CACHE/build/own-$release
+	tools=$CACHE/target/release
+else
+	set_up
+	release=$RELEASE
+	out=$KBUILD_OUT
+	tools=$TOOLS_OUT
+fi
+
+# Copied by hand: the same for a chroot's build and a tree of one's own.
+where=$dest/lib/modules/$release
+if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
+	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="
+	while read -r o; do
+		ko=${o#"$out"/}
+		ko=${ko%.o}.ko
+		case $ko in tests/*) continue ;; esac
+		install -m 644 "$out/$ko" "$where/updates/perfcounters/"
+		say "    $where/updates/perfcounters/${ko##*/}"
+	done <"$out/modules.order"
+	if [ -z "$dest" ]; then
+		depmod "$release"
+		[ "$release" = "$(uname -r)" ] || say "    note: these are for $release; this machine runs $(uname -r)"
+	fi
+else
+	say "    modules are left out: this machine has no kernel $release (DESTDIR= packs them anyway; KDIR= builds for another)"
+fi
+
+if [ -x "$tools/pfc" ]; then
+	install -D -m 755 -t "$dest$prefix/bin" "$tools/pfc"
+	say "    $dest$prefix/bin/pfc"
+fi
+for h in "$TOP"/include/uapi/linux/*.h; do
+	install -D -m 644 -t "$dest$prefix/include/linux" "$h"
+	say "    $dest$prefix/include/linux/${h##*/}"
+done
+# Driver headers keep their names too, in a directory of their own: -I it.
+drivers=$dest$prefix/include/perfcounters-driver
+mkdir -p "$drivers/uapi/linux" "$drivers/linux"
+install -m 644 -t "$drivers/linux" "$TOP"/include/linux/*.h
+install -m 644 -t "$drivers/uapi/linux" "$TOP"/include/uapi/linux/*.h
+say "    $drivers (for drivers: -I it)"

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# make rows: what the last full test run proved, row by row:
+#   ID ok|FAIL|MISSING|decided (tests)
+# A row is ok when a test named with its id passed and none failed. A skipped
+# test proves nothing. "decided" is a row met otherwise than by a test of its
+# own, as Documentation/rows.md says.
+
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+list=$TOP/Documentation/rows.md
+log=$LOGS/test.tap
+[ -e "$log" ] || die "there is no full test run yet; run make test first"
+say "from the test run of $(date -r "$log" '+%F %H:%M')"
+
+awk -F '|' '
+	FNR == NR {
+		if ($0 !~ /^(not )?ok /)
+			next
+		bad = $0 ~ /^not ok /
+		name = $0
+		sub(/^(not )?ok [0-9]+ /, "", name)
+		id = name
+		sub(/ .*/, "", id)
+		if (name ~ / # SKIP /) skipped[id]++
+		else if (bad) failed[id]++
+		else passed[id]++
+		next
+	}
+	/^\| *[0-9]+\.[0-9]+ *\|/ {
+		id = $2
+		gsub(/ /, "", id)
+		rows++
+		if (failed[id]) {
+			word = "FAIL"
+			note = failed[id] " failed, " passed[id] + 0 " passed"
+		} else if (passed[id]) {
+			word = "ok"
+			note = passed[id] (passed[id] == 1 ? " test" : " tests")
+		} else if ($3 ~ /^ *decided:/) {
+			word = "decided"
+			note = "0 tests"
+		} else {
+			word = "MISSING"
+			note = $3 ~ /^ *planned:/ ? "planned" : "0 tests"
+		}
+		if (skipped[id])
+			note = note ", " skipped[id] " skipped"
+		total[word]++
+		printf "%-5s %-8s (%s)\n", id, word, note
+	}
+	END {
+		printf "\n%d rows: %d ok, %d FAIL, %d MISSING, %d decided\n", rows,
+			total["ok"], total["FAIL"], total["MISSING"], total["decided"]
+	}' "$log" "$list"
