@@ -17,7 +17,7 @@
 //! drop(group);                // no snapshot shows one without the other
 //! ```
 
-#![allow(dead_code, reason = "a driver uses what it needs")]
+#![allow(dead_code, unreachable_pub, reason = "a driver uses what it needs")]
 
 use core::arch::asm;
 use kernel::error::{to_result, Result};
@@ -243,13 +243,19 @@ impl Counter {
 
 /// A group of updates that belong together, from [`Group::begin`] to drop.
 /// Keeps the task on its CPU: do not sleep in between.
+///
+/// # Invariants
+///
+/// Holds the per-CPU address of the seqflags; not `Send`.
 #[must_use]
-pub struct Group(core::marker::PhantomData<*mut ()>);
+pub struct Group(*mut u64);
 
 impl Group {
     /// Begins a group. Any context; nests.
     #[inline(always)]
     pub fn begin() -> Self {
+        // SAFETY: Set before any driver can be loaded, and never again.
+        let flag = unsafe { perf_counter_seqflag };
         #[cfg(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE))]
         // SAFETY: May be called in any context; ended by drop.
         unsafe {
@@ -261,10 +267,10 @@ impl Group {
         // the seqflag protocol.
         unsafe {
             asm!("incl %gs:__preempt_count(%rip)",
-                 "incq %gs:({f})", f = in(reg) perf_counter_seqflag,
-                 options(att_syntax, nostack))
+                 "incq %gs:({f})", f = in(reg) flag, options(att_syntax, nostack))
         };
-        Self(core::marker::PhantomData)
+        // INVARIANT: just read.
+        Self(flag)
     }
 }
 
@@ -279,15 +285,16 @@ impl Drop for Group {
         #[cfg(not(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE)))]
         // SAFETY: B of the seqflag protocol, then preempt_enable(), which calls
         // the scheduler through its register-preserving static call when the
-        // count and the inverted need-resched bit are both zero.
+        // count and the inverted need-resched bit are both zero. The kernel has
+        // no red zone and aligns stacks to 8, so the call needs no frame.
         unsafe {
             asm!("addq $65535, %gs:({f})",
                  "decl %gs:__preempt_count(%rip)",
                  "jnz 2f",
                  "call __SCT__preempt_schedule",
                  "2:",
-                 f = in(reg) perf_counter_seqflag,
-                 options(att_syntax))
+                 f = in(reg) self.0,
+                 options(att_syntax, nostack))
         };
     }
 }

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * puppet: a driver on strings, for tests.
+ *
+ * Write one command to /proc/puppet, read its result, a number:
+ *
+ *	[@CONTEXT] VERB NUMBER... [TEXT]
+ *
+ * TEXT is the rest of the write after one blank, byte for byte. Each open file
+ * has its own result, so that threads do not see each other's. The table at
+ * the end names the verbs, puppet_contexts.c the contexts. Whatever was added
+ * and not deleted is deleted at unload.
+ */
+#include <linux/bitmap.h>
+#include <linux/delay.h>
+#include <linux/fs.h>
+#include <linux/module.h>
+#include <linux/perfcounters.h>
+#include <linux/proc_fs.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#define MAX_ARGS	8
+
+struct call {
+	const struct verb *verb;
+	s64 arg[MAX_ARGS];
+	const char *text;
+	s64 result;
+};
+
+struct verb {
+	const char *word;
+	unsigned int nr_args;
+	s64 (*run)(const struct call *c);
+};
+
+static DECLARE_BITMAP(owned, PERFCOUNTERS_MAX_INSTANCES);
+
+static void run(struct call *c)
+{
+	c->result = c->verb->run(c);
+}
+
+#include "puppet_contexts.c"
+
+static s64 own(int instance)
+{
+	if (instance > 0)
+		set_bit(instance, owned);
+	return instance;
+}
+
+static s64 do_add(const struct call *c)
+{
+	return own(perf_add(c->text));
+}
+
+static s64 do_addnull(const struct call *c)
+{
+	return own(perf_add(NULL));
+}
+
+/* desc SIZE KIND UNIT EXPONENT SLOTS RESERVED HELPLEN HELP NAME, no blank between the last two */
+static s64 do_desc(const struct call *c)
+{
+	char help[PERFCOUNTERS_HELP_MAX * 2];
+	s64 help_len = c->arg[6];
+	struct perf_counter_spec spec = {
+		.size = c->arg[0],
+		.kind = c->arg[1],
+		.unit = c->arg[2],
+		.exponent = c->arg[3],
+		.nr_slots = c->arg[4],
+		.reserved = c->arg[5],
+		.name = c->text,
+	};
+
+	if (help_len >= 0) {
+		if (help_len >= sizeof(help) || help_len > strlen(c->text))
+			return -E2BIG;
+		memcpy(help, c->text, help_len);
+		help[help_len] = '\0';
+		spec.help = help;
+		spec.name += help_len;
+	}
+	return own(perf_add_desc(&spec));
+}
+
+static s64 do_descnull(const struct call *c)
+{
+	return own(perf_add_desc(NULL));
+}
+
+static s64 do_del(const struct call *c)
+{
+	perf_del(c->arg[0]);
+	if (c->arg[0] > 0 && c->arg[0] < PERFCOUNTERS_MAX_INSTANCES)
+		clear_bit(c->arg[0], owned);
+	return 0;
+}
+
+static s64 do_adjust(const struct call *c)
+{
+	perf_adjust(c->arg[0], c->arg[1]);
+	return 0;
+}
+
+/* loop FIRST COUNT ROUNDS DELTA */
+static s64 do_loop(const struct call *c)
+{
+	s64 round, i;
+
+	for (round = 0; round < c->arg[2]; round++) {
+		for (i = 0; i < c->arg[1]; i++)
+			perf_adjust(c->arg[0] + i, c->arg[3]);
+		if (fatal_signal_pending(current))
+			return -EINTR;
+	}
+	return 0;
+}
+
+static s64 do_handle(const struct call *c)
+{
+	return perf_counter_handle(c->arg[0]) != NULL;
+}
+
+/* tests/host/objdump.sh looks at the code of these three. */
+static noinline void puppet_inline_add(perf_counter_t counter, s64 delta)
+{
+	perf_counter_add(counter, delta);
+}
+
+static noinline void puppet_inline_group(perf_counter_t a, perf_counter_t b, s64 delta)
+{
+	perf_counter_begin();
+	perf_counter_add(a, delta);
+	perf_counter_add(b, delta);
+	perf_counter_end();
+}
+
+static noinline void puppet_inline_hist(perf_counter_t counter, unsigned int nr_slots, s64 value)
+{
+	perf_counter_hist(counter, nr_slots, value);
+}
+
+static s64 do_inline_add(const struct call *c)
+{
+	perf_counter_t counter = perf_counter_handle(c->arg[0]);
+
+	if (!counter)
+		return -ENOENT;
+	puppet_inline_add(counter, c->arg[1]);
+	return 0;
+}
+
+static s64 do_set(const struct call *c)
+{
+	perf_counter_t counter = perf_counter_handle(c->arg[0]);
+
+	if (!counter)
+		return -ENOENT;
+	perf_counter_set(counter, c->arg[1]);
+	return 0;
+}
+
+static s64 do_peak(const struct call *c)
+{
+	perf_counter_t counter = perf_counter_handle(c->arg[0]);
+
+	if (!counter)
+		return -ENOENT;
+	perf_counter_peak(counter, c->arg[1]);
+	return 0;
+}
+
+/* hist N SLOTS VALUE */
+static s64 do_hist(const struct call *c)
+{
+	perf_counter_t counter = perf_counter_handle(c->arg[0]);
+
+	if (!counter)
+		return -ENOENT;
+	puppet_inline_hist(counter, c->arg[1], c->arg[2]);
+	return 0;
+}
+
+/* group A B DELTA ROUNDS */
+static s64 do_group(const struct call *c)
+{
+	perf_counter_t a = perf_counter_handle(c->arg[0]);
+	perf_counter_t b = perf_counter_handle(c->arg[1]);
+	s64 round;
+
+	if (!a || !b)
+		return -ENOENT;
+	for (round = 0; round < c->arg[3]; round++)
+		puppet_inline_group(a, b, c->arg[2]);
+	return 0;
+}
+
+/* hold A B DELTA MS: a group that takes its time between its two halves. */
+static s64 do_hold(const struct call *c)
+{
+	perf_counter_t a = perf_counter_handle(c->arg[0]);
+	perf_counter_t b = perf_counter_handle(c->arg[1]);
+
+	if (!a || !b)
+		return -ENOENT;
+	perf_counter_begin();
+	perf_counter_add(a, c->arg[2]);
+	mdelay(min(c->arg[3], 2000));
+	perf_counter_add(b, c->arg[2]);
+	perf_counter_end();
+	return 0;
+}
+
+static const struct verb verbs[] = {
+	{ "add", 0, do_add },
+	{ "addnull", 0, do_addnull },
+	{ "desc", 7, do_desc },
+	{ "descnull", 0, do_descnull },
+	{ "del", 1, do_del },
+	{ "adjust", 2, do_adjust },
+	{ "loop", 4, do_loop },
+	{ "handle", 1, do_handle },
+	{ "inline", 2, do_inline_add },
+	{ "set", 2, do_set },
+	{ "peak", 2, do_peak },
+	{ "hist", 3, do_hist },
+	{ "group", 4, do_group },
+	{ "hold", 4, do_hold },
+	{ "storm", 4, do_storm },
+	{ "calm", 0, do_calm },
+};
+
+/* Cuts the next word off; what follows begins after exactly one blank. */
+static char *word(char **rest)
+{
+	char *w = strsep(rest, " ");
+
+	if (!*rest)
+		*rest = w + strlen(w);
+	return w;
+}
+
+static int perform(struct call *c, char *text)
+{
+	const struct context *context = &contexts[0];
+	char *w = word(&text);
+	unsigned int i;
+
+	if (*w == '@') {
+		context = find_context(w + 1);
+		if (!context)
+			return -EINVAL;
+		w = word(&text);
+	}
+	for (i = 0; i < ARRAY_SIZE(verbs); i++)
+		if (!strcmp(verbs[i].word, w))
+			c->verb = &verbs[i];
+	if (!c->verb)
+		return -EINVAL;
+	for (i = 0; i < c->verb->nr_args; i++)
+		if (kstrtos64(word(&text), 0, &c->arg[i]))
+			return -EINVAL;
+	c->text = text;
+	return context->enter(c);
+}
+
+/* The result of the last command, as text. */
+struct reply {
+	char text[24];
+};
+
+static int puppet_open(struct inode *inode, struct file *file)
+{
+	file->private_data = kzalloc(sizeof(struct reply), GFP_KERNEL);
+	return file->private_data ? 0 : -ENOMEM;
+}
+
+static int puppet_release(struct inode *inode, struct file *file)
+{
+	kfree(file->private_data);
+	return 0;
+}
+
+static ssize_t puppet_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
+{
+	struct reply *reply = file->private_data;
+	struct call call = {};
+	char *text;
+	int err;
+
+	if (count > PAGE_SIZE)
+		return -E2BIG;
+	text = memdup_user_nul(from, count);
+	if (IS_ERR(text))
+		return PTR_ERR(text);
+	err = perform(&call, text);
+	kfree(text);
+	if (err)
+		return err;
+	snprintf(reply->text, sizeof(reply->text), "%lld\n", call.result);
+	return count;
+}
+
+static ssize_t puppet_read(struct file *file, char __user *to, size_t count, loff_t *pos)
+{
+	struct reply *reply = file->private_data;
+
+	return simple_read_from_buffer(to, count, pos, reply->text, strlen(reply->text));
+}
+
+static const struct proc_ops puppet_ops = {
+	.proc_open	= puppet_open,
+	.proc_read	= puppet_read,
+	.proc_write	= puppet_write,
+	.proc_lseek	= default_llseek,
+	.proc_release	= puppet_release,
+};
+
+static int __init puppet_init(void)
+{
+	int err = contexts_init();
+
+	if (err)
+		return err;
+	if (!proc_create("puppet", 0600, NULL, &puppet_ops)) {
+		contexts_exit();
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static void __exit puppet_exit(void)
+{
+	int instance;
+
+	remove_proc_entry("puppet", NULL);
+	storm_end();
+	contexts_exit();
+	for_each_set_bit(instance, owned, PERFCOUNTERS_MAX_INSTANCES)
+		perf_del(instance);
+}
+
+module_init(puppet_init);
+module_exit(puppet_exit);
+MODULE_DESCRIPTION("perfcounters: a driver that tests pull the strings of");
+MODULE_AUTHOR("The perfcounters developers");
+MODULE_LICENSE("GPL");

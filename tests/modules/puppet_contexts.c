@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The contexts a command of puppet.c can run in, on the CPU of the caller, and
+ * the storm: updates from a hard interrupt of every CPU. Included by puppet.c.
+ */
+#include <linux/hrtimer.h>
+#include <linux/interrupt.h>
+#include <linux/irq_work.h>
+#include <linux/smp.h>
+#include <linux/spinlock.h>
+#include <asm/apic.h>
+#include <asm/nmi.h>
+
+struct context {
+	const char *name;
+	int (*enter)(struct call *c);
+};
+
+static int from_task(struct call *c)
+{
+	run(c);
+	return 0;
+}
+
+static int from_lock(struct call *c)
+{
+	static DEFINE_SPINLOCK(lock);
+
+	spin_lock(&lock);
+	run(c);
+	spin_unlock(&lock);
+	return 0;
+}
+
+static int from_irqoff(struct call *c)
+{
+	unsigned long flags;
+
+	local_irq_save(flags);
+	run(c);
+	local_irq_restore(flags);
+	return 0;
+}
+
+struct soft_call {
+	struct tasklet_struct tasklet;
+	struct call *call;
+};
+
+static void soft_run(struct tasklet_struct *t)
+{
+	run(container_of(t, struct soft_call, tasklet)->call);
+}
+
+static int from_softirq(struct call *c)
+{
+	struct soft_call soft = { .call = c };
+
+	tasklet_setup(&soft.tasklet, soft_run);
+	local_bh_disable();
+	tasklet_schedule(&soft.tasklet);
+	/* Runs it, here and now, in a softirq. */
+	local_bh_enable();
+	tasklet_kill(&soft.tasklet);
+	return 0;
+}
+
+struct hard_call {
+	struct irq_work work;
+	struct call *call;
+};
+
+static void hard_run(struct irq_work *work)
+{
+	run(container_of(work, struct hard_call, work)->call);
+}
+
+static int from_hardirq(struct call *c)
+{
+	struct hard_call hard = {
+		.work = IRQ_WORK_INIT_HARD(hard_run),
+		.call = c,
+	};
+
+	/* An interrupt to this CPU, which takes it at once. */
+	irq_work_queue(&hard.work);
+	irq_work_sync(&hard.work);
+	return 0;
+}
+
+/* A hard interrupt in the middle of a group. */
+static int from_nested(struct call *c)
+{
+	perf_counter_begin();
+	from_hardirq(c);
+	perf_counter_end();
+	return 0;
+}
+
+static DEFINE_PER_CPU(struct call *, nmi_call);
+static bool have_nmi;
+
+static int nmi_run(unsigned int type, struct pt_regs *regs)
+{
+	struct call *c = this_cpu_xchg(nmi_call, NULL);
+
+	if (!c)
+		return NMI_DONE;
+	run(c);
+	return NMI_HANDLED;
+}
+
+static int from_nmi(struct call *c)
+{
+	if (!have_nmi)
+		return -EOPNOTSUPP;
+	c->result = -ETIMEDOUT;
+	preempt_disable();
+	this_cpu_write(nmi_call, c);
+	apic->send_IPI(smp_processor_id(), NMI_VECTOR);
+	for (int i = 0; i < 1000000 && this_cpu_read(nmi_call); i++)
+		cpu_relax();
+	this_cpu_write(nmi_call, NULL);
+	preempt_enable();
+	return 0;
+}
+
+static const struct context contexts[] = {
+	{ "task", from_task },
+	{ "lock", from_lock },
+	{ "irqoff", from_irqoff },
+	{ "softirq", from_softirq },
+	{ "hardirq", from_hardirq },
+	{ "nested", from_nested },
+	{ "nmi", from_nmi },
+};
+
+static const struct context *find_context(const char *name)
+{
+	for (int i = 0; i < ARRAY_SIZE(contexts); i++)
+		if (!strcmp(contexts[i].name, name))
+			return &contexts[i];
+	return NULL;
+}
+
+/* Each CPU's timer: at every tick one perf_adjust(), and one group of two. */
+struct storm {
+	struct hrtimer timer;
+	u64 ticks;
+};
+
+static DEFINE_PER_CPU(struct storm, storms);
+static DEFINE_MUTEX(storm_lock);
+static bool storming;
+static int storm_alone;
+static perf_counter_t storm_a, storm_b;
+static ktime_t storm_period;
+
+static enum hrtimer_restart storm_tick(struct hrtimer *timer)
+{
+	struct storm *s = container_of(timer, struct storm, timer);
+
+	perf_adjust(storm_alone, 1);
+	perf_counter_begin();
+	perf_counter_add(storm_a, 1);
+	perf_counter_add(storm_b, 1);
+	perf_counter_end();
+	s->ticks++;
+	hrtimer_forward_now(timer, storm_period);
+	return HRTIMER_RESTART;
+}
+
+static void storm_begin(void *unused)
+{
+	struct storm *s = this_cpu_ptr(&storms);
+
+	hrtimer_setup(&s->timer, storm_tick, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	s->ticks = 0;
+	hrtimer_start(&s->timer, storm_period, HRTIMER_MODE_REL_PINNED_HARD);
+}
+
+static s64 storm_end(void)
+{
+	s64 ticks = 0;
+	int cpu;
+
+	guard(mutex)(&storm_lock);
+	if (!storming)
+		return -ENOENT;
+	for_each_online_cpu(cpu) {
+		hrtimer_cancel(&per_cpu(storms, cpu).timer);
+		ticks += per_cpu(storms, cpu).ticks;
+	}
+	storming = false;
+	return ticks;
+}
+
+/* storm ALONE A B MICROSECONDS; no CPU may go or come while it blows */
+static s64 do_storm(const struct call *c)
+{
+	guard(mutex)(&storm_lock);
+	if (storming)
+		return -EBUSY;
+	storm_alone = c->arg[0];
+	storm_a = perf_counter_handle(c->arg[1]);
+	storm_b = perf_counter_handle(c->arg[2]);
+	if (!storm_a || !storm_b || c->arg[3] < 50)
+		return -EINVAL;
+	storm_period = us_to_ktime(c->arg[3]);
+	on_each_cpu(storm_begin, NULL, true);
+	storming = true;
+	return 0;
+}
+
+/* calm: ends the storm; the result is the number of its ticks */
+static s64 do_calm(const struct call *c)
+{
+	return storm_end();
+}
+
+static int contexts_init(void)
+{
+	have_nmi = !register_nmi_handler(NMI_LOCAL, nmi_run, NMI_FLAG_FIRST, "puppet");
+	return 0;
+}
+
+static void contexts_exit(void)
+{
+	if (have_nmi)
+		unregister_nmi_handler(NMI_LOCAL, "puppet");
+}
