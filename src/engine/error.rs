@@ -49,7 +49,9 @@ impl Error {
             Self::Reshaped => "a name that comes back must have as many slots as before",
             Self::BadSpec => "see struct perf_counter_spec for kinds, units and slots",
             Self::Unknown => "no such live instance",
-            Self::Full => "all 65536 instance numbers are taken; reload perfcounters.ko to begin anew",
+            Self::Full => {
+                "all 65536 instance numbers are taken; reload perfcounters.ko to begin anew"
+            }
             Self::NoMemory => "no memory for another chunk of counters",
         }
     }

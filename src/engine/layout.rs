@@ -138,9 +138,7 @@ impl Layout {
         if count == 0 || count > self.slots_per_chunk() {
             return None;
         }
-        let room = self
-            .slots_per_chunk()
-            .wrapping_sub(next % self.per_chunk());
+        let room = self.slots_per_chunk().wrapping_sub(next % self.per_chunk());
         let first = if count <= room {
             next
         } else {

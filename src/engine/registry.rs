@@ -17,9 +17,12 @@
 //! All of this runs under one lock, in process context. Readers run without it,
 //! under [`crate::generation`].
 
-#[expect(deprecated, reason = "the only keyed hash in core; it is complete and frozen")]
-use core::hash::SipHasher;
 use core::hash::Hasher;
+#[expect(
+    deprecated,
+    reason = "the only keyed hash in core; it is complete and frozen"
+)]
+use core::hash::SipHasher;
 
 use crate::abi::{Desc, DORMANT, LIVE};
 use crate::error::Error;

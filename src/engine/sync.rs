@@ -6,8 +6,8 @@
 
 #[cfg(engine_kernel)]
 mod world {
-    use kernel::sync::atomic::{Acquire, Relaxed, Release};
     pub(super) use kernel::sync::atomic::Atomic;
+    use kernel::sync::atomic::{Acquire, Relaxed, Release};
 
     pub(super) type Inner = Atomic<u64>;
 

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A stand-in for `/dev/perfcounters`: the same layout in an ordinary file,
+//! kept by the engine's own registry. For tests and for looking at `pfc`
+//! without the module; nothing here is shipped.
+//!
+//! [`Fake`] adds and deletes instances (one at a time, as under the kernel's
+//! lock); a [`Cpu`] updates counters as that CPU would. Give each `Cpu` to one
+//! thread at most.
+
+mod memory;
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{fence, Ordering};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use engine::abi::{self, Desc, Header};
+use engine::error::Error;
+use engine::generation::Generation;
+use engine::layout::Layout;
+use engine::registry::{Registry, Store, BUCKETS};
+use engine::seqflag;
+use engine::spec::Spec;
+use engine::sync::{fence_release, Word};
+
+use memory::{desc_of, desc_words, header_words, Memory};
+
+/// The set of instances, in a file.
+pub struct Fake {
+    registry: Registry<Pages>,
+    pages: Arc<Shared>,
+}
+
+struct Shared {
+    memory: Memory,
+    layout: Layout,
+    /// Behind the mapped file's own structures: is this slot's number live?
+    live: Vec<Word>,
+}
+
+/// The registry's store: descriptors and counters in the file, chains beside.
+struct Pages {
+    shared: Arc<Shared>,
+    heads: Vec<u32>,
+    nexts: Vec<u32>,
+    /// Fails when asked to grow beyond.
+    max_slots: u32,
+}
+
+impl Fake {
+    /// Lays the structures out in a file of its own, all CPUs possible and
+    /// online.
+    pub fn create(path: &Path, nr_cpus: u32, pages_per_chunk: u32) -> io::Result<Self> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
+        Self::new(file, nr_cpus, pages_per_chunk)
+    }
+
+    /// The same in memory; gives the path to open it by, good for this process.
+    pub fn in_memory(nr_cpus: u32, pages_per_chunk: u32) -> io::Result<(Self, String)> {
+        let fd = rustix::fs::memfd_create("perfcounters", rustix::fs::MemfdFlags::CLOEXEC)?;
+        // A number that stays, with the file, as long as the process: tests.
+        let file = Box::leak(Box::new(File::from(fd)));
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+        Ok((
+            Self::new(file.try_clone()?, nr_cpus, pages_per_chunk)?,
+            path,
+        ))
+    }
+
+    fn new(file: File, nr_cpus: u32, pages_per_chunk: u32) -> io::Result<Self> {
+        let layout = Layout::new(nr_cpus, pages_per_chunk)
+            .filter(|_| nr_cpus <= abi::MAX_CPUS)
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let shared = Arc::new(Shared {
+            memory: Memory::new(&file, layout)?,
+            layout,
+            live: (0..abi::MAX_INSTANCES).map(|_| Word::new(0)).collect(),
+        });
+        shared.put_header();
+        let store = Pages {
+            shared: Arc::clone(&shared),
+            heads: vec![0; BUCKETS as usize],
+            nexts: vec![0; abi::MAX_INSTANCES as usize],
+            max_slots: abi::MAX_INSTANCES,
+        };
+        let registry =
+            Registry::new(layout, (1, 2), store).map_err(|e| io::Error::other(e.advice()))?;
+        Ok(Self {
+            registry,
+            pages: shared,
+        })
+    }
+
+    /// As the kernel's `perf_add_desc`.
+    pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
+        self.registry.add(spec)
+    }
+
+    /// As `perf_add`.
+    pub fn add_counter(&mut self, name: &str) -> Result<u32, Error> {
+        self.add(&Spec::counter(name.as_bytes()))
+    }
+
+    /// As `perf_del`.
+    pub fn del(&mut self, instance: u32) -> Result<(), Error> {
+        self.registry.del(instance)
+    }
+
+    /// The number of a name.
+    pub fn find(&self, name: &str) -> Option<u32> {
+        self.registry.find(name.as_bytes())
+    }
+
+    /// From now on there is no memory for more slots than this.
+    pub fn limit_slots(&mut self, max: u32) {
+        self.registry.store_mut().max_slots = max;
+    }
+
+    /// What updates the counters of a CPU.
+    pub fn cpu(&self, cpu: u32) -> Cpu {
+        Cpu {
+            pages: Arc::clone(&self.pages),
+            cpu,
+        }
+    }
+
+    /// Takes a CPU on- or offline.
+    pub fn set_online(&self, cpu: u32, online: bool) {
+        self.set_bit(abi::ONLINE_OFFSET, cpu, online);
+    }
+
+    /// Makes a CPU possible, or not.
+    pub fn set_possible(&self, cpu: u32, possible: bool) {
+        self.set_bit(abi::POSSIBLE_OFFSET, cpu, possible);
+    }
+
+    /// Pretends that the module was loaded anew.
+    pub fn set_boot_id(&self, id: [u8; 16]) {
+        let at = std::mem::offset_of!(Header, boot_id) as u64;
+        for (n, half) in id.chunks_exact(8).enumerate() {
+            let half = half.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+            self.pages.word(at + 8 * n as u64).store_relaxed(half);
+        }
+    }
+
+    /// Overwrites a word of the file, to see what readers make of it.
+    pub fn poke(&self, offset: u64, value: u64) {
+        self.pages.word(offset).store_relaxed(value);
+    }
+
+    /// A change begins that never ends, until [`Self::end_change`].
+    pub fn begin_change(&mut self) {
+        self.registry.store_mut().begin_change();
+    }
+
+    /// See [`Self::begin_change`].
+    pub fn end_change(&mut self) {
+        self.registry.store_mut().end_change();
+    }
+
+    fn set_bit(&self, offset: u32, cpu: u32, on: bool) {
+        let word = self.pages.word(u64::from(offset) + u64::from(cpu / 64) * 8);
+        let bit = 1 << (cpu % 64);
+        let old = word.load_relaxed();
+        word.store_relaxed(if on { old | bit } else { old & !bit });
+    }
+}
+
+/// Updates the counters of one CPU.
+pub struct Cpu {
+    pages: Arc<Shared>,
+    cpu: u32,
+}
+
+impl Cpu {
+    /// An update of any number of counters begins.
+    pub fn begin(&self) {
+        let flag = self.slot(0);
+        // A of the seqflag.
+        flag.store_relaxed(flag.load_relaxed().wrapping_add(seqflag::BEGIN));
+        fence_release();
+    }
+
+    /// It is complete.
+    pub fn end(&self) {
+        let flag = self.slot(0);
+        // B of the seqflag.
+        flag.store_release(flag.load_relaxed().wrapping_add(seqflag::END));
+    }
+
+    /// Adds without the flag, as the inline `perf_counter_add`.
+    pub fn add(&self, slot: u32, delta: i64) {
+        let slot = self.slot(slot);
+        slot.store_relaxed(slot.load_relaxed().wrapping_add(delta as u64));
+    }
+
+    /// As `perf_adjust`: adds if the instance is live.
+    pub fn adjust(&self, instance: u32, delta: i64) {
+        self.group(&[(instance, delta)]);
+    }
+
+    /// Adds to several instances in one update, if they are all live.
+    pub fn group(&self, deltas: &[(u32, i64)]) {
+        self.begin();
+        // Pairs with the fence in settle: either we see that an instance is
+        // dormant, or it sees that we are at it.
+        fence(Ordering::SeqCst);
+        if deltas.iter().all(|(n, _)| self.pages.is_live(*n)) {
+            for (instance, delta) in deltas {
+                self.add(*instance, *delta);
+            }
+        }
+        self.end();
+    }
+
+    /// A slot's value.
+    pub fn get(&self, slot: u32) -> i64 {
+        self.slot(slot).load_relaxed() as i64
+    }
+
+    fn slot(&self, slot: u32) -> &Word {
+        self.pages.word(self.pages.layout.offset(self.cpu, slot))
+    }
+}
+
+impl Shared {
+    fn word(&self, offset: u64) -> &Word {
+        self.memory.word(offset)
+    }
+
+    fn is_live(&self, instance: u32) -> bool {
+        self.live
+            .get(instance as usize)
+            .is_some_and(|live| live.load_relaxed() != 0)
+    }
+
+    fn put_header(&self) {
+        let mut id = [0; 16];
+        let seed = now_ns() ^ u64::from(std::process::id()) << 40;
+        id[..8].copy_from_slice(&seed.to_ne_bytes());
+        let h = Header {
+            version: abi::VERSION,
+            size: size_of::<Header>() as u32,
+            min_size: size_of::<Header>() as u32,
+            nr_cpus: self.layout.nr_cpus(),
+            page_size: abi::PAGE_SIZE as u32,
+            pages_per_chunk: self.layout.pages_per_chunk(),
+            max_instances: abi::MAX_INSTANCES,
+            flags: abi::F_ATOMIC64,
+            counters_offset: abi::PAGE_SIZE as u64,
+            desc_offset: abi::DESC_OFFSET,
+            desc_size: size_of::<Desc>() as u32,
+            possible_offset: abi::POSSIBLE_OFFSET,
+            online_offset: abi::ONLINE_OFFSET,
+            boot_id: id,
+            loaded_ns: now_ns(),
+            ..Header::default()
+        };
+        for (n, word) in header_words(&h).into_iter().enumerate() {
+            self.word(n as u64 * 8).store_relaxed(word);
+        }
+        for bitmap in [abi::POSSIBLE_OFFSET, abi::ONLINE_OFFSET] {
+            for first in (0..h.nr_cpus).step_by(64) {
+                let here = (h.nr_cpus - first).min(64);
+                let bits = u64::MAX >> (64 - here);
+                self.word(u64::from(bitmap + first / 8)).store_relaxed(bits);
+            }
+        }
+    }
+
+    /// Replaces the high or low half of a word, as a store of a `u32` would.
+    fn put_half(&self, offset: u64, value: u32) {
+        let word = self.word(offset & !7);
+        let mut bytes = word.load_relaxed().to_ne_bytes();
+        let at = (offset & 4) as usize;
+        bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        word.store_relaxed(u64::from_ne_bytes(bytes));
+    }
+
+    fn generation(&self) -> Generation<'_> {
+        Generation::new(
+            self.word(std::mem::offset_of!(Header, gen1) as u64),
+            self.word(std::mem::offset_of!(Header, gen2) as u64),
+        )
+    }
+}
+
+impl Store for Pages {
+    fn grow(&mut self, slots: u32) -> Result<(), Error> {
+        if slots > self.max_slots {
+            return Err(Error::NoMemory);
+        }
+        // The file is sparse: all of it is there already. Readers must not
+        // look, though, before this says so.
+        let chunks = self.shared.layout.chunks_for(slots);
+        let at = std::mem::offset_of!(Header, nr_chunks) as u64;
+        self.shared.put_half(at, chunks);
+        Ok(())
+    }
+
+    fn head(&self, bucket: u32) -> u32 {
+        self.heads[bucket as usize]
+    }
+
+    fn set_head(&mut self, bucket: u32, instance: u32) {
+        self.heads[bucket as usize] = instance;
+    }
+
+    fn next(&self, instance: u32) -> u32 {
+        self.nexts[instance as usize]
+    }
+
+    fn set_next(&mut self, instance: u32, next: u32) {
+        self.nexts[instance as usize] = next;
+    }
+
+    fn desc(&self, instance: u32) -> Desc {
+        let mut words = [0; DESC_WORDS];
+        for (n, word) in words.iter_mut().enumerate() {
+            *word = self.shared.word(desc_at(instance, n)).load_relaxed();
+        }
+        desc_of(&words)
+    }
+
+    fn set_desc(&mut self, instance: u32, desc: &Desc) {
+        for (n, word) in desc_words(desc).into_iter().enumerate() {
+            self.shared.word(desc_at(instance, n)).store_relaxed(word);
+        }
+    }
+
+    fn set_live(&mut self, instance: u32, _nr_slots: u16, live: bool) {
+        self.shared.live[instance as usize].store_relaxed(u64::from(live));
+    }
+
+    fn settle(&mut self, _instance: u32) {
+        // Pairs with the fence in group.
+        fence(Ordering::SeqCst);
+        for cpu in 0..self.shared.layout.nr_cpus() {
+            let flag = self.shared.word(self.shared.layout.offset(cpu, 0));
+            let before = flag.load_acquire();
+            while !seqflag::quiet(flag.load_acquire()) && flag.load_acquire() == before {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn zero(&mut self, instance: u32, nr_slots: u16) {
+        for cpu in 0..self.shared.layout.nr_cpus() {
+            for slot in instance..instance + u32::from(nr_slots) {
+                self.shared
+                    .word(self.shared.layout.offset(cpu, slot))
+                    .store_relaxed(0);
+            }
+        }
+    }
+
+    fn set_nr_slots(&mut self, slots: u32) {
+        let at = std::mem::offset_of!(Header, nr_slots) as u64;
+        self.shared.put_half(at, slots);
+    }
+
+    fn begin_change(&mut self) {
+        self.shared.generation().begin();
+    }
+
+    fn end_change(&mut self) {
+        self.shared.generation().end();
+    }
+
+    fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+}
+
+const DESC_WORDS: usize = size_of::<Desc>() / 8;
+
+fn desc_at(instance: u32, word: usize) -> u64 {
+    abi::DESC_OFFSET + u64::from(instance) * size_of::<Desc>() as u64 + word as u64 * 8
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64)
+}

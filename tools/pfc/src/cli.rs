@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The command line. Help, completions and manual pages all come from here.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use perfcounters::{Pattern, DEVICE};
+
+/// Kernel counters, read without system calls
+#[derive(Debug, Parser)]
+#[command(
+    name = "pfc",
+    version,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  pfc watch                         what the kernel does, live
+  pfc list irq                      instances with 'irq' in their name
+  pfc read 'block/*' --per-cpu      totals and each CPU's part
+  pfc watch --plain -n 5 --count 3  three tables of the five busiest
+  pfc snapshot --json -o now.json   everything, of one moment
+
+PATTERN: a glob for the whole name if it has *, ? or [; else a part of it.
+Exit status: 0 done; 1 nothing matched; 2 something is wrong, and said."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every subcommand.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// The counters to read
+    #[arg(long, global = true, value_name = "PATH", default_value = DEVICE)]
+    pub device: PathBuf,
+    /// Write to this file instead of standard output
+    #[arg(short, long, global = true, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the instances: number, name, kind, unit, state
+    #[command(
+        visible_alias = "ls",
+        after_help = "\
+Examples:
+  pfc list                   all live instances
+  pfc list 'net/*/rx_*' -v   with help texts
+  pfc list --all --json      dormant ones too, for a program"
+    )]
+    List(ListArgs),
+    /// Read values once: totals over all CPUs
+    #[command(after_help = "\
+Examples:
+  pfc read sched             totals of everything with 'sched' in its name
+  pfc read -z irq softirq    only what is not zero
+  pfc read --per-cpu mm      each CPU's part too
+  pfc read --csv 'syscalls/*' -o calls.csv
+
+Time is shown in s, ms, us or ns, bytes in KiB and so on; --json and --csv are
+exact: a value is value * 10^exponent units.")]
+    Read(ReadArgs),
+    /// Watch rates, live: a table on a terminal, plain lines in a pipe
+    #[command(after_help = "\
+Examples:
+  pfc watch                        the busiest first; ? shows the keys
+  pfc watch block -i 200           block devices, five times a second
+  pfc watch --plain -n 10          lines, the ten busiest
+  pfc watch --count 1 'net/*' | tail -n +3
+
+An instance that began anew counts from its birth, marked 'new'. Dormant ones
+(their driver has gone) are shown grey, or with --all in lines.")]
+    Watch(WatchArgs),
+    /// One consistent snapshot, with its generation, boot id and time
+    #[command(after_help = "\
+Examples:
+  pfc snapshot                     everything that is live, by CPU
+  pfc snapshot 'disk/*' --json     for a program
+  pfc snapshot --all               dormant instances' last values too
+
+All values are of one generation of the set of instances, and those of each
+CPU belong together: no group of updates is seen half.")]
+    Snapshot(SnapshotArgs),
+    /// Print the completions of a shell
+    #[command(hide = true)]
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write all of them into a directory
+    #[command(hide = true)]
+    Man {
+        /// Where to: pfc.1, pfc-list.1 and so on
+        directory: Option<PathBuf>,
+    },
+}
+
+/// Which instances.
+#[derive(Debug, Args)]
+pub struct Select {
+    /// Which instances: globs for names, or parts of names
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Dormant instances too: those whose owner has gone
+    #[arg(short, long)]
+    pub all: bool,
+}
+
+impl Select {
+    pub fn pattern(&self) -> Pattern {
+        Pattern::new(&self.patterns).dormant(self.all)
+    }
+
+    /// The patterns as the user wrote them.
+    pub fn words(&self) -> String {
+        self.patterns.join(" ")
+    }
+}
+
+/// Arguments of `pfc list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub select: Select,
+    /// Show help texts and times too
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `pfc read`.
+#[derive(Debug, Args)]
+pub struct ReadArgs {
+    #[command(flatten)]
+    pub select: Select,
+    /// Show each CPU's part too
+    #[arg(short = 'A', long)]
+    pub per_cpu: bool,
+    /// Leave out what is zero
+    #[arg(short = 'z', long)]
+    pub nonzero: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+    /// Print comma-separated values
+    #[arg(long)]
+    pub csv: bool,
+}
+
+/// Arguments of `pfc watch`.
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    #[command(flatten)]
+    pub select: Select,
+    /// Milliseconds between two looks
+    #[arg(short, long, value_name = "MS", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    pub interval: u64,
+    /// Stop after this many intervals
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Lines shown per interval, the busiest
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub lines: usize,
+    /// Plain lines, also on a terminal
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// Arguments of `pfc snapshot`.
+#[derive(Debug, Args)]
+pub struct SnapshotArgs {
+    #[command(flatten)]
+    pub select: Select,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

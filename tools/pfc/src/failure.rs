@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What went wrong, said so that it can be put right.
+
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use perfcounters::Error;
+
+/// Why `pfc` ends before its time.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Nothing to show.
+    #[error("nothing matches{}", .0)]
+    NoMatch(String),
+    /// The counters could not be read.
+    #[error("{}", advice(.0))]
+    Counters(#[from] Error),
+    /// Output could not be written.
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+    /// The output file could not be made.
+    #[error("cannot write to {}: {}", .0.display(), .1)]
+    Create(PathBuf, #[source] io::Error),
+    /// The terminal could not be used.
+    #[error("cannot use this terminal: {0}; try --plain")]
+    Terminal(#[source] io::Error),
+}
+
+impl Failure {
+    /// Nothing matched these patterns.
+    pub fn no_match(words: &str) -> Self {
+        Self::NoMatch(if words.is_empty() {
+            ": there are no live instances; load a provider, such as pfc_sched, or try --all".into()
+        } else {
+            format!(" '{words}'; 'pfc list --all' shows every name")
+        })
+    }
+
+    /// Says what is wrong; gives the exit code.
+    pub fn report(&self) -> ExitCode {
+        match self {
+            // Whoever reads us has enough: `pfc list | head -1`.
+            Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            _ => eprintln!("pfc: {self}"),
+        }
+        ExitCode::from(match self {
+            Self::NoMatch(_) => 1,
+            _ => 2,
+        })
+    }
+}
+
+/// The error, and what to do about it.
+fn advice(error: &Error) -> String {
+    match error {
+        Error::Open(path, e) => {
+            let todo = match e.kind() {
+                ErrorKind::NotFound => "load the module: modprobe perfcounters (is it built? make)",
+                ErrorKind::PermissionDenied => "this needs root or group perfcounters",
+                _ => "is the module loaded? lsmod | grep perfcounters",
+            };
+            // Without the "(os error 2)".
+            let what = match e.kind() {
+                ErrorKind::NotFound => "no such device".to_owned(),
+                ErrorKind::PermissionDenied => "permission denied".to_owned(),
+                _ => e.to_string(),
+            };
+            format!("{}: {what}; {todo}", path.display())
+        }
+        Error::Version(_) => format!("{error}; take the pfc that was built with the module"),
+        Error::NotCounters(_) | Error::Corrupt(_) => {
+            format!("{error}; is --device right, and pfc as new as the module?")
+        }
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc completions` and `pfc man`: for packages, not for people.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use crate::cli::Cli;
+use crate::failure::Failure;
+use crate::out::Out;
+
+pub fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure> {
+    // The generator panics when it can not write; memory it always can.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "pfc", &mut text);
+    out.write_all(&text)?;
+    Ok(())
+}
+
+pub fn pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    let Some(directory) = directory else {
+        page(Cli::command(), "pfc", out)?;
+        return Ok(());
+    };
+    let write = |name: &str, command: clap::Command| {
+        let path = directory.join(format!("{name}.1"));
+        File::create(&path)
+            .and_then(|mut file| page(command, name, &mut file))
+            .map_err(|e| Failure::Create(path, e))
+    };
+    let mut all = Cli::command();
+    all.build();
+    write("pfc", all.clone())?;
+    for command in all.get_subcommands().filter(|c| !c.is_hide_set()) {
+        write(&format!("pfc-{}", command.get_name()), command.clone())?;
+    }
+    Ok(())
+}
+
+fn page(command: clap::Command, name: &str, to: &mut impl Write) -> io::Result<()> {
+    // A manual page's name is one word; a subcommand's knows no other.
+    clap_mangen::Man::new(command).title(name).render(to)
+}

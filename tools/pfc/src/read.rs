@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc read`: values, once.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use perfcounters::{Counters, Kind, Reading, Snapshot, State};
+
+use crate::cli::ReadArgs;
+use crate::document::Document;
+use crate::failure::Failure;
+use crate::out::{Out, Style};
+use crate::table::{Lean, Table};
+use crate::units::{bucket_bounds, bucket_edge, quantile, Measure};
+
+pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure> {
+    let mut counters = Counters::open_path(device)?;
+    let snapshot = counters.snapshot_any(&args.select.pattern())?;
+    let wanted = |r: &Reading<'_>| !args.nonzero || !is_zero(r);
+    if !snapshot.readings().any(|r| wanted(&r)) {
+        return Err(Failure::no_match(&args.select.words()));
+    }
+    let readings = snapshot.readings().filter(wanted);
+    if args.json {
+        Document::values(&snapshot, readings, args.per_cpu).print(out)?;
+    } else if args.csv {
+        csv(readings, args.per_cpu, out)?;
+    } else {
+        text(&snapshot, readings, args.per_cpu, out)?;
+    }
+    warn_if_inconsistent(&snapshot);
+    Ok(())
+}
+
+/// Says so if some CPU was never quiet.
+pub fn warn_if_inconsistent(snapshot: &Snapshot) {
+    if !snapshot.stamp().consistent {
+        eprintln!(
+            "pfc: a CPU updates its counters all the time: each value is right, \
+             but groups may have been seen half; select less for a consistent look"
+        );
+    }
+}
+
+fn is_zero(reading: &Reading<'_>) -> bool {
+    reading.per_cpu().all(|(_, s)| s.iter().all(|v| *v == 0))
+}
+
+/// A table, histograms with their buckets below.
+pub fn text<'a>(
+    snapshot: &Snapshot,
+    readings: impl Iterator<Item = Reading<'a>>,
+    per_cpu: bool,
+    out: &mut Out,
+) -> io::Result<()> {
+    let mut table = Table::new()
+        .column("NAME", Lean::Left)
+        .column("TOTAL", Lean::Right)
+        .column("", Lean::Left);
+    if per_cpu {
+        for cpu in snapshot.cpus() {
+            let off = if snapshot.online().contains(cpu) {
+                ""
+            } else {
+                "(off)"
+            };
+            table = table.column(format!("CPU{cpu}{off}"), Lean::Right);
+        }
+    }
+    for reading in readings {
+        let instance = reading.instance();
+        let measure = Measure::of(instance);
+        let mut cells = vec![
+            instance.name.clone(),
+            measure.value(reading.total()),
+            measure.word(),
+        ];
+        if per_cpu {
+            cells.extend(reading.per_cpu().map(|(_, slots)| {
+                measure.value(slots.iter().fold(0, |a: i64, b| a.wrapping_add(*b)))
+            }));
+        }
+        let dormant = instance.state == State::Dormant;
+        table.row(cells, dormant.then_some(Style::Dim));
+        if instance.kind == Kind::Histogram {
+            histogram(&reading, &mut table);
+        }
+    }
+    table.print(out)
+}
+
+/// The buckets from the first to the last that is not empty, with bars.
+fn histogram(reading: &Reading<'_>, table: &mut Table) {
+    const BAR: i64 = 40;
+    let measure = Measure::inside(reading.instance());
+    let buckets = reading.combined();
+    let used = |n: &i64| *n != 0;
+    let (Some(first), Some(last)) = (
+        buckets.iter().position(used),
+        buckets.iter().rposition(used),
+    ) else {
+        return;
+    };
+    let marks: Vec<String> = [(0.5, "half"), (0.9, "90 %"), (0.99, "99 %")]
+        .iter()
+        .filter_map(|(share, word)| {
+            let b = quantile(&buckets, *share)?;
+            Some(format!("{word} {}", bucket_edge(measure, b, buckets.len())))
+        })
+        .collect();
+    if !marks.is_empty() {
+        table.below(format!("    {}", marks.join(", ")));
+    }
+    let most = buckets.iter().copied().max().unwrap_or(0).max(1);
+    let digits = most.to_string().len();
+    for (b, n) in buckets.iter().enumerate().take(last + 1).skip(first) {
+        let (from, to) = bucket_bounds(b, buckets.len());
+        let edge = |bound: Option<i64>| bound.map_or(String::new(), |v| measure.amount(v as f64));
+        let range = match (from, to) {
+            (None, _) => format!("{:>10}", "<= 0"),
+            (Some(_), None) => format!("{:>10} ..", edge(from)),
+            (Some(_), Some(_)) => format!("{:>10} .. {}", edge(from), edge(to)),
+        };
+        let bar = (*n as f64 / most as f64 * BAR as f64).ceil().max(0.0) as usize;
+        let line = format!("    {range:<24}  {n:>digits$}  {}", "#".repeat(bar));
+        table.below(line.trim_end().to_owned());
+    }
+}
+
+/// One line per value: exact, in a fixed order of columns.
+fn csv<'a>(
+    readings: impl Iterator<Item = Reading<'a>>,
+    per_cpu: bool,
+    out: &mut Out,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "name,number,incarnation,kind,unit,exponent,cpu,bucket,value"
+    )?;
+    for reading in readings {
+        let i = reading.instance();
+        let head = format!(
+            "{},{},{},{},{},{}",
+            quoted(&i.name),
+            i.number,
+            i.incarnation,
+            i.kind.name(),
+            i.unit.name(),
+            i.exponent
+        );
+        let histogram = i.kind == Kind::Histogram;
+        let mut line = |cpu: &str, slots: &[i64]| -> io::Result<()> {
+            for (b, value) in slots.iter().enumerate() {
+                let bucket = if histogram {
+                    b.to_string()
+                } else {
+                    String::new()
+                };
+                writeln!(out, "{head},{cpu},{bucket},{value}")?;
+            }
+            Ok(())
+        };
+        if per_cpu {
+            for (cpu, slots) in reading.per_cpu() {
+                line(&cpu.to_string(), slots)?;
+            }
+        } else {
+            line("", &reading.combined())?;
+        }
+    }
+    Ok(())
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains(['"', ',']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

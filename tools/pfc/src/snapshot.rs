@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc snapshot`: everything of one moment.
+
+use std::io::Write;
+use std::path::Path;
+
+use perfcounters::Counters;
+
+use crate::cli::SnapshotArgs;
+use crate::document::Document;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::read;
+use crate::time;
+
+pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Failure> {
+    let mut counters = Counters::open_path(device)?;
+    let snapshot = counters.snapshot(&args.select.pattern())?;
+    if snapshot.selection().is_empty() {
+        return Err(Failure::no_match(&args.select.words()));
+    }
+    if args.json {
+        Document::values(&snapshot, snapshot.readings(), true).print(out)?;
+        return Ok(());
+    }
+    let stamp = snapshot.stamp();
+    writeln!(out, "generation  {}", stamp.generation)?;
+    writeln!(out, "boot id     {}", time::boot_id(&stamp.boot_id))?;
+    writeln!(out, "loaded      {}", time::utc(counters.loaded_ns(), 0))?;
+    writeln!(
+        out,
+        "taken       {} (monotonic {}.{:09} s)",
+        time::utc(stamp.realtime_ns, 9),
+        stamp.monotonic_ns / 1_000_000_000,
+        stamp.monotonic_ns % 1_000_000_000
+    )?;
+    writeln!(
+        out,
+        "CPUs        {} possible, {} online",
+        snapshot.cpus().len(),
+        snapshot.online().len()
+    )?;
+    writeln!(
+        out,
+        "instances   {}",
+        snapshot.selection().instances().len()
+    )?;
+    writeln!(out)?;
+    read::text(&snapshot, snapshot.readings(), true, out)?;
+    Ok(())
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Lines: a table per interval, of the busiest.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::cli::WatchArgs;
+use crate::failure::Failure;
+use crate::out::{Out, Style};
+use crate::table::{Lean, Table};
+use crate::time;
+use crate::watch::sampler::{Frame, Row, Sampler};
+
+pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {
+    let mut sampler = Sampler::open(device, args.select.pattern())?;
+    if sampler.is_empty() {
+        return Err(Failure::no_match(&args.select.words()));
+    }
+    let interval = Duration::from_millis(args.interval);
+    let mut due = Instant::now();
+    let mut done = 0;
+    while args.count.is_none_or(|count| done < count) {
+        // Not now + interval: looks stay on the beat.
+        due = (due + interval).max(Instant::now());
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let frame = sampler.frame()?;
+        if done > 0 {
+            writeln!(out)?;
+        }
+        print(&frame, args.lines, out)?;
+        out.flush()?;
+        done += 1;
+    }
+    Ok(())
+}
+
+/// One table, headed by a line about the interval.
+fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
+    let mut rows: Vec<&Row> = frame.rows.iter().collect();
+    rows.sort_by(|a, b| {
+        let busy = b.busyness().total_cmp(&a.busyness());
+        busy.then_with(|| a.name.cmp(&b.name))
+    });
+    let shown = rows.len().min(lines);
+    let mut head = format!(
+        "{}  {:.3} s  generation {}  {shown} of {} instances",
+        time::clock(frame.realtime_ns),
+        frame.seconds,
+        frame.generation,
+        rows.len(),
+    );
+    if frame.reloaded {
+        head.push_str("  module loaded anew");
+    }
+    if !frame.consistent {
+        head.push_str("  not consistent: a CPU is never quiet");
+    }
+    writeln!(out, "{}", out.paint(Style::Dim, &head))?;
+
+    let mut table = Table::new()
+        .column("NAME", Lean::Left)
+        .column("PER SECOND", Lean::Right)
+        .column("TOTAL", Lean::Right)
+        .column("", Lean::Left);
+    for row in rows.into_iter().take(lines) {
+        let note = match (row.live, row.is_new()) {
+            (false, _) => "dormant",
+            (true, true) => "new",
+            (true, false) => "",
+        };
+        let style = match (row.live, row.is_new()) {
+            (false, _) => Some(Style::Dim),
+            (true, true) => Some(Style::Notice),
+            (true, false) => None,
+        };
+        let cells = vec![
+            row.name.clone(),
+            row.rate.map_or("-".into(), |rate| row.measure.rate(rate)),
+            row.measure.value(row.total),
+            note.to_owned(),
+        ];
+        table.row(cells, style);
+    }
+    table.print(out)?;
+    Ok(())
+}
