@@ -5,7 +5,7 @@
 //! In the order in which data flows: drivers call [`counters`] through
 //! `sys::export`; the engine's registry decides; [`pages`] holds what it
 //! decides about, in pages that `sys::file` maps; [`names`] tells it as text.
-//! What providers use is in [`driver`] and [`sys::probe`].
+//! What drivers in Rust use is in [`driver`], what providers use in [`provider`].
 
 #![deny(missing_docs)]
 
@@ -14,6 +14,7 @@ pub mod counters;
 pub mod driver;
 mod names;
 mod pages;
+pub mod provider;
 pub mod sys;
 
 use kernel::prelude::*;

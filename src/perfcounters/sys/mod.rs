@@ -18,6 +18,7 @@
 //! | `probe`, `task`, `block`, `irq`, `net` | what providers see of the kernel |
 
 pub(crate) mod adjust;
+pub mod block;
 pub(crate) mod cpu;
 pub(crate) mod export;
 pub(crate) mod file;
@@ -25,6 +26,9 @@ pub(crate) mod lock;
 pub(crate) mod misc;
 pub(crate) mod page;
 pub(crate) mod percpu;
+pub mod family;
+pub mod irq;
+pub mod net;
 pub mod probe;
 pub(crate) mod shim;
 pub(crate) mod tables;

@@ -7,6 +7,10 @@
 use kernel::bindings;
 use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
+/// Bits of [`pfc_netdev_change`].
+pub(crate) const PFC_NETDEV_LEFT: c_uint = 1;
+pub(crate) const PFC_NETDEV_ARRIVED: c_uint = 2;
+
 extern "C" {
     pub(crate) static mut perf_counter_seqflag: *mut u64;
     pub(crate) fn pfc_percpu_pfn(p: *mut c_void, cpu: c_uint) -> c_ulong;
@@ -19,4 +23,19 @@ extern "C" {
     ) -> c_int;
     pub(crate) fn pfc_tracepoint_find(name: *const c_char) -> *mut bindings::tracepoint;
     pub(crate) fn pfc_tracepoint_sync();
+    pub(crate) fn pfc_irq_is_first(irq: c_uint, action: *const bindings::irqaction) -> bool;
+    pub(crate) fn pfc_in_compat_syscall() -> bool;
+    pub(crate) fn pfc_work_init(
+        work: *mut bindings::work_struct,
+        func: unsafe extern "C" fn(*mut bindings::work_struct),
+    );
+    pub(crate) fn pfc_work_queue(work: *mut bindings::work_struct);
+    pub(crate) fn pfc_netdev_index(dev: *const bindings::net_device) -> c_uint;
+    pub(crate) fn pfc_netdev_name(dev: *const bindings::net_device, name: *mut c_char) -> c_uint;
+    pub(crate) fn pfc_netdev_change(event: c_ulong) -> c_uint;
+    pub(crate) fn pfc_notifier_dev(info: *mut c_void) -> *mut bindings::net_device;
+    pub(crate) fn pfc_skb_dev(skb: *const bindings::sk_buff) -> *mut bindings::net_device;
+    pub(crate) fn pfc_skb_wire_len(skb: *const bindings::sk_buff) -> u32;
+    pub(crate) fn register_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
+    pub(crate) fn unregister_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
 }

@@ -62,6 +62,14 @@ pub(crate) fn slot_address(slot: u32) -> usize {
     }
 }
 
+/// Per-CPU address of a live slot: its page exists.
+#[inline(always)]
+pub(crate) fn live_address(slot: u32) -> usize {
+    SLOT_PAGES
+        .get((slot / SLOTS_PER_PAGE) as usize)
+        .wrapping_add((slot % SLOTS_PER_PAGE) as usize * 8)
+}
+
 /// Does this instance count?
 #[inline(always)]
 pub(crate) fn is_live(instance: u32) -> bool {

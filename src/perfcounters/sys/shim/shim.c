@@ -9,13 +9,16 @@
 #include <linux/irq.h>
 #include <linux/irqdesc.h>
 #include <linux/mm.h>
+#include <linux/netdevice.h>
 #include <linux/percpu.h>
 #include <linux/perfcounters.h>
 #include <linux/preempt.h>
+#include <linux/skbuff.h>
 #include <linux/tracepoint.h>
 #include <linux/vmalloc.h>
 #include <asm/cpufeature.h>
 #include <asm/tsc.h>
+#include <net/net_namespace.h>
 #include "shim.h"
 
 /* src/engine/abi.rs holds the twins of these. */
@@ -135,3 +138,67 @@ bool pfc_in_compat_syscall(void)
 	return in_compat_syscall();
 }
 EXPORT_SYMBOL_GPL(pfc_in_compat_syscall);
+
+void pfc_work_init(struct work_struct *work, work_func_t func)
+{
+	INIT_WORK(work, func);
+}
+EXPORT_SYMBOL_GPL(pfc_work_init);
+
+void pfc_work_queue(struct work_struct *work)
+{
+	schedule_work(work);
+}
+EXPORT_SYMBOL_GPL(pfc_work_queue);
+
+/* The number of an interface of the initial namespace, 0 of another one. */
+unsigned int pfc_netdev_index(const struct net_device *dev)
+{
+	return net_eq(dev_net(dev), &init_net) ? dev->ifindex : 0;
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_index);
+
+unsigned int pfc_netdev_name(const struct net_device *dev, char *name)
+{
+	strscpy(name, dev->name, IFNAMSIZ);
+	return pfc_netdev_index(dev);
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_name);
+
+unsigned int pfc_netdev_change(unsigned long event)
+{
+	switch (event) {
+	case NETDEV_REGISTER:
+		return PFC_NETDEV_ARRIVED;
+	case NETDEV_UNREGISTER:
+		return PFC_NETDEV_LEFT;
+	case NETDEV_CHANGENAME:
+		return PFC_NETDEV_LEFT | PFC_NETDEV_ARRIVED;
+	default:
+		return 0;
+	}
+}
+EXPORT_SYMBOL_GPL(pfc_netdev_change);
+
+struct net_device *pfc_notifier_dev(void *info)
+{
+	return netdev_notifier_info_to_dev(info);
+}
+EXPORT_SYMBOL_GPL(pfc_notifier_dev);
+
+struct net_device *pfc_skb_dev(const struct sk_buff *skb)
+{
+	return skb->dev;
+}
+EXPORT_SYMBOL_GPL(pfc_skb_dev);
+
+/* Length with the link header, which the receive path has already pulled. */
+u32 pfc_skb_wire_len(const struct sk_buff *skb)
+{
+	u32 len = skb->len;
+
+	if (skb_mac_header_was_set(skb) && skb_mac_offset(skb) < 0)
+		len -= skb_mac_offset(skb);
+	return len;
+}
+EXPORT_SYMBOL_GPL(pfc_skb_wire_len);

@@ -7,11 +7,14 @@
 #define _PERFCOUNTERS_SHIM_H
 
 #include <linux/types.h>
+#include <linux/workqueue.h>
 
 struct vm_area_struct;
 struct vm_operations_struct;
 struct tracepoint;
 struct irqaction;
+struct net_device;
+struct sk_buff;
 
 unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu);
 unsigned long pfc_virt_pfn(const void *p);
@@ -23,6 +26,16 @@ struct tracepoint *pfc_tracepoint_find(const char *name);
 void pfc_tracepoint_sync(void);
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);
 bool pfc_in_compat_syscall(void);
+void pfc_work_init(struct work_struct *work, work_func_t func);
+void pfc_work_queue(struct work_struct *work);
+#define PFC_NETDEV_LEFT		1
+#define PFC_NETDEV_ARRIVED	2
+unsigned int pfc_netdev_index(const struct net_device *dev);
+unsigned int pfc_netdev_name(const struct net_device *dev, char *name);
+unsigned int pfc_netdev_change(unsigned long event);
+struct net_device *pfc_notifier_dev(void *info);
+struct net_device *pfc_skb_dev(const struct sk_buff *skb);
+u32 pfc_skb_wire_len(const struct sk_buff *skb);
 
 void perf_counter_begin_slow(void);
 void perf_counter_end_slow(void);

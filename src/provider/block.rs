@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfc_block: block I/O, by device and partition.
+//!
+//! Counts what /proc/diskstats counts, where it counts it: a request on a
+//! partition counts for the whole disk, too. A device's instances,
+//! `block/<name>/...`, appear with its first request; they stay when it goes,
+//! and go on when it comes back under its name. Devices without requests
+//! (device mapper, md, brd, zram) are not seen; what lies below them is.
+
+use core::pin::Pin;
+
+use kernel::prelude::*;
+use perfcounters::provider::block::{Device, Name, Operation, Request};
+use perfcounters::provider::probe::{BlockComplete, BlockDone};
+use perfcounters::provider::{Family, Group, Handler, Instance, Key, Probes, Unit, What};
+
+module! {
+    type: Provider,
+    name: "pfc_block",
+    authors: ["The perfcounters developers"],
+    description: "perfcounters provider: block I/O by device and partition",
+    license: "GPL",
+}
+
+/// Buckets of the latency histograms: up to 2^40 ns, 18 minutes.
+const BUCKETS: u16 = 41;
+
+struct Provider {
+    _probes: Probes<Counts>,
+}
+
+struct Counts {
+    disks: Pin<KBox<Family<Disk>>>,
+    unnamed: Instance,
+}
+
+/// One direction of a device.
+struct Way {
+    requests: Instance,
+    sectors: Instance,
+    time: Instance,
+    latency: Instance,
+}
+
+struct Disk {
+    reads: Way,
+    writes: Way,
+    discards: Way,
+    flushes: Instance,
+    flush_time: Instance,
+}
+
+impl Way {
+    fn new(key: &Key, word: &str) -> Result<Self> {
+        let disk = Name(key);
+        let sectors = What::counter(Unit::Sectors, c"Sectors of 512 bytes, done");
+        Ok(Self {
+            requests: What::events(c"Requests done").named(fmt!("block/{disk}/{word}s"))?,
+            sectors: sectors.named(fmt!("block/{disk}/{word}_sectors"))?,
+            time: What::nanoseconds(c"Time requests took, queueing included")
+                .named(fmt!("block/{disk}/{word}_time"))?,
+            latency: What::latency(BUCKETS, c"Requests by the time they took")
+                .named(fmt!("block/{disk}/{word}_latency"))?,
+        })
+    }
+
+    fn done(&self, ns: i64) {
+        let _group = Group::begin();
+        self.requests.counter().add(1);
+        self.time.counter().add(ns);
+        self.latency.counter().hist(u32::from(BUCKETS), ns);
+    }
+}
+
+impl Disk {
+    fn new(key: &Key) -> Result<Self> {
+        let disk = Name(key);
+        Ok(Self {
+            reads: Way::new(key, "read")?,
+            writes: Way::new(key, "write")?,
+            discards: Way::new(key, "discard")?,
+            flushes: What::events(c"Cache flushes done").named(fmt!("block/{disk}/flushes"))?,
+            flush_time: What::nanoseconds(c"Time cache flushes took")
+                .named(fmt!("block/{disk}/flush_time"))?,
+        })
+    }
+
+    fn way(&self, operation: Operation) -> Option<&Way> {
+        match operation {
+            Operation::Read => Some(&self.reads),
+            Operation::Write => Some(&self.writes),
+            Operation::Discard => Some(&self.discards),
+            Operation::Flush => None,
+        }
+    }
+}
+
+impl Counts {
+    /// The disk, and the partition if the request went to one; those that have
+    /// no instances yet will get them.
+    fn each(&self, request: &Request, count: impl Fn(&Disk)) {
+        let whole = request.device().and_then(Device::disk_key);
+        let part = request.device().filter(|device| device.partition() != 0).and_then(Device::key);
+        for key in [whole, part].iter().flatten() {
+            match self.disks.find(key) {
+                Some(disk) => count(disk),
+                None => {
+                    self.unnamed.counter().add(1);
+                    self.disks.want(key);
+                }
+            }
+        }
+    }
+}
+
+impl kernel::Module for Provider {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let mut probes = Probes::new(Counts {
+            disks: Family::new(Disk::new)?,
+            unnamed: What::events(c"Steps of requests of devices before they had instances")
+                .named(fmt!("block/unnamed"))?,
+        })?;
+        probes.attach::<BlockComplete<'_>>()?;
+        probes.attach::<BlockDone<'_>>()?;
+        Ok(Self { _probes: probes })
+    }
+}
+
+impl Handler<BlockComplete<'_>> for Counts {
+    fn on(&self, event: BlockComplete<'_>) {
+        if !event.request.is_accounted() {
+            return;
+        }
+        let operation = event.request.operation();
+        self.each(event.request, |disk| {
+            if let Some(way) = disk.way(operation) {
+                way.sectors.counter().add(i64::from(event.bytes >> 9));
+            }
+        });
+    }
+}
+
+impl Handler<BlockDone<'_>> for Counts {
+    fn on(&self, event: BlockDone<'_>) {
+        if !event.request.is_accounted() || event.request.is_flush_step() {
+            return;
+        }
+        let operation = event.request.operation();
+        let ns = event.request.age_ns();
+        self.each(event.request, |disk| match disk.way(operation) {
+            Some(way) => way.done(ns),
+            None => {
+                disk.flushes.counter().add(1);
+                disk.flush_time.counter().add(ns);
+            }
+        });
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfc_irq: hard interrupts by line and by x86 vector, and softirqs.
+//!
+//! A line's instance is `irq/<line>/<handler>`, as /proc/interrupts shows them;
+//! it appears with the line's first interrupt. Of a shared line, only its first
+//! handler counts.
+
+use core::pin::Pin;
+
+use kernel::prelude::*;
+use perfcounters::provider::probe::{self, IrqEntry, SoftirqEntry};
+use perfcounters::provider::{Family, Handler, Instance, Key, Probes, What};
+
+module! {
+    type: Provider,
+    name: "pfc_irq",
+    authors: ["The perfcounters developers"],
+    description: "perfcounters provider: interrupts by line and vector, softirqs",
+    license: "GPL",
+}
+
+/// Softirqs by number, as in /proc/softirqs.
+const SOFTIRQS: [&str; 10] =
+    ["hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu"];
+
+macro_rules! vectors {
+    ($($event:ident $field:ident $name:literal $help:literal,)*) => {
+        /// Vectors that are no device's line.
+        struct Vectors {
+            $($field: Instance,)*
+        }
+
+        impl Vectors {
+            fn new() -> Result<Self> {
+                Ok(Self {
+                    $($field: What::events($help).named(fmt!("irq/vector/{}", $name))?,)*
+                })
+            }
+
+            fn attach(probes: &mut Probes<Counts>) -> Result {
+                $(probes.attach::<probe::$event<'_>>()?;)*
+                Ok(())
+            }
+        }
+
+        $(impl Handler<probe::$event<'_>> for Counts {
+            fn on(&self, _: probe::$event<'_>) {
+                self.vectors.$field.counter().add(1);
+            }
+        })*
+    };
+}
+
+vectors! {
+    LocalTimer local_timer "local_timer" c"Local APIC timer interrupts (LOC)",
+    Reschedule reschedule "reschedule" c"Rescheduling interrupts (RES)",
+    CallFunction call_function "call_function" c"Function calls to all other CPUs (part of CAL)",
+    CallFunctionSingle call_single "call_function_single" c"Function calls to one CPU (part of CAL)",
+    IrqWork irq_work "irq_work" c"IRQ work interrupts (IWI)",
+    PlatformIpi platform_ipi "platform_ipi" c"Platform interprocessor interrupts (PLT)",
+    ErrorApic error_apic "error_apic" c"APIC error interrupts (ERR)",
+    SpuriousApic spurious_apic "spurious_apic" c"Spurious interrupts (SPU)",
+    ThermalApic thermal_apic "thermal_apic" c"Thermal event interrupts (TRM)",
+    ThresholdApic threshold_apic "threshold_apic" c"Machine-check threshold interrupts (THR)",
+    DeferredErrorApic deferred_error "deferred_error_apic" c"Deferred error interrupts (DFR)",
+}
+
+struct Provider {
+    _probes: Probes<Counts>,
+}
+
+struct Counts {
+    lines: Pin<KBox<Family<Instance>>>,
+    unnamed: Instance,
+    softirqs: KVec<Instance>,
+    vectors: Vectors,
+}
+
+fn line(key: &Key) -> Result<Instance> {
+    What::events(c"Interrupts of this line").named(fmt!("irq/{}/{}", key.number(), key.text()))
+}
+
+impl kernel::Module for Provider {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let mut softirqs = KVec::with_capacity(SOFTIRQS.len(), GFP_KERNEL)?;
+        for name in SOFTIRQS {
+            let runs = What::events(c"Runs of this softirq").named(fmt!("softirq/{name}"))?;
+            softirqs.push(runs, GFP_KERNEL)?;
+        }
+        let mut probes = Probes::new(Counts {
+            lines: Family::new(line)?,
+            unnamed: What::events(c"Interrupts of lines before they had an instance")
+                .named(fmt!("irq/unnamed"))?,
+            softirqs,
+            vectors: Vectors::new()?,
+        })?;
+        probes.attach::<IrqEntry<'_>>()?;
+        probes.attach::<SoftirqEntry<'_>>()?;
+        Vectors::attach(&mut probes)?;
+        Ok(Self { _probes: probes })
+    }
+}
+
+impl Handler<IrqEntry<'_>> for Counts {
+    fn on(&self, event: IrqEntry<'_>) {
+        if !event.action.is_first(event.irq) {
+            return;
+        }
+        let key = event.action.key(event.irq);
+        match self.lines.find(&key) {
+            Some(line) => line.counter().add(1),
+            None => {
+                self.unnamed.counter().add(1);
+                self.lines.want(&key);
+            }
+        }
+    }
+}
+
+impl Handler<SoftirqEntry<'_>> for Counts {
+    fn on(&self, event: SoftirqEntry<'_>) {
+        if let Some(softirq) = self.softirqs.get(event.vector as usize) {
+            softirq.counter().add(1);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfc_mm: page faults, by the mode they come from.
+//!
+//! These are faults as the CPU raises them. `pgfault` in /proc/vmstat counts
+//! those that reached the memory manager, again after a retry, and those made
+//! by get_user_pages() without any fault; so the two differ a little.
+
+use kernel::prelude::*;
+use perfcounters::provider::probe::{PageFaultKernel, PageFaultUser};
+use perfcounters::provider::{Handler, Instance, Probes, What};
+
+module! {
+    type: Provider,
+    name: "pfc_mm",
+    authors: ["The perfcounters developers"],
+    description: "perfcounters provider: page faults",
+    license: "GPL",
+}
+
+struct Provider {
+    _probes: Probes<Counts>,
+}
+
+struct Counts {
+    user: Instance,
+    kernel: Instance,
+}
+
+impl kernel::Module for Provider {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let add = |name, help| What::events(help).named(name);
+        let mut probes = Probes::new(Counts {
+            user: add(fmt!("mm/page_faults_user"), c"Page faults raised in user mode")?,
+            kernel: add(fmt!("mm/page_faults_kernel"), c"Page faults raised in the kernel")?,
+        })?;
+        probes.attach::<PageFaultUser<'_>>()?;
+        probes.attach::<PageFaultKernel<'_>>()?;
+        Ok(Self { _probes: probes })
+    }
+}
+
+impl Handler<PageFaultUser<'_>> for Counts {
+    fn on(&self, _: PageFaultUser<'_>) {
+        self.user.counter().add(1);
+    }
+}
+
+impl Handler<PageFaultKernel<'_>> for Counts {
+    fn on(&self, _: PageFaultKernel<'_>) {
+        self.kernel.counter().add(1);
+    }
+}

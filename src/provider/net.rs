@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfc_net: network traffic, by interface.
+//!
+//! Interfaces of the machine's own network namespace; their instances,
+//! `net/<name>/...`, live as long as they do, and come back with the name.
+//! Packets and bytes are counted as the stack hands them over: link header
+//! included, one for a packet that the driver still splits (TSO) or that was
+//! already merged (GRO), where the driver's own figures differ.
+
+use core::pin::Pin;
+
+use kernel::prelude::*;
+use perfcounters::provider::net::{Interface, Watch};
+use perfcounters::provider::probe::{NetDrop, NetReceive, NetXmit};
+use perfcounters::provider::{Family, Group, Handler, Instance, Key, Probes, Unit, Watched, What};
+
+module! {
+    type: Provider,
+    name: "pfc_net",
+    authors: ["The perfcounters developers"],
+    description: "perfcounters provider: network traffic by interface",
+    license: "GPL",
+}
+
+struct Provider {
+    _probes: Watched<Counts>,
+}
+
+struct Counts {
+    interfaces: Pin<KBox<Family<Traffic>>>,
+}
+
+struct Traffic {
+    rx_packets: Instance,
+    rx_bytes: Instance,
+    rx_drops: Instance,
+    tx_packets: Instance,
+    tx_bytes: Instance,
+    tx_drops: Instance,
+}
+
+impl Traffic {
+    fn new(interface: &str) -> Result<Self> {
+        let add = |unit, help, word: &str| {
+            What::counter(unit, help).named(fmt!("net/{interface}/{word}"))
+        };
+        Ok(Self {
+            rx_packets: add(Unit::Packets, c"Packets received", "rx_packets")?,
+            rx_bytes: add(Unit::Bytes, c"Bytes received, link header included", "rx_bytes")?,
+            rx_drops: add(Unit::Packets, c"Packets received that nobody took", "rx_drops")?,
+            tx_packets: add(Unit::Packets, c"Packets the driver took", "tx_packets")?,
+            tx_bytes: add(Unit::Bytes, c"Bytes the driver took, link header included", "tx_bytes")?,
+            tx_drops: add(Unit::Packets, c"Packets the driver refused", "tx_drops")?,
+        })
+    }
+}
+
+impl kernel::Module for Provider {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let mut probes = Probes::new(Counts {
+            // Nothing is wanted by probes: interfaces are announced.
+            interfaces: Family::new(|_: &Key| Err(ENODEV))?,
+        })?;
+        probes.attach::<NetReceive<'_>>()?;
+        probes.attach::<NetXmit<'_>>()?;
+        probes.attach::<NetDrop<'_>>()?;
+        Ok(Self {
+            _probes: probes.watch()?,
+        })
+    }
+}
+
+impl Watch for Counts {
+    fn arrived(&self, interface: &Interface) {
+        let Some((name, key)) = interface.name() else {
+            return;
+        };
+        let text = Key::new(&name, 0);
+        let added = Traffic::new(text.text())
+            .and_then(|traffic| self.interfaces.insert(&key, Some(traffic)));
+        if added.is_err() {
+            pr_notice!("no instances for interface {:?}\n", text.text());
+        }
+    }
+
+    fn left(&self, interface: &Interface) {
+        self.interfaces.remove(&interface.key());
+    }
+}
+
+impl Handler<NetReceive<'_>> for Counts {
+    fn on(&self, event: NetReceive<'_>) {
+        let interface = event.interface.and_then(|at| self.interfaces.find(&at.key()));
+        if let Some(traffic) = interface {
+            let _group = Group::begin();
+            traffic.rx_packets.counter().add(1);
+            traffic.rx_bytes.counter().add(i64::from(event.packet.wire_bytes()));
+        }
+    }
+}
+
+impl Handler<NetXmit<'_>> for Counts {
+    fn on(&self, event: NetXmit<'_>) {
+        let Some(traffic) = self.interfaces.find(&event.interface.key()) else {
+            return;
+        };
+        let _group = Group::begin();
+        if event.result == 0 {
+            traffic.tx_packets.counter().add(1);
+            traffic.tx_bytes.counter().add(i64::from(event.bytes));
+        } else {
+            traffic.tx_drops.counter().add(1);
+        }
+    }
+}
+
+impl Handler<NetDrop<'_>> for Counts {
+    fn on(&self, event: NetDrop<'_>) {
+        let interface = event.interface.and_then(|at| self.interfaces.find(&at.key()));
+        if let Some(traffic) = interface {
+            traffic.rx_drops.counter().add(1);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfc_sched: what the scheduler does.
+//!
+//! `sched/context_switches` is what `ctxt` in /proc/stat sums up, and
+//! `sched/forks` what `processes` there counts.
+
+use kernel::prelude::*;
+use perfcounters::provider::probe::{
+    ProcessExec, ProcessExit, SchedMigrate, SchedSwitch, SchedWakeup, SchedWakeupNew, TaskNew,
+};
+use perfcounters::provider::{Handler, Instance, Probes, What};
+
+module! {
+    type: Provider,
+    name: "pfc_sched",
+    authors: ["The perfcounters developers"],
+    description: "perfcounters provider: context switches, wakeups, migrations, forks, exits",
+    license: "GPL",
+}
+
+struct Provider {
+    _probes: Probes<Counts>,
+}
+
+struct Counts {
+    switches: Instance,
+    preemptions: Instance,
+    wakeups: Instance,
+    migrations: Instance,
+    forks: Instance,
+    execs: Instance,
+    exits: Instance,
+}
+
+impl kernel::Module for Provider {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let add = |name, help| What::events(help).named(name);
+        let mut probes = Probes::new(Counts {
+            switches: add(fmt!("sched/context_switches"), c"A CPU went from one task to another")?,
+            preemptions: add(fmt!("sched/preemptions"), c"Switches the task before did not ask for")?,
+            wakeups: add(fmt!("sched/wakeups"), c"Tasks woken, new ones included")?,
+            migrations: add(fmt!("sched/migrations"), c"Tasks moved to another CPU")?,
+            forks: add(fmt!("sched/forks"), c"Tasks made: processes, threads, kernel threads")?,
+            execs: add(fmt!("sched/execs"), c"Programs started")?,
+            exits: add(fmt!("sched/exits"), c"Tasks ended")?,
+        })?;
+        probes.attach::<SchedSwitch<'_>>()?;
+        probes.attach::<SchedWakeup<'_>>()?;
+        probes.attach::<SchedWakeupNew<'_>>()?;
+        probes.attach::<SchedMigrate<'_>>()?;
+        probes.attach::<TaskNew<'_>>()?;
+        probes.attach::<ProcessExec<'_>>()?;
+        probes.attach::<ProcessExit<'_>>()?;
+        Ok(Self { _probes: probes })
+    }
+}
+
+impl Handler<SchedSwitch<'_>> for Counts {
+    fn on(&self, event: SchedSwitch<'_>) {
+        self.switches.counter().add(1);
+        if event.preempted {
+            self.preemptions.counter().add(1);
+        }
+    }
+}
+
+impl Handler<SchedWakeup<'_>> for Counts {
+    fn on(&self, _: SchedWakeup<'_>) {
+        self.wakeups.counter().add(1);
+    }
+}
+
+impl Handler<SchedWakeupNew<'_>> for Counts {
+    fn on(&self, _: SchedWakeupNew<'_>) {
+        self.wakeups.counter().add(1);
+    }
+}
+
+impl Handler<SchedMigrate<'_>> for Counts {
+    fn on(&self, _: SchedMigrate<'_>) {
+        self.migrations.counter().add(1);
+    }
+}
+
+impl Handler<TaskNew<'_>> for Counts {
+    fn on(&self, _: TaskNew<'_>) {
+        self.forks.counter().add(1);
+    }
+}
+
+impl Handler<ProcessExec<'_>> for Counts {
+    fn on(&self, _: ProcessExec<'_>) {
+        self.execs.counter().add(1);
+    }
+}
+
+impl Handler<ProcessExit<'_>> for Counts {
+    fn on(&self, _: ProcessExit<'_>) {
+        self.exits.counter().add(1);
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfc_syscalls: system calls, by number.
+//!
+//! One instance for each 64-bit system call of this kernel, under its name;
+//! `syscalls/compat` for those of 32-bit programs, whose numbers mean other
+//! calls, and `syscalls/unknown` for numbers that are none.
+
+use kernel::prelude::*;
+use perfcounters::provider::probe::SysEnter;
+use perfcounters::provider::{Handler, Instance, Probes, What};
+
+module! {
+    type: Provider,
+    name: "pfc_syscalls",
+    authors: ["The perfcounters developers"],
+    description: "perfcounters provider: system calls by number",
+    license: "GPL",
+}
+
+/// Names by number.
+static NAMES: &[Option<&str>] = include!(env!("PFC_SYSCALL_NAMES"));
+
+struct Provider {
+    _probes: Probes<Counts>,
+}
+
+struct Counts {
+    calls: KVec<Option<Instance>>,
+    compat: Instance,
+    unknown: Instance,
+}
+
+impl kernel::Module for Provider {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let call = What::events(c"Calls of this system call, 64-bit");
+        let mut calls = KVec::with_capacity(NAMES.len(), GFP_KERNEL)?;
+        for name in NAMES {
+            let instance = match name {
+                Some(name) => Some(call.named(fmt!("syscalls/{name}"))?),
+                None => None,
+            };
+            calls.push(instance, GFP_KERNEL)?;
+        }
+        let mut probes = Probes::new(Counts {
+            calls,
+            compat: What::events(c"System calls of 32-bit and x32 programs")
+                .named(fmt!("syscalls/compat"))?,
+            unknown: What::events(c"System calls by numbers that are none")
+                .named(fmt!("syscalls/unknown"))?,
+        })?;
+        probes.attach::<SysEnter<'_>>()?;
+        Ok(Self { _probes: probes })
+    }
+}
+
+impl Handler<SysEnter<'_>> for Counts {
+    fn on(&self, event: SysEnter<'_>) {
+        let known = usize::try_from(event.number).ok().and_then(|n| self.calls.get(n)?.as_ref());
+        let instance = match known {
+            _ if event.compat => &self.compat,
+            Some(instance) => instance,
+            None => &self.unknown,
+        };
+        instance.counter().add(1);
+    }
+}
