@@ -13,14 +13,13 @@ work=$LOGS/run.$$
 tap=$work/tap
 splat='BUG:|WARNING:|Oops|Kernel panic|general protection fault|Call Trace:|cut here|soft lockup|hard LOCKUP|self-detected stall|detected stalls|blocked for more than|refcount_t:|list_(add|del) corruption|unable to handle|UBSAN:|KASAN:|bad: scheduling|sleeping function called'
 
-# Does this source say anything about what was asked for?
+# mentions FILE|DIRECTORY...: do these sources speak of what was asked for?
 mentions() {
 	[ -n "$ONLY" ] || return 0
-	if [[ $ONLY =~ ^([0-9]+)\.([0-9]+)$ ]]; then
-		grep -rqE "(^|[^0-9.])${BASH_REMATCH[1]}\.${BASH_REMATCH[2]}([^0-9]|$)|\<r${BASH_REMATCH[1]}_${BASH_REMATCH[2]}_" "$@"
-	else
-		grep -rqE -- "$ONLY" "$@" || printf '%s\n' "$@" | grep -qE -- "$ONLY" || grep -rqE -- "${ONLY// /_}" "$@"
-	fi
+	local pattern="$ONLY|${ONLY// /_}"
+	[[ ! $ONLY =~ ^([0-9]+)\.([0-9]+)$ ]] ||
+		pattern="(^|[^0-9.])${BASH_REMATCH[1]}\.${BASH_REMATCH[2]}([^0-9]|$)|\<r${BASH_REMATCH[1]}_${BASH_REMATCH[2]}_"
+	grep -rqE --include='*.rs' --include='*.c' --include='*.sh' -e "$pattern" "$@" || grep -qE -e "$pattern" <<<"$*"
 }
 
 # collect WORLD PROGRAM STATUS LIMIT SECONDS <KTAP: results to $tap, a line to the user.
@@ -39,10 +38,13 @@ collect() {
 	printf '%-6s %-32s %-4s %3d passed' "$1" "$2" "$word" "$p"
 	[ "$f" = 0 ] || printf ', %d failed' "$f"
 	[ "$s" = 0 ] || printf ', %d skipped' "$s"
-	printf '  (%ss)\n' "${5:-0}"
+	printf '%s\n' "${5:+  (${5}s)}"
 }
 
-one() { # one WORLD NAME ok|"not ok"|skip [DIAGNOSTICS]: a result of the rig's own
+# one WORLD NAME ok|"not ok"|skip [DIAGNOSTICS]: a result of the rig's own. A
+# partial run leaves the good ones out, unless they were asked for.
+one() {
+	[ "$3" = "not ok" ] || [ -z "$ONLY" ] || grep -qE -e "$ONLY" <<<"$2" || return 0
 	{
 		printf '# %s rig\n' "$1"
 		case $3 in
@@ -57,7 +59,7 @@ one() { # one WORLD NAME ok|"not ok"|skip [DIAGNOSTICS]: a result of the rig's o
 
 cargo_tests() {
 	[ -e "$TOP/tools/Cargo.toml" ] || return 0
-	mentions "$TOP/tools" "$TOP/src/engine" --include=*.rs || return 0
+	mentions "$TOP/tools" "$TOP/src/engine" || return 0
 	local start=$SECONDS rc=0
 	inside env "CARGO_TARGET_DIR=$TARGET" cargo test --manifest-path "$TOP/tools/Cargo.toml" --workspace \
 		--locked --no-fail-fast >"$work/cargo.log" 2>&1 </dev/null || rc=$?
@@ -159,7 +161,7 @@ follow() {
 	fi
 	# The program that was running, and all that never ran, are failures.
 	tail -n +$((ended + 1)) "$work/list" | while read -r prog limit; do
-		block "$prog" | collect stock "$prog" "" "$limit" -
+		block "$prog" | collect stock "$prog" "" "$limit" ""
 	done
 	one stock "rig the guest runs to its end" "not ok" "the guest $end; its console's end:
 $(tail -n 40 "$work/console")"
