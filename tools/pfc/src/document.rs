@@ -2,6 +2,8 @@
 
 //! The JSON of list, read and snapshot. Values are exact.
 
+use std::io::{self, Write};
+
 use perfcounters::{Catalogue, Instance, Kind, Reading, Snapshot};
 use serde::Serialize;
 
@@ -138,9 +140,16 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Prints it.
-    pub fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
-        serde_json::to_writer_pretty(&mut *out, self).map_err(std::io::Error::from)?;
-        writeln!(out)
+    /// Prints it, a line for each instance.
+    pub fn print(mut self, out: &mut impl Write) -> io::Result<()> {
+        let entries = std::mem::take(&mut self.instances);
+        let head = serde_json::to_string(&self)?;
+        // The list comes last, and is empty.
+        write!(out, "{}", head.trim_end_matches("]}"))?;
+        for (n, entry) in entries.iter().enumerate() {
+            write!(out, "{}", if n == 0 { "\n  " } else { ",\n  " })?;
+            serde_json::to_writer(&mut *out, entry)?;
+        }
+        writeln!(out, "\n]}}")
     }
 }

@@ -39,6 +39,11 @@ impl Out {
         self.terminal
     }
 
+    /// May it be coloured?
+    pub fn is_coloured(&self) -> bool {
+        self.colour
+    }
+
     /// The text in a style, if colours are wanted.
     pub fn paint(&self, style: Style, text: &str) -> String {
         if self.colour {

@@ -60,6 +60,20 @@ impl Measure {
         self.amount(per_second)
     }
 
+    /// What makes amounts of different units comparable, roughly, so that the
+    /// busiest instances are not always those that count in small coin.
+    pub fn weight(self) -> f64 {
+        let coin = match self.unit {
+            // A packet's worth.
+            Unit::Bytes => 1e-3,
+            Unit::Cycles => 1e-6,
+            // A second per second is a busy CPU.
+            Unit::Seconds => 1e4,
+            _ => 1.0,
+        };
+        coin * 10f64.powi(i32::from(self.exponent))
+    }
+
     /// The word for a column of units; none for a bare number.
     pub fn word(self) -> String {
         match (self.unit, self.exponent) {

@@ -3,19 +3,32 @@
 //! `pfc watch`: rates, live.
 //!
 //! ```text
-//!   sampler (counters -> Frame) --> plain (lines)
-//!                               `-> app (what is shown) -> view (how) -> term
+//!   sampler: counters -> Frame --> plain: lines
+//!                              `-> app: what is shown --> view, bars, detail: how
+//!                                                 term: keys, interval, terminal
 //! ```
 
+mod app;
+mod bars;
+mod detail;
 mod plain;
 mod sampler;
+mod term;
+#[cfg(test)]
+mod tests;
+mod view;
 
 use std::path::Path;
 
 use crate::cli::WatchArgs;
 use crate::failure::Failure;
 use crate::out::Out;
+use crate::watch::view::Look;
 
 pub fn run(device: &Path, args: &WatchArgs, out: &mut Out) -> Result<(), Failure> {
-    plain::run(device, args, out)
+    if args.plain || !out.is_terminal() {
+        return plain::run(device, args, out);
+    }
+    let colour = out.is_coloured();
+    term::run(device, args, Look { colour })
 }

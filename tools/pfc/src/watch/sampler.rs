@@ -83,9 +83,12 @@ impl Row {
 
     /// Something to sort by: how busy it is, whichever way it goes.
     pub fn busyness(&self) -> f64 {
-        let rate = self.rate.unwrap_or(0.0).abs();
-        // Seconds counted in nanoseconds would always win.
-        rate * 10f64.powi(i32::from(self.measure.exponent))
+        self.measure.weight() * self.rate.unwrap_or(0.0).abs()
+    }
+
+    /// Something to sort by: how much there is.
+    pub fn bulk(&self) -> f64 {
+        self.measure.weight() * (self.total as f64).abs()
     }
 }
 
@@ -113,11 +116,6 @@ impl Sampler {
     /// Was nothing selected by the last look?
     pub fn is_empty(&self) -> bool {
         self.last.selection().is_empty()
-    }
-
-    /// Dormant instances too, or not, from now on.
-    pub fn dormant(&mut self, too: bool) {
-        self.pattern = self.pattern.clone().dormant(too);
     }
 
     /// What happened since the last look.

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What `pfc watch` shows: which rows, in which order, and what keys do to it.
+//! Knows nothing of terminals; `view.rs` draws it.
+
+use std::time::Duration;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::watch::sampler::{Frame, Row};
+
+/// Milliseconds that + and - step through.
+const INTERVALS: &[u64] = &[100, 200, 500, 1000, 2000, 5000, 10_000, 60_000];
+
+/// What rows are ordered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    Rate,
+    Name,
+    Total,
+}
+
+/// What typed characters go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// Nowhere: keys are commands.
+    Keys,
+    /// The filter: only names with it are shown.
+    Filter,
+    /// The search: the cursor goes to the next name with it.
+    Find,
+}
+
+/// All there is to know about the screen.
+pub struct App {
+    pub frame: Frame,
+    /// Why there is no newer frame.
+    pub trouble: Option<String>,
+    pub sort: Sort,
+    pub reversed: bool,
+    pub prompt: Prompt,
+    pub filter: String,
+    pub find: String,
+    pub paused: bool,
+    pub help: bool,
+    /// The selected instance in full.
+    pub detail: bool,
+    pub hide_zero: bool,
+    pub hide_dormant: bool,
+    pub interval: Duration,
+    pub quit: bool,
+    /// The number of the instance under the cursor, which follows it.
+    pub selected: Option<u32>,
+    /// First shown row.
+    pub top: usize,
+    /// Rows that fit; the view says so.
+    pub height: usize,
+    /// Indices into the frame's rows: shown, in order.
+    order: Vec<usize>,
+}
+
+impl App {
+    pub fn new(interval: Duration) -> Self {
+        Self {
+            frame: Frame::default(),
+            trouble: None,
+            sort: Sort::Rate,
+            reversed: false,
+            prompt: Prompt::Keys,
+            filter: String::new(),
+            find: String::new(),
+            paused: false,
+            help: false,
+            detail: false,
+            hide_zero: false,
+            hide_dormant: false,
+            interval,
+            quit: false,
+            selected: None,
+            top: 0,
+            height: 1,
+            order: Vec::new(),
+        }
+    }
+
+    /// Shows another frame.
+    pub fn show(&mut self, frame: Frame) {
+        self.trouble = None;
+        self.frame = frame;
+        self.arrange();
+    }
+
+    /// The rows that are wanted, in order.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = &Row> + '_ {
+        self.order.iter().map(|n| &self.frame.rows[*n])
+    }
+
+    /// The row under the cursor.
+    pub fn selected_row(&self) -> Option<&Row> {
+        self.rows().find(|row| Some(row.number) == self.selected)
+    }
+
+    /// Makes the cursor's row visible in `height` rows.
+    pub fn scroll(&mut self, height: usize) {
+        self.height = height.max(1);
+        if let Some(at) = self.position() {
+            self.top = self.top.clamp(at.saturating_sub(self.height - 1), at);
+        } else if self.selected.is_none() {
+            self.top = 0;
+        }
+        self.top = self.top.min(self.order.len().saturating_sub(self.height));
+    }
+
+    /// A key was pressed.
+    pub fn key(&mut self, key: KeyEvent) {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            self.quit |= key.code == KeyCode::Char('c');
+            return;
+        }
+        if self.prompt == Prompt::Keys {
+            self.command(key.code);
+        } else {
+            self.typed(key.code);
+        }
+        self.arrange();
+    }
+
+    fn command(&mut self, code: KeyCode) {
+        if self.help {
+            // Any key leads back.
+            self.help = false;
+            return;
+        }
+        match code {
+            KeyCode::Char('q') => self.quit = true,
+            KeyCode::Esc if self.detail => self.detail = false,
+            KeyCode::Esc => self.clear(),
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = true,
+            KeyCode::Char('r') => self.sort_by(Sort::Rate),
+            KeyCode::Char('n') => self.sort_by(Sort::Name),
+            KeyCode::Char('t') => self.sort_by(Sort::Total),
+            KeyCode::Char('/') => self.prompt = Prompt::Filter,
+            KeyCode::Char('f') => self.prompt = Prompt::Find,
+            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            KeyCode::Char('z') => self.hide_zero = !self.hide_zero,
+            KeyCode::Char('d') => self.hide_dormant = !self.hide_dormant,
+            KeyCode::Char('+' | '=') => self.step_interval(true),
+            KeyCode::Char('-') => self.step_interval(false),
+            KeyCode::Enter => self.detail = !self.detail && self.select_something(),
+            KeyCode::Down | KeyCode::Char('j') => self.walk(1),
+            KeyCode::Up | KeyCode::Char('k') => self.walk(-1),
+            KeyCode::PageDown => self.walk(self.height as isize),
+            KeyCode::PageUp => self.walk(-(self.height as isize)),
+            KeyCode::Home | KeyCode::Char('g') => self.go(0),
+            KeyCode::End | KeyCode::Char('G') => self.go(usize::MAX),
+            _ => {}
+        }
+    }
+
+    /// A key while a filter or a search is typed.
+    fn typed(&mut self, code: KeyCode) {
+        let text = match self.prompt {
+            Prompt::Find => &mut self.find,
+            _ => &mut self.filter,
+        };
+        match code {
+            KeyCode::Char(c) => text.push(c),
+            KeyCode::Backspace => drop(text.pop()),
+            KeyCode::Esc => {
+                text.clear();
+                self.prompt = Prompt::Keys;
+            }
+            KeyCode::Enter if self.prompt == Prompt::Filter => self.prompt = Prompt::Keys,
+            _ => {}
+        }
+        if self.prompt == Prompt::Find {
+            match code {
+                KeyCode::Enter | KeyCode::Down | KeyCode::Tab => self.find_next(1),
+                KeyCode::Up => self.find_next(-1),
+                KeyCode::Char(_) => self.find_next(0),
+                _ => {}
+            }
+        }
+    }
+
+    /// The same key again turns the order round.
+    fn sort_by(&mut self, sort: Sort) {
+        self.reversed = self.sort == sort && !self.reversed;
+        self.sort = sort;
+    }
+
+    fn clear(&mut self) {
+        self.filter.clear();
+        self.find.clear();
+        self.selected = None;
+    }
+
+    fn step_interval(&mut self, longer: bool) {
+        let now = self.interval.as_millis() as u64;
+        let next = if longer {
+            INTERVALS.iter().find(|ms| **ms > now)
+        } else {
+            INTERVALS.iter().rfind(|ms| **ms < now)
+        };
+        if let Some(ms) = next {
+            self.interval = Duration::from_millis(*ms);
+        }
+    }
+
+    fn position(&self) -> Option<usize> {
+        let selected = self.selected?;
+        self.rows().position(|row| row.number == selected)
+    }
+
+    fn select_something(&mut self) -> bool {
+        if self.position().is_none() {
+            self.go(self.top);
+        }
+        self.selected.is_some()
+    }
+
+    fn walk(&mut self, by: isize) {
+        match self.position() {
+            Some(at) => self.go(at.saturating_add_signed(by)),
+            None => self.go(self.top),
+        }
+    }
+
+    fn go(&mut self, to: usize) {
+        let to = to.min(self.order.len().saturating_sub(1));
+        let selected = self.rows().nth(to).map(|row| row.number);
+        self.selected = selected;
+    }
+
+    /// Goes to the next match: 1 after the cursor, -1 before it, 0 from it on.
+    fn find_next(&mut self, way: isize) {
+        let len = self.order.len();
+        let from = self.position().unwrap_or(0);
+        let wanted = self.find.to_lowercase();
+        let hit = (0..len)
+            .map(|step| match way {
+                -1 => (from + 2 * len - 1 - step) % len,
+                0 => (from + step) % len,
+                _ => (from + 1 + step) % len,
+            })
+            .find(|at| {
+                let row = &self.frame.rows[self.order[*at]];
+                row.name.to_lowercase().contains(&wanted)
+            });
+        if let Some(at) = hit {
+            self.go(at);
+        }
+    }
+
+    /// Decides anew which rows are shown in which order.
+    fn arrange(&mut self) {
+        let rows = &self.frame.rows;
+        let filter = self.filter.to_lowercase();
+        self.order = (0..rows.len())
+            .filter(|n| {
+                let row = &rows[*n];
+                let idle = row.total == 0 && row.rate.unwrap_or(0.0) == 0.0;
+                !(self.hide_zero && idle)
+                    && !(self.hide_dormant && !row.live)
+                    && row.name.to_lowercase().contains(&filter)
+            })
+            .collect();
+        let sort = self.sort;
+        self.order.sort_by(|a, b| {
+            let (a, b) = (&rows[*a], &rows[*b]);
+            let by_name = a.name.cmp(&b.name);
+            match sort {
+                Sort::Rate => b.busyness().total_cmp(&a.busyness()).then(by_name),
+                Sort::Name => by_name,
+                Sort::Total => b.bulk().total_cmp(&a.bulk()).then(by_name),
+            }
+        });
+        if self.reversed {
+            self.order.reverse();
+        }
+    }
+}

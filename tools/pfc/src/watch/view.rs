@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What `pfc watch` looks like.
+
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph};
+use ratatui::Frame as Screen;
+
+use crate::time;
+use crate::watch::app::{App, Prompt, Sort};
+use crate::watch::bars::{bars, bars_width};
+use crate::watch::detail;
+use crate::watch::sampler::Row;
+
+const RATE: usize = 11;
+const TOTAL: usize = 13;
+/// Narrower names are cut.
+const NAME_MIN: usize = 12;
+
+/// Colours, or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    pub colour: bool,
+}
+
+impl Look {
+    pub fn bar(self) -> Style {
+        self.tint(Color::Cyan)
+    }
+
+    fn notice(self) -> Style {
+        self.tint(Color::Yellow)
+    }
+
+    fn dim(self) -> Style {
+        if self.colour {
+            Style::new().fg(Color::DarkGray)
+        } else {
+            Style::new().add_modifier(Modifier::DIM)
+        }
+    }
+
+    fn trouble(self) -> Style {
+        self.tint(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    fn tint(self, colour: Color) -> Style {
+        if self.colour {
+            Style::new().fg(colour)
+        } else {
+            Style::new()
+        }
+    }
+}
+
+/// Draws everything.
+pub fn draw(screen: &mut Screen<'_>, app: &mut App, look: Look) {
+    let [head, titles, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(screen.area());
+    app.scroll(body.height as usize);
+    let columns = Columns::fit(app, body.width as usize);
+    screen.render_widget(heading(app, head.width as usize, look), head);
+    screen.render_widget(titles_line(app, &columns), titles);
+    screen.render_widget(table(app, &columns, body, look), body);
+    screen.render_widget(footer(app, look), foot);
+    if app.detail {
+        if let Some(row) = app.selected_row() {
+            let lines = detail::lines(row, &app.frame.cpus, body.width as usize, look);
+            popup(screen, body, &row.name, lines);
+        }
+    }
+    if app.help {
+        popup(screen, screen.area(), "Keys", help());
+    }
+}
+
+/// Widths of the columns; the bars get what is left.
+struct Columns {
+    name: usize,
+    bars: usize,
+}
+
+impl Columns {
+    fn fit(app: &App, width: usize) -> Self {
+        let longest = app.rows().map(|r| r.name.chars().count()).max();
+        let longest = longest.unwrap_or(0).max(NAME_MIN);
+        let rest = width.saturating_sub(RATE + TOTAL + 4);
+        // Names may have all but a third of what is left.
+        let name = longest.min((rest * 2 / 3).max(NAME_MIN)).min(rest);
+        Self {
+            name,
+            bars: rest.saturating_sub(name + 2),
+        }
+    }
+}
+
+fn heading(app: &App, width: usize, look: Look) -> Line<'static> {
+    let frame = &app.frame;
+    let online = frame.cpus.iter().filter(|(_, on)| *on).count();
+    let cpus = match frame.cpus.len() {
+        all if all == online => format!("{all} CPUs"),
+        all => format!("{online} of {all} CPUs online"),
+    };
+    let shown = app.rows().len();
+    let instances = match frame.rows.len() {
+        all if all == shown => format!("{all} instances"),
+        all => format!("{shown} of {all} instances"),
+    };
+    let mut parts = vec![
+        format!("pfc {}", time::clock(frame.realtime_ns)),
+        format!("every {}", duration(app.interval.as_millis() as u64)),
+        instances,
+        cpus,
+        format!("generation {}", frame.generation),
+    ];
+    let notice = if app.paused {
+        "  PAUSED "
+    } else if frame.reloaded {
+        "  module loaded anew "
+    } else if !frame.consistent {
+        "  not consistent "
+    } else {
+        ""
+    };
+    // A narrow terminal loses what matters least.
+    while parts.len() > 1 && parts.join("  ").len() + notice.len() > width {
+        parts.pop();
+    }
+    let mut spans = vec![Span::styled(
+        parts.join("  "),
+        Style::new().add_modifier(Modifier::BOLD),
+    )];
+    if !notice.is_empty() {
+        spans.push(Span::styled(
+            notice,
+            look.notice().add_modifier(Modifier::BOLD),
+        ));
+    }
+    Line::from(spans)
+}
+
+fn duration(ms: u64) -> String {
+    match ms {
+        ms if ms % 1000 == 0 => format!("{} s", ms / 1000),
+        ms if ms > 1000 => format!("{:.1} s", ms as f64 / 1000.0),
+        ms => format!("{ms} ms"),
+    }
+}
+
+fn titles_line(app: &App, columns: &Columns) -> Line<'static> {
+    let arrow = if app.reversed { '▲' } else { '▼' };
+    let title = |text: &str, sort: Sort| match app.sort == sort {
+        true => format!("{text} {arrow}"),
+        false => text.to_owned(),
+    };
+    let cpus = match (app.frame.cpus.first(), app.frame.cpus.last()) {
+        (Some((first, _)), Some((last, _))) if first != last => format!("CPU {first}-{last}"),
+        _ => "CPU".to_owned(),
+    };
+    let cpus: String = cpus.chars().take(columns.bars).collect();
+    let text = format!(
+        "{:<name$} {:>RATE$} {:>TOTAL$}  {cpus}",
+        title("NAME", Sort::Name),
+        title("/SECOND", Sort::Rate),
+        title("TOTAL", Sort::Total),
+        name = columns.name,
+    );
+    let style = Style::new().add_modifier(Modifier::REVERSED);
+    let all = columns.name + RATE + TOTAL + 4 + columns.bars;
+    Line::styled(format!("{text:<all$}"), style)
+}
+
+fn table(app: &App, columns: &Columns, area: Rect, look: Look) -> Paragraph<'static> {
+    if app.rows().len() == 0 {
+        let why = if app.frame.rows.is_empty() {
+            "There are no instances yet: load a provider, such as pfc_sched."
+        } else {
+            "Nothing matches; Esc clears the filter, z and d show zeroes and dormant ones."
+        };
+        return Paragraph::new(why).style(look.dim());
+    }
+    let lines: Vec<Line<'static>> = app
+        .rows()
+        .skip(app.top)
+        .take(area.height as usize)
+        .map(|row| line(row, app, columns, look))
+        .collect();
+    Paragraph::new(lines)
+}
+
+fn line(row: &Row, app: &App, columns: &Columns, look: Look) -> Line<'static> {
+    let style = match (row.live, row.is_new() && app.frame.seconds > 0.0) {
+        (false, _) => look.dim(),
+        (true, true) => look.notice(),
+        (true, false) => Style::new(),
+    };
+    let rate = match (row.live, row.rate) {
+        (false, _) => "dormant".to_owned(),
+        (true, Some(rate)) => row.measure.rate(rate),
+        (true, None) => "-".to_owned(),
+    };
+    let text = format!(
+        "{:<name$} {:>RATE$} {:>TOTAL$}  ",
+        cut(&row.name, columns.name),
+        rate,
+        total(row),
+        name = columns.name,
+    );
+    let online: Vec<bool> = app.frame.cpus.iter().map(|(_, on)| *on).collect();
+    let width = bars_width(row.per_cpu.len(), columns.bars);
+    let bar_style = if row.live { look.bar() } else { look.dim() };
+    let line = Line::from(vec![
+        Span::styled(text, style),
+        Span::styled(bars(&row.per_cpu, &online, width), bar_style),
+    ]);
+    if Some(row.number) == app.selected {
+        let all = columns.name + RATE + TOTAL + 4 + columns.bars;
+        let pad = all.saturating_sub(line.width());
+        let mut spans = line.spans;
+        spans.push(Span::raw(" ".repeat(pad)));
+        // Its own colours would make holes in the cursor.
+        let spans = spans.into_iter().map(|s| Span::raw(s.content));
+        Line::from_iter(spans).style(Style::new().add_modifier(Modifier::REVERSED))
+    } else {
+        line
+    }
+}
+
+/// Exact as long as it fits.
+fn total(row: &Row) -> String {
+    let exact = row.measure.value(row.total);
+    if exact.len() <= TOTAL {
+        exact
+    } else {
+        row.measure.amount(row.total as f64)
+    }
+}
+
+/// The beginning and the end of a name say most.
+fn cut(name: &str, width: usize) -> String {
+    let len = name.chars().count();
+    if len <= width {
+        return name.to_owned();
+    }
+    let tail = width.saturating_sub(1) / 2;
+    let head = width.saturating_sub(1 + tail);
+    let begin: String = name.chars().take(head).collect();
+    let end: String = name.chars().skip(len - tail).collect();
+    format!("{begin}…{end}")
+}
+
+fn footer(app: &App, look: Look) -> Line<'static> {
+    if let Some(trouble) = &app.trouble {
+        return Line::styled(trouble.clone(), look.trouble());
+    }
+    match app.prompt {
+        Prompt::Filter => prompt("show only: ", &app.filter, "  Enter keeps, Esc clears"),
+        Prompt::Find => prompt("find: ", &app.find, "  Enter next, Esc ends"),
+        Prompt::Keys => match app.selected_row() {
+            Some(row) if !row.help.is_empty() => Line::from(format!("{}: {}", row.name, row.help)),
+            _ if !app.filter.is_empty() => {
+                Line::from(format!("showing names with '{}'; Esc clears", app.filter))
+            }
+            _ => Line::styled(
+                "q quit  ? help  / filter  f find  r n t sort  z zeroes  space pause  Enter more",
+                look.dim(),
+            ),
+        },
+    }
+}
+
+fn prompt(what: &'static str, text: &str, hint: &'static str) -> Line<'static> {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    Line::from(vec![
+        Span::styled(what, bold),
+        Span::raw(text.to_owned()),
+        Span::styled("_", Style::new().add_modifier(Modifier::SLOW_BLINK)),
+        Span::raw(hint),
+    ])
+}
+
+/// A box in the middle, as large as its text.
+fn popup(screen: &mut Screen<'_>, inside: Rect, title: &str, lines: Vec<Line<'static>>) {
+    let widest = lines.iter().map(Line::width).max().unwrap_or(0);
+    let width = (widest.max(title.chars().count() + 2) as u16 + 4).min(inside.width);
+    let height = (lines.len() as u16 + 2).min(inside.height);
+    let area = Rect {
+        x: inside.x + (inside.width - width) / 2,
+        y: inside.y + (inside.height - height) / 2,
+        width,
+        height,
+    };
+    let block = Block::bordered()
+        .title(format!(" {title} "))
+        .padding(ratatui::widgets::Padding::horizontal(1));
+    screen.render_widget(Clear, area);
+    screen.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+fn help() -> Vec<Line<'static>> {
+    [
+        "r  n  t     sort by rate, name, total; again: the other way",
+        "/           show only names with a word; Enter keeps, Esc clears",
+        "f           find a name; Enter: the next one",
+        "Up Down     move the cursor; also j k, PgUp PgDn, Home End",
+        "Enter       the selected instance in full",
+        "z  d        hide what is zero, what is dormant; again: show",
+        "+  -        longer, shorter interval",
+        "space  p    pause",
+        "Esc         no cursor, no filter",
+        "q  Ctrl-C   quit",
+        "",
+        "A row in grey is dormant: its driver has gone, its last value stays.",
+        "A row in yellow began anew in this interval and counts from zero.",
+        "The bars are the CPUs, each against the busiest of its row; x is",
+        "offline. Several CPUs share a bar when there is no room for all.",
+    ]
+    .into_iter()
+    .map(Line::from)
+    .collect()
+}
