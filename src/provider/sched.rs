@@ -38,7 +38,7 @@ impl kernel::Module for Provider {
         let add = |name, help| What::events(help).named(name);
         let mut probes = Probes::new(Counts {
             switches: add(fmt!("sched/context_switches"), c"A CPU went from one task to another")?,
-            preemptions: add(fmt!("sched/preemptions"), c"Switches the task before did not ask for")?,
+            preemptions: add(fmt!("sched/preemptions"), c"Switches away from tasks that could have run on")?,
             wakeups: add(fmt!("sched/wakeups"), c"Tasks woken, new ones included")?,
             migrations: add(fmt!("sched/migrations"), c"Tasks moved to another CPU")?,
             forks: add(fmt!("sched/forks"), c"Tasks made: processes, threads, kernel threads")?,

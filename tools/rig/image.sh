@@ -9,7 +9,7 @@
 set -euo pipefail
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4
 # Devices that come and go for the tests; dependencies are resolved.
-stock_modules="loop scsi_debug null_blk dummy veth virtio_pci virtio_blk"
+stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk"
 
 image=$CACHE/image
 root=$image/root.new

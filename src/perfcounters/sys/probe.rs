@@ -84,10 +84,11 @@ macro_rules! event {
 
 event! {
     /// A CPU goes from one task to another. Run-queue lock held.
-    SchedSwitch(c"sched_switch", preempt: bool, prev: *mut c_void, next: *mut c_void,
-                prev_state: c_uint) {
-        /// The task before was still runnable and did not ask to go.
-        preempted: bool = preempt,
+    SchedSwitch(c"sched_switch", preempt: bool, prev: *mut bindings::task_struct,
+                next: *mut c_void, prev_state: c_uint) {
+        /// The task before could have run on. Not said of the idle task.
+        // SAFETY: The kernel's own, for the time of the call.
+        preempted: bool = (preempt || prev_state == 0) && unsafe { (*prev).pid } != 0,
     }
 }
 event! {

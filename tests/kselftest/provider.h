@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the provider tests share: a provider's figure beside /proc's own.
+ */
+#ifndef PROVIDER_H
+#define PROVIDER_H
+
+#include "kselftest_pc.h"
+
+static struct pc pc;
+
+/* perfcounters.ko and one provider, nothing else. */
+MAYBE void load_provider(const char *module)
+{
+	unload();
+	errno = -insmod("perfcounters", "");
+	if (errno)
+		bail("insmod perfcounters");
+	errno = -insmod(module, "");
+	if (errno)
+		bail(module);
+	atexit(unload);
+	pc_open(&pc);
+}
+
+MAYBE int64_t by_name(const char *name)
+{
+	uint32_t n = pc_find(&pc, name);
+
+	return n ? pc_total(&pc, n) : -1;
+}
+
+/* Number @column (from 0) of the line of @path that begins with @first. */
+MAYBE int64_t field(const char *path, const char *first, int column)
+{
+	static char buf[1 << 18];
+	size_t len = strlen(first);
+	char *line, *end;
+
+	slurp(path, buf, sizeof(buf));
+	for (line = buf; line && *line; line = end ? end + 1 : NULL) {
+		end = strchr(line, '\n');
+		while (*line == ' ')
+			line++;
+		if (strncmp(line, first, len))
+			continue;
+		for (line += len; column >= 0; column--) {
+			while (*line == ' ' || *line == ':')
+				line++;
+			if (!column)
+				return strtoll(line, NULL, 10);
+			while (*line && *line != ' ' && *line != '\n')
+				line++;
+		}
+	}
+	return -1;
+}
+
+/* The sum of the columns, one for each online CPU, of such a line. */
+MAYBE int64_t row_sum(const char *path, const char *first)
+{
+	int64_t sum = 0;
+
+	for (int cpu = 0; cpu < sysconf(_SC_NPROCESSORS_ONLN); cpu++)
+		sum += field(path, first, cpu);
+	return sum;
+}
+
+typedef int64_t (*reading)(const void *arg);
+
+MAYBE int64_t instance_total(const void *name)
+{
+	return by_name(name);
+}
+
+/*
+ * Does a provider count what /proc counts? Both are read before and after the
+ * work, ours around /proc's each time. So whatever else happens meanwhile:
+ *
+ *	ours, inner interval <= /proc's <= ours, outer interval
+ *
+ * @slack is for events that are half done at a reading: counted by the kernel
+ * and not yet by the probe, or the other way round. One for each CPU at each
+ * end, unless the caller says why it is more. @least keeps the test honest:
+ * /proc's own figure must have moved by that much.
+ */
+MAYBE bool agrees(const char *test, reading ours, const void *our_arg, reading theirs,
+		  const void *their_arg, void (*work)(void), int64_t least, int64_t slack)
+{
+	int64_t outer1 = ours(our_arg), proc1 = theirs(their_arg), inner1 = ours(our_arg);
+	int64_t outer2, proc2, inner2, proc, inner, outer;
+
+	work();
+	inner2 = ours(our_arg);
+	proc2 = theirs(their_arg);
+	outer2 = ours(our_arg);
+	proc = proc2 - proc1;
+	inner = inner2 - inner1;
+	outer = outer2 - outer1;
+	note("%s: ours %lld..%lld, /proc %lld", test, (long long)inner, (long long)outer,
+	     (long long)proc);
+	return ok(outer1 >= 0 && proc1 >= 0 && proc >= least && inner <= proc + slack &&
+		  outer >= proc - slack, "%s", test);
+}
+
+/* Slack of one event half done on each of 2 CPUs at either end. */
+#define HALF_DONE 4
+
+/*
+ * Unloaded, a provider leaves dormant instances, values and all, and no probe;
+ * loaded again, they have their numbers back and begin at zero.
+ */
+MAYBE void comes_and_goes(const char *module, const char *name, void (*work)(void))
+{
+	uint32_t n = pc_find(&pc, name), life;
+	int mark = klog_mark();
+	int64_t value;
+
+	work();
+	life = pc.desc[n].incarnation;
+	is(rmmod(module), 0, "0.14 %s unloads", module);
+	value = pc_total(&pc, n);
+	ok(n && pc.desc[n].state == PERFCOUNTERS_DORMANT && pc_named(&pc, n, name) && value > 0,
+	   "0.11 %s unloaded: %s is dormant, its value stays", module, name);
+	work();
+	ok(pc_total(&pc, n) == value, "0.14 %s unloaded: nothing counts any more", module);
+	is(insmod(module, ""), 0, "0.14 %s loads again", module);
+	ok(pc_find(&pc, name) == n && pc.desc[n].incarnation == life + 1,
+	   "0.11 %s loaded again: %s has its number back, in its next life", module, name);
+	ok(!klog_bad(mark), "0.14 %s: kernel log clean", module);
+}
+
+#define COMES_AND_GOES 6
+
+#endif

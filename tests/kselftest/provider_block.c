@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * pfc_block: a SCSI disk with partitions, made of memory, that comes and goes.
+ */
+#include "provider.h"
+
+static char disk[32];		/* sda, or whatever is free */
+static char part[34];		/* sda1 */
+
+static void add_disk(void)
+{
+	char path[64];
+
+	if (system("modprobe sd_mod; modprobe scsi_debug dev_size_mb=16 num_parts=2 delay=0"))
+		bail("modprobe scsi_debug");
+	for (int tries = 0; tries < 100; tries++, sleep_ms(100)) {
+		for (char letter = 'a'; letter < 'e'; letter++) {
+			snprintf(disk, sizeof(disk), "sd%c", letter);
+			snprintf(part, sizeof(part), "%s1", disk);
+			snprintf(path, sizeof(path), "/dev/%s", part);
+			if (!access(path, F_OK))
+				return;
+		}
+	}
+	bail("no disk appeared");
+}
+
+static void remove_disk(void)
+{
+	for (int tries = 0; tries < 50; tries++, sleep_ms(100))
+		if (!system("rmmod scsi_debug 2>/dev/null"))
+			return;
+	bail("rmmod scsi_debug");
+}
+
+/* Direct I/O: each call is a request, half of them through the partition. */
+static void io(void)
+{
+	char path[64], *buf = aligned_alloc(4096, 65536);
+	const char *const names[] = { disk, part };
+
+	memset(buf, 1, 65536);
+	for (int d = 0; d < 2; d++) {
+		int fd;
+
+		snprintf(path, sizeof(path), "/dev/%s", names[d]);
+		fd = open(path, O_RDWR | O_DIRECT);
+		if (fd < 0)
+			bail(path);
+		for (int i = 0; i < 100; i++) {
+			if (pread(fd, buf, 4096 << (i % 5), 65536 * 20) < 0 ||
+			    pwrite(fd, buf, 4096 << (i % 5), 65536 * 40) < 0)
+				bail("I/O");
+		}
+		fsync(fd);
+		close(fd);
+	}
+	free(buf);
+}
+
+/* Fields of /proc/diskstats behind the name. */
+static int64_t diskstats(const char *name, int column)
+{
+	static char buf[1 << 14];
+	char want[40];
+	char *line;
+
+	snprintf(want, sizeof(want), " %s ", name);
+	line = strstr(slurp("/proc/diskstats", buf, sizeof(buf)), want);
+	if (!line)
+		return -1;
+	for (line += strlen(want); column; column--)
+		line = strchr(line, ' ') + 1;
+	return strtoll(line, NULL, 10);
+}
+
+struct figure {
+	const char *word;
+	int column;
+};
+
+static const struct figure figures[] = {
+	{ "reads", 0 }, { "read_sectors", 2 }, { "writes", 4 }, { "write_sectors", 6 },
+};
+
+static const char *device;
+
+static int64_t ours(const void *figure)
+{
+	char name[80];
+
+	snprintf(name, sizeof(name), "block/%s/%s", device, ((const struct figure *)figure)->word);
+	return by_name(name);
+}
+
+static int64_t theirs(const void *figure)
+{
+	return diskstats(device, ((const struct figure *)figure)->column);
+}
+
+static int64_t histogram(const char *name)
+{
+	uint32_t n = pc_find(&pc, name);
+	int64_t sum = 0;
+
+	for (uint32_t b = 0; n && b < pc.desc[n].nr_slots; b++)
+		sum += pc_total(&pc, n + b);
+	return sum;
+}
+
+static void figures_agree(const char *of)
+{
+	char test[120];
+
+	device = of;
+	for (int i = 0; i < 4; i++) {
+		snprintf(test, sizeof(test), "0.15 block: %s %s are those of /proc/diskstats",
+			 of == disk ? "disk" : "partition", figures[i].word);
+		agrees(test, ours, &figures[i], theirs, &figures[i], io, 50, HALF_DONE);
+	}
+}
+
+static void times_agree(void)
+{
+	char time[80], latency[80], reads[80];
+	int64_t ns, ms, requests;
+
+	snprintf(time, sizeof(time), "block/%s/read_time", disk);
+	snprintf(reads, sizeof(reads), "block/%s/reads", disk);
+	snprintf(latency, sizeof(latency), "block/%s/read_latency", disk);
+	ns = by_name(time);
+	requests = by_name(reads);
+	ms = diskstats(disk, 3);
+	io();
+	ns = by_name(time) - ns;
+	requests = by_name(reads) - requests;
+	ms = diskstats(disk, 3) - ms;
+	note("%lld reads took %lld ns, /proc/diskstats says %lld ms", (long long)requests,
+	     (long long)ns, (long long)ms);
+	/*
+	 * The probe reads the clock a little after the kernel did, and /proc
+	 * rounds down: ours is no less, and no more than 1 ms for each request
+	 * above.
+	 */
+	ok(ns / 1000000 >= ms - 1 && ns / 1000000 <= ms + requests + 1,
+	   "0.15 block: read time is that of /proc/diskstats");
+	is(histogram(latency), by_name(reads), "0.15 block: the latency histogram holds every read");
+}
+
+int main(void)
+{
+	uint32_t number;
+	char name[80];
+
+	plan(3 + 8 + 2 + 5 + COMES_AND_GOES);
+	load_provider("pfc_block");
+	add_disk();
+	io();
+	sleep_ms(300);
+	snprintf(name, sizeof(name), "block/%s/reads", disk);
+	number = pc_find(&pc, name);
+	ok(number, "0.14 block: a disk that comes gets instances");
+	snprintf(name, sizeof(name), "block/%s/reads", part);
+	ok(pc_find(&pc, name), "0.14 block: so does its partition");
+	ok(by_name("block/unnamed") > 0, "0.14 block: what came before they had is counted apart");
+	figures_agree(disk);
+	figures_agree(part);
+	times_agree();
+
+	snprintf(name, sizeof(name), "block/%s/reads", disk);
+	remove_disk();
+	ok(pc_find(&pc, name) == number, "0.14 block: a disk that goes leaves its instances");
+	add_disk();
+	snprintf(name, sizeof(name), "block/%s/reads", disk);
+	io();
+	is(pc_find(&pc, name), number, "0.11 block: a disk that comes back has its old numbers");
+	device = disk;
+	agrees("0.14 block: and counts on", ours, &figures[0], theirs, &figures[0], io, 50, HALF_DONE);
+	ok(pc.desc[number].unit == PERFCOUNTERS_EVENTS, "0.3 block: reads are events");
+	snprintf(name, sizeof(name), "block/%s/read_latency", disk);
+	ok(pc.desc[pc_find(&pc, name)].kind == PERFCOUNTERS_HISTOGRAM &&
+	   pc.desc[pc_find(&pc, name)].exponent == -9, "0.3 block: latency is a histogram of nanoseconds");
+
+	/* An instance that is there without any disk. */
+	comes_and_goes("pfc_block", "block/unnamed", io);
+	remove_disk();
+	return finish();
+}

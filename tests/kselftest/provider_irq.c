@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * pfc_irq: hard interrupts by line and by vector, softirqs.
+ */
+#include "provider.h"
+#include <pthread.h>
+#include <linux/membarrier.h>
+#include <termios.h>
+
+static volatile bool stop;
+
+static void *spin(void *arg)
+{
+	on_cpu(1);
+	while (!stop)
+		;
+	return NULL;
+}
+
+/* Wakes across CPUs, function calls, timers, output on the serial line. */
+static void busy(void)
+{
+	pthread_t thread;
+
+	stop = false;
+	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+	pthread_create(&thread, NULL, spin, NULL);
+	on_cpu(0);
+	for (int i = 0; i < 40; i++) {
+		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+		sleep_ms(5);
+		printf("# output, for the interrupts of the serial line\n");
+		tcdrain(1);
+	}
+	stop = true;
+	pthread_join(thread, NULL);
+}
+
+static int64_t interrupts(const void *row)
+{
+	return row_sum("/proc/interrupts", row);
+}
+
+/* One figure for all CPUs. */
+static int64_t errors(const void *row)
+{
+	return field("/proc/interrupts", row, 0);
+}
+
+static int64_t softirqs(const void *row)
+{
+	return row_sum("/proc/softirqs", row);
+}
+
+static int64_t calls(const void *arg)
+{
+	return by_name("irq/vector/call_function") + by_name("irq/vector/call_function_single");
+}
+
+/* A line that has an instance, and has seen interrupts: which /proc row it is. */
+static char line_name[PERFCOUNTERS_NAME_MAX], line_row[16];
+
+static bool find_line(void)
+{
+	int64_t most = 0;
+
+	for (uint32_t n = 1; n < pc.h->nr_slots; n++) {
+		const char *name = (const char *)pc.desc[n].name;
+		int irq;
+
+		if (sscanf(name, "irq/%d/", &irq) != 1 || pc_total(&pc, n) <= most)
+			continue;
+		most = pc_total(&pc, n);
+		strcpy(line_name, name);
+		snprintf(line_row, sizeof(line_row), "%d:", irq);
+	}
+	return most > 0;
+}
+
+int main(void)
+{
+	static const char *const soft[][2] = {
+		{ "softirq/timer", "TIMER:" }, { "softirq/sched", "SCHED:" },
+		{ "softirq/rcu", "RCU:" }, { "softirq/tasklet", "TASKLET:" },
+		{ "softirq/net_rx", "NET_RX:" }, { "softirq/hrtimer", "HRTIMER:" },
+	};
+	char name[100];
+
+	plan(5 + 6 + 2 + COMES_AND_GOES);
+	load_provider("pfc_irq");
+	agrees("0.15 irq: local timer is LOC of /proc/interrupts", instance_total,
+	       "irq/vector/local_timer", interrupts, "LOC:", busy, 20, HALF_DONE);
+	agrees("0.15 irq: reschedule is RES of /proc/interrupts", instance_total,
+	       "irq/vector/reschedule", interrupts, "RES:", busy, 1, HALF_DONE);
+	agrees("0.15 irq: function calls are CAL of /proc/interrupts", calls, NULL, interrupts,
+	       "CAL:", busy, 20, HALF_DONE);
+	agrees("0.15 irq: irq_work is IWI of /proc/interrupts", instance_total,
+	       "irq/vector/irq_work", interrupts, "IWI:", busy, 0, HALF_DONE);
+	agrees("0.15 irq: errors are ERR of /proc/interrupts", instance_total,
+	       "irq/vector/error_apic", errors, "ERR:", busy, 0, HALF_DONE);
+	for (int i = 0; i < 6; i++) {
+		snprintf(name, sizeof(name), "0.15 irq: %s is %s of /proc/softirqs", soft[i][0],
+			 soft[i][1]);
+		agrees(name, instance_total, soft[i][0], softirqs, soft[i][1], busy,
+		       i < 3 ? 5 : 0, HALF_DONE);
+	}
+	if (ok(find_line(), "0.14 irq: a line has an instance after its first interrupts")) {
+		snprintf(name, sizeof(name), "0.15 irq: %s is %s of /proc/interrupts", line_name,
+			 line_row);
+		agrees(name, instance_total, line_name, interrupts, line_row, busy, 10, HALF_DONE);
+	} else {
+		ok(false, "0.15 irq: a line agrees with /proc/interrupts");
+	}
+	comes_and_goes("pfc_irq", "irq/vector/local_timer", busy);
+	return finish();
+}

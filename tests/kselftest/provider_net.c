@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * pfc_net: a pair of virtual interfaces that comes and goes, and the loopback.
+ */
+#include "provider.h"
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netpacket/packet.h>
+#include <sys/socket.h>
+
+static void shell(const char *command)
+{
+	if (system(command))
+		bail(command);
+}
+
+static void add_pair(void)
+{
+	/* busybox cannot name the other end. */
+	shell("ip link add pcv0 type veth && ip link set veth0 name pcv1");
+	shell("ip link set pcv0 up && ip link set pcv1 up");
+	/* Let the kernel's own packets of a new link (IPv6) pass. */
+	sleep_ms(500);
+}
+
+/* Frames of a protocol that nobody takes: pcv1 receives and drops them. */
+static void frames(void)
+{
+	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
+	char frame[200] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5 };
+	int fd = socket(AF_PACKET, SOCK_RAW, 0);
+
+	to.sll_ifindex = if_nametoindex("pcv0");
+	for (int i = 0; i < 200; i++)
+		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
+			bail("sendto");
+	close(fd);
+	sleep_ms(100);
+}
+
+static void datagrams(void)
+{
+	struct sockaddr_in to = {
+		.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)
+	};
+	int sink = socket(AF_INET, SOCK_DGRAM, 0), fd = socket(AF_INET, SOCK_DGRAM, 0);
+	char data[500] = "";
+
+	bind(sink, (void *)&to, sizeof(to));
+	for (int i = 0; i < 200; i++)
+		sendto(fd, data, 1 + i, 0, (void *)&to, sizeof(to));
+	close(fd);
+	close(sink);
+	sleep_ms(100);
+}
+
+struct figure {
+	const char *interface, *word;
+	int column;	/* of /proc/net/dev, behind the name */
+};
+
+static int64_t ours(const void *arg)
+{
+	const struct figure *figure = arg;
+	char name[80];
+
+	snprintf(name, sizeof(name), "net/%s/%s", figure->interface, figure->word);
+	return by_name(name);
+}
+
+static int64_t theirs(const void *arg)
+{
+	const struct figure *figure = arg;
+	char first[40];
+
+	snprintf(first, sizeof(first), "%s:", figure->interface);
+	return field("/proc/net/dev", first, figure->column);
+}
+
+static void agree(const struct figure *figure, void (*work)(void))
+{
+	char test[120];
+	/* A packet half done is that many bytes. */
+	int64_t slack = strstr(figure->word, "bytes") ? HALF_DONE * 1514 : HALF_DONE;
+
+	snprintf(test, sizeof(test), "0.15 net: %s of %s are those of /proc/net/dev", figure->word,
+		 figure->interface);
+	agrees(test, ours, figure, theirs, figure, work, 200, slack);
+}
+
+int main(void)
+{
+	static const struct figure figures[] = {
+		{ "pcv0", "tx_packets", 9 }, { "pcv0", "tx_bytes", 8 },
+		{ "pcv1", "rx_packets", 1 }, { "pcv1", "rx_bytes", 0 }, { "pcv1", "rx_drops", 3 },
+		{ "lo", "tx_packets", 9 }, { "lo", "tx_bytes", 8 },
+		{ "lo", "rx_packets", 1 }, { "lo", "rx_bytes", 0 },
+	};
+	uint32_t number, life;
+
+	plan(1 + 9 + 6 + COMES_AND_GOES);
+	shell("modprobe veth; ip link set lo up");
+	load_provider("pfc_net");
+	ok(pc_find(&pc, "net/lo/rx_packets"), "0.14 net: interfaces that were there have instances");
+	add_pair();
+	for (int i = 0; i < 9; i++)
+		agree(&figures[i], i < 5 ? frames : datagrams);
+
+	number = pc_find(&pc, "net/pcv0/tx_packets");
+	life = pc.desc[number].incarnation;
+	shell("ip link del pcv0");
+	is(pc.desc[number].state, PERFCOUNTERS_DORMANT, "0.14 net: an interface that goes leaves dormant instances");
+	ok(number && pc_total(&pc, number) > 0, "0.11 net: their values stay");
+	add_pair();
+	is(pc_find(&pc, "net/pcv0/tx_packets"), number, "0.11 net: an interface that comes back has its old numbers");
+	is(pc.desc[number].incarnation, life + 1, "0.14 net: in its next life");
+	shell("ip link set pcv0 down; ip link set pcv0 name pcv9; ip link set pcv9 up");
+	ok(pc_find(&pc, "net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
+	   "0.14 net: a new name is another instance");
+	shell("ip link del pcv9");
+	agree(&figures[5], datagrams);
+	comes_and_goes("pfc_net", "net/lo/tx_packets", datagrams);
+	return finish();
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * pfc_syscalls: system calls by number. /proc has no such figure but for one
+ * task's reads and writes (/proc/self/io); where it has none, this test makes a
+ * known number of calls in a guest in which nobody else makes them.
+ */
+#include "provider.h"
+
+#define CALLS 10000
+
+static void getppids(void)
+{
+	for (int i = 0; i < CALLS; i++)
+		syscall(SYS_getppid);
+}
+
+static int64_t reads(const void *arg)
+{
+	static const char *const names[] = {
+		"syscalls/read", "syscalls/pread64", "syscalls/readv", "syscalls/preadv"
+	};
+	int64_t sum = 0;
+
+	for (int i = 0; i < 4; i++)
+		sum += by_name(names[i]);
+	return sum;
+}
+
+static int64_t syscr(const void *arg)
+{
+	return field("/proc/self/io", "syscr", 0);
+}
+
+static void read_zero(void)
+{
+	int fd = open("/dev/zero", O_RDONLY);
+	char byte;
+
+	for (int i = 0; i < 1000; i++) {
+		read(fd, &byte, 1);
+		pread(fd, &byte, 1, 0);
+	}
+	close(fd);
+}
+
+static int64_t gain(const char *name, void (*work)(void))
+{
+	int64_t before = by_name(name);
+
+	work();
+	return by_name(name) - before;
+}
+
+static void nothing_calls(void)
+{
+	syscall(1000);
+	syscall(380);
+}
+
+static void int80(void)
+{
+	for (int i = 0; i < 3; i++) {
+		long ret = 20;	/* getpid of 32-bit programs */
+
+		asm volatile("int $0x80" : "+a"(ret) : : "memory", "r8", "r9", "r10", "r11");
+	}
+}
+
+int main(void)
+{
+	int64_t emulated;
+
+	plan(6 + COMES_AND_GOES);
+	load_provider("pfc_syscalls");
+	is(gain("syscalls/getppid", getppids), CALLS, "0.15 syscalls: every getppid() counts, once");
+	/* A read is in syscr when it ends: that of the file itself is half done. */
+	agrees("0.15 syscalls: reads are syscr of /proc/self/io", reads, NULL, syscr, NULL,
+	       read_zero, 2000, 4);
+	is(gain("syscalls/unknown", nothing_calls), 2, "0.15 syscalls: numbers that are no calls");
+	emulated = gain("syscalls/compat", int80);
+	is(emulated, 3, "0.15 syscalls: 32-bit calls count apart");
+	is(gain("syscalls/writev", int80), 0, "0.15 syscalls: and not under the 64-bit name of their number");
+	ok(pc_find(&pc, "syscalls/read") && pc_find(&pc, "syscalls/openat") &&
+	   pc_find(&pc, "syscalls/io_uring_enter"), "0.2 syscalls: instances are named as the calls");
+	comes_and_goes("pfc_syscalls", "syscalls/getppid", getppids);
+	return finish();
+}
