@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * gen1 and gen2: both move on add and on delete and on nothing else; a reader
+ * that follows the protocol never accepts a half-made change.
+ */
+#include "kselftest_pc.h"
+
+#define WANTED	20000
+#define SECONDS	20
+
+static struct pc pc;
+static uint64_t gen;
+
+/* How far both have moved since the last call, -1 if they differ. */
+static int moved(void)
+{
+	uint64_t was = gen;
+
+	gen = pc.h->gen2;
+	return pc.h->gen1 == gen ? (int)(gen - was) : -1;
+}
+
+/* The change that a snapshot must show whole: one name goes and comes back. */
+static bool whole(const struct perfcounters_desc *d, uint32_t nr_slots, const struct perfcounters_desc *last)
+{
+	bool live = d->state == PERFCOUNTERS_LIVE;
+
+	return (live ? !d->ended_ns : d->state == PERFCOUNTERS_DORMANT && d->ended_ns >= d->created_ns) &&
+	       !strncmp(d->name, "toggled/", 8) &&
+	       /* kind and exponent change together from life to life */
+	       d->exponent == (int)(d->incarnation & 1) && d->unit == 1 + (d->incarnation & 1) &&
+	       last->instance == nr_slots - 1 && last->state == PERFCOUNTERS_LIVE;
+}
+
+static void toggle(uint32_t n)
+{
+	for (uint32_t life = 2; ; life++) {
+		puppet("del %u", n);
+		puppet("desc 32 0 %u %u 1 0 -1 toggled/x", 1 + (life & 1), life & 1);
+		puppet("add growing/%u", life);
+	}
+}
+
+static void protocol(void)
+{
+	uint64_t accepted = 0, discarded = 0, broken = 0, unchecked = 0, changes, begun;
+	struct perfcounters_desc d, last;
+	time_t end = time(NULL) + SECONDS;
+	uint32_t n, nr_slots;
+	pid_t writer;
+
+	n = puppet("desc 32 0 2 1 1 0 -1 toggled/x");
+	puppet_leave();
+	begun = pc.h->gen2;
+	writer = fork();
+	if (!writer) {
+		on_cpu(1);
+		toggle(n);
+	}
+	on_cpu(0);
+	while (pc.h->gen2 < begun + 3)
+		sched_yield();
+	while ((accepted < WANTED || !discarded || pc.h->gen2 < begun + 300) && time(NULL) < end) {
+		uint64_t before = __atomic_load_n((const uint64_t *)&pc.h->gen2, __ATOMIC_ACQUIRE);
+		bool good;
+
+		nr_slots = pc.h->nr_slots;
+		memcpy(&d, (const void *)&pc.desc[n], sizeof(d));
+		memcpy(&last, (const void *)&pc.desc[nr_slots - 1], sizeof(last));
+		good = whole(&d, nr_slots, &last);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (pc.h->gen1 != before) {
+			discarded++;
+			unchecked += !good;
+			continue;
+		}
+		accepted++;
+		broken += !good;
+	}
+	changes = pc.h->gen2 - begun;
+	kill(writer, SIGKILL);
+	waitpid(writer, NULL, 0);
+	note("%llu accepted, %llu discarded (%llu of those were half-made), %llu changes",
+	     (unsigned long long)accepted, (unsigned long long)discarded,
+	     (unsigned long long)unchecked, (unsigned long long)changes);
+	ok(accepted >= 1000 && changes >= 100, "0.7 a reader gets through while instances come and go");
+	is(broken, 0, "0.7 what it accepts is never half-made");
+	ok(discarded > 0, "0.7 what was copied across a change is discarded");
+	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal when all is done");
+}
+
+int main(void)
+{
+	uint32_t n;
+
+	plan(15);
+	load("");
+	pc_open(&pc);
+	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal at rest");
+	n = puppet("add generation/x");
+	is(moved(), 1, "0.6 perf_add moves both by one");
+	puppet("adjust %u 7", n);
+	puppet("inline %u 7", n);
+	is(moved(), 0, "0.6 counting moves neither");
+	puppet("add generation/x");
+	is(moved(), 0, "0.6 a refused perf_add moves neither");
+	puppet("del %u", n);
+	is(moved(), 1, "0.6 perf_del moves both by one");
+	puppet("del %u", n);
+	is(moved(), 0, "0.6 perf_del of what is not live moves neither");
+	puppet("add generation/x");
+	is(moved(), 1, "0.6 a name that comes back moves both by one");
+	for (int i = 0; i < 600; i++)
+		puppet("add generation/%d", i);
+	is(moved(), 600, "0.6 growth by a chunk is no change of its own");
+	puppet_leave();
+	is(rmmod("puppet"), 0, "0.6 a driver with 601 instances unloads");
+	is(moved(), 601, "0.6 each of its instances moved both by one");
+	insmod("puppet", "");
+	puppet("add generation/x");
+	is(moved(), 1, "0.6 and coming back moves both again");
+	protocol();
+	return finish();
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A mapping larger than today's file: new chunks appear in it, touching what
+ * does not exist raises SIGBUS, and nothing that existed moves or changes.
+ */
+#include "kselftest_pc.h"
+
+static struct pc pc;
+
+static int touch(const volatile void *p)
+{
+	return in_child((void)*(const volatile char *)p);
+}
+
+int main(void)
+{
+	const struct perfcounters_header *h = &pc.geometry;
+	uint32_t first, last = 0, chunks, slots;
+	const volatile int64_t *old_slot;
+	bool grew = true, zero = true;
+	const char *map;
+	uint64_t end;
+	struct pc small;
+
+	plan(15);
+	load("");
+	pc_open(&pc);
+	slots = h->pages_per_chunk * h->page_size / 8;
+	first = puppet("add growth/first");
+	on_cpu(1);
+	puppet("adjust %u 42", first);
+
+	/* A reader that knew chunk 0 only, and maps exactly that. */
+	small = pc;
+	small.base = mmap(NULL, h->page_size * (1 + h->nr_cpus), PROT_READ, MAP_SHARED, pc.fd, 0);
+	old_slot = pc_slot(&small, 1, first);
+
+	end = perfcounters_offset(h, 0, slots);
+	is(touch(pc.base + end - 8), 0, "0.4 the last page of the last chunk is there");
+	is(touch(pc.base + end), -SIGBUS, "0.4 behind the last chunk: SIGBUS");
+	is(touch(pc_slot(&pc, h->nr_cpus - 1, h->max_instances - 1)), -SIGBUS,
+	   "0.4 in the last chunk that could ever exist: SIGBUS");
+	is(touch(&pc.desc[0]), 0, "0.2 the first page of descriptors is there");
+	is(touch(&pc.desc[h->max_instances - 1]), -SIGBUS, "0.2 descriptors that do not exist yet: SIGBUS");
+	map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, h->desc_offset / 2);
+	is(touch(map), -SIGBUS, "0.4 in the gap before the descriptors: SIGBUS");
+	map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd,
+		   h->desc_offset + (uint64_t)h->max_instances * h->desc_size);
+	is(touch(map), -SIGBUS, "0.2 behind all descriptors: SIGBUS");
+
+	chunks = pc.h->nr_chunks;
+	for (int i = 0; pc.h->nr_chunks < chunks + 3; i++) {
+		last = puppet("add growth/%d", i);
+		if (last % 100 == 0)
+			puppet("adjust %u %u", last, last);
+	}
+	is(pc.h->nr_slots, last + 1, "0.4 nr_slots counts what is in use");
+	is(touch(pc.base + end), 0, "0.14 what raised SIGBUS before growth is readable after it");
+	for (uint32_t n = 100; n < last; n += 100)
+		grew = grew && pc_value(&pc, 1, n) == n && pc_value(&pc, 0, n) == 0;
+	ok(grew, "0.14 the old, larger mapping shows values in the new chunks");
+	for (uint32_t n = 1; n < last; n++)
+		zero = zero && (n % 100 == 0 || n == first || pc_total(&pc, n) == 0);
+	ok(zero, "0.10 new instances begin at zero on each CPU");
+	is(*old_slot, 42, "0.4 the small old mapping still shows its value after growth");
+	puppet("adjust %u 1", first);
+	is(*old_slot, 43, "0.4 and follows it");
+	is(touch(pc.base + perfcounters_offset(h, 0, pc.h->nr_chunks * slots)), -SIGBUS,
+	   "0.4 the new end raises SIGBUS in its turn");
+	ok(pc.desc[last].instance == last && pc.desc[last].state == PERFCOUNTERS_LIVE,
+	   "0.2 descriptors appear in the old mapping, too");
+	return finish();
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the tests of the counter pages share: KTAP lines, loading modules, the
+ * pages as a plain C program maps them, the puppet's strings, the kernel log.
+ *
+ * A name given to ok() begins with the row it proves; see Documentation/rows.md.
+ */
+#ifndef KSELFTEST_PC_H
+#define KSELFTEST_PC_H
+
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <linux/perfcounters.h>
+
+#define MAYBE __attribute__((unused)) static
+
+/* KTAP */
+
+static int ksft_planned, ksft_done, ksft_failed;
+
+MAYBE void plan(int tests)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	ksft_planned = tests;
+	printf("TAP version 13\n1..%d\n", tests);
+}
+
+__attribute__((format(printf, 2, 3)))
+MAYBE bool ok(bool good, const char *name, ...)
+{
+	va_list ap;
+
+	ksft_failed += !good;
+	printf("%sok %d ", good ? "" : "not ", ++ksft_done);
+	va_start(ap, name);
+	vprintf(name, ap);
+	va_end(ap);
+	printf("\n");
+	return good;
+}
+
+/* A test whose value was expected to be another one shows both. */
+#define is(got, want, ...) do {						\
+	long long got_ = (got), want_ = (want);				\
+									\
+	if (!ok(got_ == want_, __VA_ARGS__))				\
+		printf("# got %lld, want %lld\n", got_, want_);		\
+} while (0)
+
+__attribute__((format(printf, 1, 2)))
+MAYBE void note(const char *fmt, ...)
+{
+	va_list ap;
+
+	printf("# ");
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
+	printf("\n");
+}
+
+MAYBE void skip(const char *name, const char *why)
+{
+	printf("ok %d %s # SKIP %s\n", ++ksft_done, name, why);
+}
+
+__attribute__((noreturn))
+MAYBE void bail(const char *what)
+{
+	printf("Bail out! %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+MAYBE int finish(void)
+{
+	return ksft_failed || ksft_done != ksft_planned;
+}
+
+/* Modules */
+
+/* 0 or a negative errno, as for all calls below. */
+MAYBE int insmod(const char *name, const char *params)
+{
+	char path[80];
+	int fd, ret;
+
+	snprintf(path, sizeof(path), "/modules/%s.ko", name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	ret = syscall(SYS_finit_module, fd, params, 0) ? -errno : 0;
+	close(fd);
+	return ret;
+}
+
+MAYBE int rmmod(const char *name)
+{
+	return syscall(SYS_delete_module, name, O_NONBLOCK) ? -errno : 0;
+}
+
+MAYBE bool is_loaded(const char *name)
+{
+	char path[80];
+
+	snprintf(path, sizeof(path), "/sys/module/%s/refcnt", name);
+	return access(path, F_OK) == 0;
+}
+
+/* The puppet: tests/modules/puppet.c says what it understands. */
+
+static __thread int puppet_fd = -1;
+
+MAYBE void puppet_leave(void)
+{
+	if (puppet_fd >= 0)
+		close(puppet_fd);
+	puppet_fd = -1;
+}
+
+/* perfcounters.ko and whoever needs it, gone. */
+MAYBE void unload(void)
+{
+	struct dirent *holder;
+	DIR *holders = opendir("/sys/module/perfcounters/holders");
+
+	puppet_leave();
+	while (holders && (holder = readdir(holders)))
+		if (holder->d_name[0] != '.')
+			rmmod(holder->d_name);
+	if (holders)
+		closedir(holders);
+	rmmod("perfcounters");
+}
+
+/* At the end: a mapping or a file left open would keep the module. */
+MAYBE void leave(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned long from, to;
+	char line[512];
+
+	while (maps && fgets(line, sizeof(line), maps))
+		if (strstr(line, "/dev/perfcounters") && sscanf(line, "%lx-%lx", &from, &to) == 2)
+			munmap((void *)from, to - from);
+	close_range(3, ~0U, 0);
+	puppet_fd = -1;
+	unload();
+}
+
+/* perfcounters.ko afresh, with the puppet; both go when the test ends. */
+MAYBE void load(const char *params)
+{
+	static bool again;
+
+	unload();
+	errno = -insmod("perfcounters", params);
+	if (errno)
+		bail("insmod perfcounters");
+	errno = -insmod("puppet", "");
+	if (errno)
+		bail("insmod puppet");
+	if (!again)
+		atexit(leave);
+	again = true;
+}
+
+MAYBE long long puppet_raw(const char *command, size_t len)
+{
+	char reply[32] = "";
+
+	if (puppet_fd < 0)
+		puppet_fd = open("/proc/puppet", O_RDWR | O_CLOEXEC);
+	if (puppet_fd < 0 || pwrite(puppet_fd, command, len, 0) != (ssize_t)len ||
+	    pread(puppet_fd, reply, sizeof(reply) - 1, 0) <= 0)
+		bail(command);
+	return strtoll(reply, NULL, 10);
+}
+
+__attribute__((format(printf, 1, 2)))
+MAYBE long long puppet(const char *fmt, ...)
+{
+	char command[4000];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(command, sizeof(command), fmt, ap);
+	va_end(ap);
+	return puppet_raw(command, strlen(command));
+}
+
+/* The pages. */
+
+struct pc {
+	int fd;
+	size_t len;
+	const char *base;
+	struct perfcounters_header geometry;	/* what never changes of it */
+	const volatile struct perfcounters_header *h;
+	const volatile struct perfcounters_desc *desc;
+};
+
+/* Maps the header, and with what it says, everything that can ever exist. */
+MAYBE void pc_open(struct pc *pc)
+{
+	struct perfcounters_header *h;
+	uint64_t slots_per_chunk;
+	void *p;
+
+	pc->fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
+	if (pc->fd < 0)
+		bail("open /dev/perfcounters");
+	h = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, pc->fd, 0);
+	if (h == MAP_FAILED)
+		bail("mmap of the header");
+	pc->geometry = *h;
+	munmap(h, getpagesize());
+	h = &pc->geometry;
+	slots_per_chunk = (uint64_t)h->pages_per_chunk * h->page_size / 8;
+	pc->len = h->counters_offset + (h->max_instances + slots_per_chunk - 1) /
+		  slots_per_chunk * slots_per_chunk * 8 * h->nr_cpus;
+	p = mmap(NULL, pc->len, PROT_READ, MAP_SHARED, pc->fd, 0);
+	if (p == MAP_FAILED)
+		bail("mmap of the counters");
+	pc->base = p;
+	pc->h = p;
+	p = mmap(NULL, (size_t)h->max_instances * h->desc_size, PROT_READ, MAP_SHARED,
+		 pc->fd, h->desc_offset);
+	if (p == MAP_FAILED)
+		bail("mmap of the descriptors");
+	pc->desc = p;
+}
+
+MAYBE void pc_close(struct pc *pc)
+{
+	munmap((void *)pc->base, pc->len);
+	munmap((void *)pc->desc, (size_t)pc->geometry.max_instances * pc->geometry.desc_size);
+	close(pc->fd);
+}
+
+MAYBE const volatile int64_t *pc_slot(const struct pc *pc, uint32_t cpu, uint32_t slot)
+{
+	return (const void *)(pc->base + perfcounters_offset(&pc->geometry, cpu, slot));
+}
+
+MAYBE int64_t pc_value(const struct pc *pc, uint32_t cpu, uint32_t slot)
+{
+	return *pc_slot(pc, cpu, slot);
+}
+
+MAYBE int64_t pc_total(const struct pc *pc, uint32_t slot)
+{
+	int64_t sum = 0;
+
+	for (uint32_t cpu = 0; cpu < pc->geometry.nr_cpus; cpu++)
+		sum += pc_value(pc, cpu, slot);
+	return sum;
+}
+
+MAYBE uint64_t pc_seq(const struct pc *pc, uint32_t cpu)
+{
+	return __atomic_load_n((const uint64_t *)pc_slot(pc, cpu, 0), __ATOMIC_ACQUIRE);
+}
+
+MAYBE uint64_t pc_completed(const struct pc *pc)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t cpu = 0; cpu < pc->geometry.nr_cpus; cpu++)
+		sum += pc_seq(pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT;
+	return sum;
+}
+
+MAYBE bool pc_named(const struct pc *pc, uint32_t n, const char *name)
+{
+	return !strcmp((const char *)pc->desc[n].name, name);
+}
+
+/* The number of a live instance of that name, 0 if there is none. */
+MAYBE uint32_t pc_find(const struct pc *pc, const char *name)
+{
+	for (uint32_t n = 1; n < pc->h->nr_slots; n++)
+		if (pc->desc[n].state == PERFCOUNTERS_LIVE && pc_named(pc, n, name))
+			return n;
+	return 0;
+}
+
+/* Odds and ends */
+
+MAYBE void on_cpu(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		bail("sched_setaffinity");
+}
+
+MAYBE void sleep_ms(long ms)
+{
+	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
+
+	nanosleep(&ts, NULL);
+}
+
+/* Runs body in a child: its exit status, or -signal. */
+#define in_child(body) ({						\
+	int status_;							\
+	pid_t pid_ = fork();						\
+									\
+	if (!pid_) {							\
+		body;							\
+		_exit(0);						\
+	}								\
+	waitpid(pid_, &status_, 0);					\
+	WIFSIGNALED(status_) ? -WTERMSIG(status_) : WEXITSTATUS(status_); \
+})
+
+/* The whole of a small file, cut to the buffer. */
+MAYBE char *slurp(const char *path, char *buf, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t len = 0;
+	ssize_t got;
+
+	while (fd >= 0 && len < size - 1 && (got = read(fd, buf + len, size - 1 - len)) > 0)
+		len += got;
+	buf[len] = '\0';
+	if (fd >= 0)
+		close(fd);
+	return buf;
+}
+
+/* The kernel log from here on. */
+MAYBE int klog_mark(void)
+{
+	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	lseek(fd, 0, SEEK_END);
+	return fd;
+}
+
+/* Does a line since then hold one of these words? Shows it if it does. */
+MAYBE bool klog_has(int fd, const char *const words[])
+{
+	char line[2048];
+	ssize_t len;
+	bool found = false;
+
+	while ((len = read(fd, line, sizeof(line) - 1)) > 0 || errno == EPIPE) {
+		line[len > 0 ? len : 0] = '\0';
+		for (int i = 0; words[i]; i++) {
+			char *text = strchr(line, ';');
+
+			if (!text || !strstr(text, words[i]))
+				continue;
+			text[strcspn(text, "\n")] = '\0';
+			note("log: %s", text + 1);
+			found = true;
+		}
+	}
+	close(fd);
+	return found;
+}
+
+MAYBE bool klog_bad(int fd)
+{
+	static const char *const bad[] = {
+		"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "soft lockup",
+		"general protection", "blocked for more than", "Bad page", NULL
+	};
+
+	return klog_has(fd, bad);
+}
+
+#endif

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * perf_add and perf_del: stable numbers, lives that begin at zero, dormant
+ * instances that keep what they had, through deletion, driver unload and reload.
+ */
+#include "kselftest_pc.h"
+
+#define DEVICES	100
+
+static struct pc pc;
+
+static void one_name(void)
+{
+	uint32_t n = puppet("add lifecycle/x"), again, other;
+	uint64_t created = pc.desc[n].created_ns;
+
+	ok(n > 0, "0.10 perf_add returns a number");
+	ok(!pc_value(&pc, 0, n) && !pc_value(&pc, 1, n), "0.10 zero on each CPU");
+	on_cpu(0);
+	puppet("adjust %u 3", n);
+	on_cpu(1);
+	puppet("adjust %u 4", n);
+	is(puppet("handle %u", n), 1, "0.10 a live instance has a handle");
+
+	puppet("del %u", n);
+	is(pc.desc[n].state, PERFCOUNTERS_DORMANT, "0.11 perf_del makes it dormant");
+	ok(pc_named(&pc, n, "lifecycle/x"), "0.11 the number keeps its name");
+	ok(pc_value(&pc, 0, n) == 3 && pc_value(&pc, 1, n) == 4, "0.11 and its last values");
+	ok(pc.desc[n].ended_ns >= created, "0.11 and says when it ended");
+	is(puppet("handle %u", n), 0, "0.11 a dormant instance has no handle");
+	puppet("adjust %u 100", n);
+	is(pc_total(&pc, n), 7, "0.11 perf_adjust on a dormant instance changes nothing");
+
+	other = puppet("add lifecycle/y");
+	ok(other != n, "0.11 its number is given to no other name");
+	again = puppet("add lifecycle/x");
+	is(again, n, "0.10 same name, same number after perf_del");
+	is(pc_total(&pc, n), 0, "0.10 the new life begins at zero on each CPU");
+	is(pc.desc[n].incarnation, 2, "0.10 it is the second incarnation");
+	ok(pc.desc[n].created_ns > created && !pc.desc[n].ended_ns, "0.10 with a beginning of its own, and no end");
+	is(pc.desc[other].incarnation, 1, "0.10 the other name is in its first");
+}
+
+static void reload(void)
+{
+	uint32_t n = pc_find(&pc, "lifecycle/x"), y = pc_find(&pc, "lifecycle/y"), z;
+
+	on_cpu(1);
+	puppet("adjust %u 9", n);
+	puppet_leave();
+	is(rmmod("puppet"), 0, "0.11 the driver unloads");
+	ok(pc.desc[n].state == PERFCOUNTERS_DORMANT && pc.desc[y].state == PERFCOUNTERS_DORMANT,
+	   "0.11 its instances are dormant");
+	is(pc_total(&pc, n), 9, "0.11 and readable, with their last values");
+	insmod("puppet", "");
+	z = puppet("add lifecycle/z");
+	is(puppet("add lifecycle/x"), n, "0.10 same name, same number after driver reload");
+	is(puppet("add lifecycle/y"), y, "0.10 whatever the order of adding");
+	ok(z != n && z != y, "0.10 a new name gets a new number");
+	is(pc_total(&pc, n), 0, "0.10 zero on each CPU after driver reload");
+	is(pc.desc[n].incarnation, 3, "0.10 incarnation counts driver reloads, too");
+}
+
+static void histogram(void)
+{
+	uint32_t n = puppet("desc 32 4 1 0 20 0 -1 lifecycle/hist");
+	uint32_t next = puppet("add lifecycle/next");
+	int64_t sum = 0;
+
+	on_cpu(0);
+	for (int i = 0; i < 20; i++)
+		puppet("hist %u 20 %lld", n, 1LL << i);
+	ok(next >= n + 20, "0.10 a histogram's run belongs to it alone");
+	puppet("del %u", n);
+	is(puppet("desc 32 4 1 0 20 0 -1 lifecycle/hist"), n, "0.10 a histogram gets its old number");
+	for (int i = 0; i < 20; i++)
+		sum += pc_total(&pc, n + i);
+	is(sum, 0, "0.10 and all of its buckets begin at zero");
+}
+
+/* A bus whose devices are unplugged and come back in another order. */
+static void devices(void)
+{
+	uint32_t number[DEVICES], tail;
+	bool kept = true;
+
+	for (int i = 0; i < DEVICES; i++)
+		number[i] = puppet("add /dev/bus/%d/part5", i);
+	tail = pc.h->nr_slots;
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < DEVICES; i++)
+			puppet("del %u", number[i]);
+		for (int i = DEVICES; i--;)
+			kept = kept && puppet("add /dev/bus/%d/part5", i) == number[i];
+	}
+	ok(kept, "0.11 reconnected devices get their old numbers, in any order");
+	is(pc.h->nr_slots, tail, "0.11 and use no new ones");
+	is(pc.desc[number[7]].incarnation, 4, "0.11 incarnation counts the lives");
+}
+
+int main(void)
+{
+	plan(29);
+	load("");
+	pc_open(&pc);
+	one_name();
+	reload();
+	histogram();
+	devices();
+	return finish();
+}

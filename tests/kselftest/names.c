@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Names: the text of /dev/perfcounters_names against the descriptors. */
+#include "kselftest_pc.h"
+
+#define NAMES	"/dev/perfcounters_names"
+#define PATH	"/dev/ide/host0/bus0/target0/lun0/part5"
+
+static struct pc pc;
+static char text[1 << 20];
+
+/* The line of an instance, as the text should have it. */
+static bool has_line(const char *all, uint32_t n, const char *state, const char *name)
+{
+	char line[200];
+
+	snprintf(line, sizeof(line), "\n%u\t%s\t%s\n", n, state, name);
+	return strstr(all, line);
+}
+
+/* Is every line a descriptor, and every descriptor a line, in order? */
+static bool agrees(void)
+{
+	const char *line = strchr(text, '\n') + 1;
+
+	for (uint32_t n = 1; n < pc.h->nr_slots; n++) {
+		char want[200];
+		int len;
+
+		if (pc.desc[n].state == PERFCOUNTERS_FREE)
+			continue;
+		len = snprintf(want, sizeof(want), "%u\t%s\t%s\n", n,
+			       pc.desc[n].state == PERFCOUNTERS_LIVE ? "live" : "dormant",
+			       (const char *)pc.desc[n].name);
+		if (strncmp(line, want, len)) {
+			note("want %s", want);
+			return false;
+		}
+		line += len;
+	}
+	return !*line;
+}
+
+int main(void)
+{
+	unsigned long long generation = 0;
+	char boot_id[40] = "", hex[40] = "", small[64];
+	uint32_t path, utf8, hist, gone;
+	size_t len = 0;
+	ssize_t got;
+	uint64_t gen;
+	int fd;
+
+	plan(17);
+	load("");
+	pc_open(&pc);
+	path = puppet("add %s", PATH);
+	utf8 = puppet("add Zähler mit Leerzeichen");
+	hist = puppet("desc 32 4 3 -9 10 0 4 helpnames/hist");
+	gone = puppet("add names/gone");
+	puppet("del %u", gone);
+
+	slurp(NAMES, text, sizeof(text));
+	is(sscanf(text, "# perfcounters generation %llu boot_id %32s\n", &generation, boot_id), 2,
+	   "0.2 first line: generation and boot id");
+	is(generation, pc.h->gen2, "0.2 the generation is the header's");
+	for (int i = 0; i < 16; i++)
+		sprintf(hex + 2 * i, "%02x", pc.geometry.boot_id[i]);
+	ok(!strcmp(hex, boot_id), "0.2 the boot id is the header's");
+	ok(has_line(text, path, "live", PATH), "0.14 a path is a name, one line for all CPUs");
+	ok(has_line(text, utf8, "live", "Zähler mit Leerzeichen"), "0.2 UTF-8 and blanks survive");
+	ok(has_line(text, hist, "live", "names/hist"), "0.2 a histogram is one line");
+	ok(has_line(text, gone, "dormant", "names/gone"), "0.11 a deleted name stays, as dormant");
+	ok(agrees(), "0.2 text and descriptors agree, line by line");
+
+	fd = open(NAMES, O_RDONLY | O_CLOEXEC);
+	gen = pc.h->gen2;
+	puppet("add names/later");
+	got = pread(fd, text, sizeof(text) - 1, 0);
+	text[got] = '\0';
+	ok(!strstr(text, "names/later"), "0.2 an open file shows one generation");
+	while ((got = read(fd, small, 7)) > 0) {
+		if (memcmp(text + len, small, got))
+			break;
+		len += got;
+	}
+	ok(got == 0 && len == strlen(text), "0.2 reading in small pieces gives the same text");
+	is(pread(fd, small, 1, len + 100), 0, "0.2 reading behind the end gives nothing");
+	is(lseek(fd, 0, SEEK_SET), 0, "0.2 it can be rewound");
+	close(fd);
+	slurp(NAMES, text, sizeof(text));
+	ok(strstr(text, "names/later") && pc.h->gen2 > gen, "0.2 a new open shows the new set, under a new generation");
+
+	gen = pc.h->gen2;
+	for (int i = 0; i < 1000; i++)
+		puppet("adjust %u 1", path);
+	is(pc.h->gen2, gen, "0.2 counting changes no generation: names need no second reading");
+
+	for (int i = 0; i < 3000; i++)
+		puppet("add names/%0100d", i);
+	slurp(NAMES, text, sizeof(text));
+	ok(agrees(), "0.2 3,000 long names agree");
+	is(getpagesize() % sizeof(struct perfcounters_desc), 0, "0.2 no descriptor crosses a page");
+	ok(pc.desc[hist].kind == PERFCOUNTERS_HISTOGRAM && pc.desc[hist].unit == PERFCOUNTERS_SECONDS &&
+	   pc.desc[hist].exponent == -9 && pc.desc[hist].nr_slots == 10 &&
+	   pc.desc[hist].instance == hist && pc.desc[hist].incarnation == 1 &&
+	   !strcmp((const char *)pc.desc[hist].help, "help"), "0.2 the descriptor tells kind, unit, exponent, slots, help");
+	return finish();
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Nobody writes to the counter pages: not by opening, mapping, re-protecting,
+ * copying on write, remapping, forking, nor through another process's eyes.
+ */
+#include "kselftest_pc.h"
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+
+static struct pc pc;
+static size_t page;
+static uint32_t n;
+
+static int mmap_errno(int prot, int flags)
+{
+	void *p = mmap(NULL, page, prot, flags, pc.fd, 0);
+
+	if (p == MAP_FAILED)
+		return errno;
+	munmap(p, page);
+	return 0;
+}
+
+static int open_errno(const char *path, int flags)
+{
+	int fd = open(path, flags);
+
+	if (fd < 0)
+		return errno;
+	close(fd);
+	return 0;
+}
+
+static void opening(void)
+{
+	is(open_errno("/dev/perfcounters", O_RDONLY), 0, "0.1 open read-only");
+	is(open_errno("/dev/perfcounters", O_WRONLY), EACCES, "0.1 open for writing refused");
+	is(open_errno("/dev/perfcounters", O_RDWR), EACCES, "0.1 open for reading and writing refused");
+	is(open_errno("/dev/perfcounters_names", O_RDWR), EACCES, "0.1 names device cannot be opened for writing");
+	is(write(pc.fd, "", 1) < 0 ? errno : 0, EBADF, "0.1 write() refused");
+}
+
+static void mapping(void)
+{
+	is(mmap_errno(PROT_READ, MAP_SHARED), 0, "0.1 mmap PROT_READ MAP_SHARED at offset 0");
+	is(mmap_errno(PROT_READ, MAP_PRIVATE), 0, "0.1 a private mapping may read");
+	is(mmap_errno(PROT_READ | PROT_WRITE, MAP_SHARED), EACCES, "0.1 PROT_WRITE refused");
+	is(mmap_errno(PROT_WRITE, MAP_SHARED), EACCES, "0.1 PROT_WRITE alone refused");
+	is(mmap_errno(PROT_READ | PROT_WRITE, MAP_PRIVATE), EACCES, "0.1 MAP_PRIVATE with PROT_WRITE refused");
+	is(mmap_errno(PROT_READ | PROT_EXEC, MAP_SHARED), EACCES, "0.1 PROT_EXEC refused");
+	is(mmap_errno(PROT_READ | PROT_EXEC, MAP_PRIVATE), EACCES, "0.1 MAP_PRIVATE with PROT_EXEC refused");
+}
+
+static int protect_errno(int flags, int prot)
+{
+	void *p = mmap(NULL, page, PROT_READ, flags, pc.fd, 0);
+	int err = mprotect(p, page, prot) ? errno : 0;
+
+	munmap(p, page);
+	return err;
+}
+
+static void protecting(void)
+{
+	is(protect_errno(MAP_SHARED, PROT_READ | PROT_WRITE), EACCES, "0.1 mprotect(PROT_WRITE) refused");
+	is(protect_errno(MAP_SHARED, PROT_READ | PROT_EXEC), EACCES, "0.1 mprotect(PROT_EXEC) refused");
+	is(protect_errno(MAP_PRIVATE, PROT_READ | PROT_WRITE), EACCES,
+	   "0.1 mprotect(PROT_WRITE) of a private mapping refused");
+	is(protect_errno(MAP_SHARED, PROT_NONE), 0, "0.1 a reader may give its own access up");
+}
+
+static void remapping(void)
+{
+	char *p = mmap(NULL, page, PROT_READ, MAP_SHARED, pc.fd, 0);
+	char *moved;
+
+	is(mremap(p, page, 2 * page, MREMAP_MAYMOVE) == MAP_FAILED ? errno : 0, EFAULT,
+	   "0.1 mremap cannot grow a mapping");
+	moved = mremap(p, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, mmap(NULL, page, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+	ok(moved != MAP_FAILED && ((struct perfcounters_header *)moved)->version == PERFCOUNTERS_VERSION,
+	   "0.1 a moved mapping still reads the same page");
+	is(mprotect(moved, page, PROT_READ | PROT_WRITE) ? errno : 0, EACCES,
+	   "0.1 mprotect(PROT_WRITE) refused after mremap");
+	munmap(moved, page);
+}
+
+static void forking(void)
+{
+	int64_t before = pc_total(&pc, n);
+
+	puppet("adjust %u 5", n);
+	is(in_child(_exit(pc_total(&pc, n) - before)), 5, "0.1 a child after fork reads the same counters");
+	is(in_child(_exit(mprotect((void *)pc.base, page, PROT_READ | PROT_WRITE) ? errno : 0)), EACCES,
+	   "0.1 mprotect(PROT_WRITE) refused after fork");
+	is(in_child(*(volatile char *)pc.base = 1), -SIGSEGV, "0.1 a store into the mapping raises SIGSEGV");
+	is(pc_total(&pc, n) - before, 5, "0.1 the parent's mapping survives the child");
+}
+
+/* Writes that go through the kernel, which could force them (FOLL_FORCE). */
+static void forcing(void)
+{
+	char target[64];
+	char x = 1;
+	struct iovec local = { &x, 1 }, remote = { (void *)pc.base, 1 };
+	int mem, child, status;
+	long word;
+
+	mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0, "0.1 /proc/self/mem cannot write it");
+	close(mem);
+	ok(process_vm_writev(getpid(), &local, 1, &remote, 1, 0) < 0, "0.1 process_vm_writev cannot write it");
+
+	child = fork();
+	if (!child) {
+		for (;;)
+			pause();
+	}
+	ptrace(PTRACE_ATTACH, child, 0, 0);
+	waitpid(child, &status, 0);
+	word = ptrace(PTRACE_POKEDATA, child, pc.base, 1L);
+	ok(word < 0, "0.1 a debugger cannot poke it");
+	snprintf(target, sizeof(target), "/proc/%d/mem", child);
+	mem = open(target, O_RDWR | O_CLOEXEC);
+	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0, "0.1 another process's /proc/PID/mem cannot write it");
+	close(mem);
+	kill(child, SIGKILL);
+	waitpid(child, &status, 0);
+	/* The kernel as a writer: read() into the mapping. */
+	mem = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	ok(read(mem, (void *)pc.base, 8) < 0 && errno == EFAULT, "0.1 read() into the mapping fails with EFAULT");
+	close(mem);
+}
+
+static void advising(void)
+{
+	static const struct {
+		const char *name;
+		int advice;
+	} advices[] = {
+		{ "MADV_DONTNEED", MADV_DONTNEED }, { "MADV_REMOVE", MADV_REMOVE },
+		{ "MADV_DODUMP", MADV_DODUMP }, { "MADV_DOFORK", MADV_DOFORK },
+		{ "MADV_POPULATE_WRITE", 23 }, { "MADV_PAGEOUT", 21 }, { "MADV_COLLAPSE", 25 },
+		{ "MADV_WILLNEED", MADV_WILLNEED },
+	};
+	int64_t before = pc_total(&pc, n);
+	bool same = true;
+
+	for (size_t i = 0; i < sizeof(advices) / sizeof(*advices); i++) {
+		int err = madvise((void *)pc.base, page, advices[i].advice) ? errno : 0;
+
+		if (pc.h->version != PERFCOUNTERS_VERSION || pc_total(&pc, n) != before) {
+			note("%s (errno %d) changed something", advices[i].name, err);
+			same = false;
+		}
+	}
+	ok(same, "0.1 no madvise() changes what is read");
+	ok(in_child(_exit(!(madvise((void *)pc.base, page, 23) < 0))) == 0, "0.1 MADV_POPULATE_WRITE refused");
+	ok(in_child({
+		madvise((void *)pc.base, page, MADV_DOFORK);
+		madvise((void *)pc.base, page, MADV_DODUMP);
+		_exit(mprotect((void *)pc.base, page, PROT_READ | PROT_WRITE) ? errno : 0);
+	}) == EACCES, "0.1 mprotect(PROT_WRITE) refused whatever was advised");
+}
+
+int main(void)
+{
+	char before[112];
+
+	plan(32);
+	load("");
+	pc_open(&pc);
+	page = getpagesize();
+	n = puppet("add readonly/x");
+	memcpy(before, pc.base, sizeof(before));
+	opening();
+	mapping();
+	protecting();
+	remapping();
+	forking();
+	forcing();
+	advising();
+	ok(!memcmp(before, pc.base, sizeof(before)), "0.1 the header is what it was");
+	return finish();
+}

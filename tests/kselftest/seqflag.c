@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The seqflag: in flight in the low bits, completed above; what a reader makes
+ * of it. The updates run on CPU 1, the reader on CPU 0.
+ */
+#include "kselftest_pc.h"
+#include <pthread.h>
+
+#define BUSY(word)	((word) & PERFCOUNTERS_SEQ_BUSY)
+#define COMPLETED(word)	((word) >> PERFCOUNTERS_SEQ_SHIFT)
+#define FLIPS		20000
+
+static struct pc pc;
+static uint32_t a, b;
+static volatile int stop;
+
+static uint64_t seq(void)
+{
+	return pc_seq(&pc, 1);
+}
+
+/* Completed updates that one command makes on CPU 1; -1 if some are in flight. */
+static int completed(const char *command)
+{
+	uint64_t before = seq(), after;
+
+	on_cpu(1);
+	puppet_raw(command, strlen(command));
+	on_cpu(0);
+	after = seq();
+	return BUSY(before | after) ? -1 : (int)(COMPLETED(after) - COMPLETED(before));
+}
+
+static const char *cmd(const char *fmt, ...)
+{
+	static char buf[100];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(buf, sizeof(buf), fmt, ap);
+	va_end(ap);
+	return buf;
+}
+
+static void counting(void)
+{
+	is(BUSY(seq()), 0, "0.8 nothing in flight at rest");
+	is(completed(cmd("adjust %u 1", a)), 1, "0.8 one perf_adjust, one completed update");
+	is(completed(cmd("loop %u 2 500 1", a)), 1000, "0.8 a thousand, a thousand");
+	is(completed(cmd("group %u %u 1 1", a, b)), 1, "0.8 a group of two is one update");
+	is(completed(cmd("inline %u 1", a)), 0, "0.8 the one-instruction add raises no flag");
+	is(completed(cmd("@hardirq adjust %u 1", a)), 1, "0.8 from a hard interrupt");
+	is(completed(cmd("@nested adjust %u 1", a)), 2, "0.8 an interrupt inside a group: two completed, none in flight");
+	is(completed(cmd("@nested group %u %u 1 3", a, b)), 4, "0.8 three groups inside a group: four");
+}
+
+static void *holder(void *unused)
+{
+	(void)unused;
+	on_cpu(1);
+	puppet("hold %u %u 1000 700", a, b);
+	return NULL;
+}
+
+static void busy(void)
+{
+	int64_t va = pc_value(&pc, 1, a), vb = pc_value(&pc, 1, b);
+	uint64_t before = seq(), during = 0;
+	bool half = false, back = false;
+	int64_t da = 0, db = 0;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, holder, NULL);
+	for (int i = 0; i < 20000 && !half; i++) {
+		during = seq();
+		da = pc_value(&pc, 1, a) - va;
+		db = pc_value(&pc, 1, b) - vb;
+		half = da == 1000 && db == 0;
+		back = back || (da == 0 && db == 1000);
+		usleep(100);
+	}
+	ok(half && !back, "0.9 in the middle of a group: the first half is there, the second is not");
+	is(BUSY(during), 1, "0.9 and the flag says so: one in flight");
+	is(COMPLETED(during), COMPLETED(before), "0.9 and not completed");
+	pthread_join(thread, NULL);
+	is(BUSY(seq()), 0, "0.9 afterwards nothing is in flight");
+	is(COMPLETED(seq()), COMPLETED(before) + 1, "0.9 and one more is completed");
+	ok(pc_value(&pc, 1, a) == va + 1000 && pc_value(&pc, 1, b) == vb + 1000, "0.9 and both halves are there");
+}
+
+/* The seed's hole: a whole update between two reads of an in-flight count. */
+static void hidden(void)
+{
+	int64_t value = pc_value(&pc, 1, a);
+	uint64_t before = seq();
+
+	on_cpu(1);
+	puppet("adjust %u 1", a);
+	puppet("adjust %u -1", a);
+	on_cpu(0);
+	ok(pc_value(&pc, 1, a) == value && BUSY(seq()) == BUSY(before),
+	   "0.9 after +1 and -1 value and in-flight count are as before");
+	ok(seq() != before, "0.9 but the word is not: the change does not hide");
+}
+
+/* Flips across a carry into the upper half: a torn read would show neither value. */
+static void *flipper(void *unused)
+{
+	(void)unused;
+	on_cpu(1);
+	for (int i = 0; i < FLIPS; i++) {
+		puppet("adjust %u 1", b);
+		puppet("inline %u -1", b);
+	}
+	stop = 1;
+	return NULL;
+}
+
+static void tearing(void)
+{
+	unsigned long reads = 0, torn = 0, changes = 0;
+	int64_t last = 0xffffffffLL;
+	pthread_t thread;
+
+	on_cpu(1);
+	puppet("set %u 0xffffffff", b);
+	on_cpu(0);
+	pthread_create(&thread, NULL, flipper, NULL);
+	for (; !stop; reads++) {
+		int64_t now = pc_value(&pc, 1, b);
+
+		torn += now != 0xffffffffLL && now != 0x100000000LL;
+		changes += now != last;
+		last = now;
+	}
+	pthread_join(thread, NULL);
+	note("%lu reads, %lu of them saw another value than the one before", reads, changes);
+	ok(reads > 1000, "0.9 reading needs no lock: it goes on while the other CPU counts");
+	is(torn, 0, "0.9 no 64-bit value is ever torn");
+}
+
+int main(void)
+{
+	plan(18);
+	load("");
+	pc_open(&pc);
+	a = puppet("add seqflag/a");
+	b = puppet("add seqflag/b");
+	on_cpu(0);
+	counting();
+	busy();
+	hidden();
+	tearing();
+	return finish();
+}
