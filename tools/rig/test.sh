@@ -201,7 +201,11 @@ report() {
 	if [ "$f" != 0 ]; then
 		printf '\nFailed:\n'
 		awk '/^not ok / { on = 1; sub(/^not ok [0-9]+ /, ""); print "  " $0; next }
-			/^#   / { if (on) print "      " substr($0, 5); next } { on = 0 }' "$kept.tap"
+			/^#   / { if (on && on <= 45) print "      " substr($0, 5)
+				else if (on == 46) print "      ... more in the log"
+				if (on) on++
+				next }
+			{ on = 0 }' "$kept.tap"
 	fi
 	if [ "$s" != 0 ]; then
 		printf '\nSkipped:\n'

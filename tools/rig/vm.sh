@@ -82,12 +82,15 @@ demo() {
 }
 
 shell() {
+	local status
 	if [ -n "${CMD:-}" ] || [ ! -t 0 ]; then
 		order mode script
 		if [ -n "${CMD:-}" ]; then order script "$CMD"; else order script "$(cat)"; fi
 		grep -q '[^[:space:]]' "$orders/script" || die "nothing to run: make vm needs a terminal, CMD='...' or commands on its standard input"
-		boot -serial stdio -serial "file:$run/results" -monitor none </dev/null || :
-		exit "$(sed -n 's/^# done \([0-9]*\).*/\1/p' "$run/results" | grep . || echo 1)"
+		boot -serial "file:$run/console" -serial "file:$run/results" -serial stdio -monitor none </dev/null || :
+		status=$(sed -n 's/^# done \([0-9]*\).*/\1/p' "$run/results")
+		[ -n "$status" ] || tail -n 40 "$run/console" >&2
+		exit "${status:-1}"
 	fi
 	order mode shell
 	terminal
