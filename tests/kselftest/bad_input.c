@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Requests that make no sense: each gives its errno and changes nothing. */
+#include "kselftest_pc.h"
+
+static struct pc pc;
+#define DESCS	512	/* that a photograph shows, and as many slots of two CPUs */
+
+static struct photo {
+	char header[4096];
+	struct perfcounters_desc desc[DESCS];
+	int64_t value[2][DESCS];
+} photo[2];
+
+/* Everything a user could see. */
+static void photograph(struct photo *p)
+{
+	uint32_t slots = pc.h->nr_slots;
+
+	if (slots > DESCS)
+		bail("DESCS is too small");
+	memset(p, 0, sizeof(*p));
+	memcpy(p->header, pc.base, sizeof(p->header));
+	memcpy(p->desc, (const void *)pc.desc, (slots + 15) / 16 * 4096);
+	for (uint32_t cpu = 0; cpu < 2; cpu++)
+		for (uint32_t slot = 0; slot < DESCS; slot++)
+			p->value[cpu][slot] = pc_value(&pc, cpu, slot);
+}
+
+static bool unchanged(void)
+{
+	photograph(&photo[1]);
+	return !memcmp(&photo[0], &photo[1], sizeof(photo[0]));
+}
+
+/* One request, refused: its errno, and nothing changed. */
+static void refused(int want, const char *what, const char *command, size_t len)
+{
+	long long got;
+	bool same;
+
+	photograph(&photo[0]);
+	got = puppet_raw(command, len);
+	same = unchanged();
+	if (!ok(got == -want && same, "0.10 refused, and nothing changes: %s", what))
+		note("got %lld, want -%d; %s", got, want, same ? "nothing changed" : "something changed");
+}
+
+#define NO(err, what, command)	refused(err, what, command, sizeof(command) - 1)
+
+/* A name of that many bytes. */
+static long long sized(size_t len, bool expect, const char *fill)
+{
+	char command[2000] = "add ";
+	size_t unit = strlen(fill);
+
+	for (size_t i = 0; i < len; i++)
+		command[4 + i] = fill[i % unit];
+	if (expect)
+		return puppet_raw(command, 4 + len);
+	snprintf(command + 1200, 100, "a name of %zu bytes", len);
+	refused(ENAMETOOLONG, command + 1200, command, 4 + len);
+	return 0;
+}
+
+static void names(void)
+{
+	uint32_t n;
+
+	NO(EINVAL, "empty name", "add ");
+	NO(EINVAL, "NULL name", "addnull");
+	NO(EEXIST, "name in use", "add bad_input/live");
+	n = sized(127, true, "x");
+	ok((int)n > 0 && strlen((const char *)pc.desc[n].name) == 127, "0.10 a name of 127 bytes is taken");
+	n = sized(126, true, "ä");
+	ok((int)n > 0, "0.10 a name of 63 umlauts is taken");
+	sized(128, false, "x");
+	sized(129, false, "x");
+	sized(1000, false, "x");
+	sized(128, false, "ä");
+	NO(EILSEQ, "a lone continuation byte", "add \x80");
+	NO(EILSEQ, "a cut sequence", "add abc\xc3");
+	NO(EILSEQ, "an overlong slash", "add \xc0\xaf");
+	NO(EILSEQ, "a surrogate", "add \xed\xa0\x80");
+	NO(EILSEQ, "beyond Unicode", "add \xf4\x90\x80\x80");
+	NO(EILSEQ, "Latin-1", "add Z\xe4hler");
+	NO(EILSEQ, "a newline", "add one\ntwo");
+	NO(EILSEQ, "a tab", "add one\ttwo");
+	NO(EILSEQ, "an escape", "add \033[2J");
+	NO(EILSEQ, "DEL", "add \177");
+	NO(EILSEQ, "a C1 control", "add \xc2\x9b");
+	ok(puppet("add \u2028 \U0001f600 %%s%%n") > 0, "0.10 what looks odd but is text is taken");
+}
+
+static void specs(void)
+{
+	char command[200];
+
+	NO(EINVAL, "NULL spec", "descnull");
+	NO(EINVAL, "spec of size 0", "desc 0 0 1 0 1 0 -1 bad");
+	NO(EINVAL, "spec of a smaller size", "desc 31 0 1 0 1 0 -1 bad");
+	NO(EINVAL, "spec of a larger size", "desc 40 0 1 0 1 0 -1 bad");
+	NO(EINVAL, "spec with its reserved byte set", "desc 32 0 1 0 1 1 -1 bad");
+	NO(EINVAL, "kind 5", "desc 32 5 1 0 1 0 -1 bad");
+	NO(EINVAL, "kind 65535", "desc 32 65535 1 0 1 0 -1 bad");
+	NO(EINVAL, "unit 8", "desc 32 0 8 0 1 0 -1 bad");
+	NO(EINVAL, "exponent 19", "desc 32 0 1 19 1 0 -1 bad");
+	NO(EINVAL, "exponent -19", "desc 32 0 1 -19 1 0 -1 bad");
+	NO(EINVAL, "exponent -128", "desc 32 0 1 -128 1 0 -1 bad");
+	NO(EINVAL, "a counter of 2 slots", "desc 32 0 1 0 2 0 -1 bad");
+	NO(EINVAL, "a histogram of no slot", "desc 32 4 1 0 0 0 -1 bad");
+	NO(EINVAL, "a histogram of 1 slot", "desc 32 4 1 0 1 0 -1 bad");
+	NO(EINVAL, "a histogram of 65 slots", "desc 32 4 1 0 65 0 -1 bad");
+	NO(EINVAL, "a spec without a name", "desc 32 0 1 0 1 0 -1 ");
+	NO(EILSEQ, "help with a newline", "desc 32 0 1 0 1 0 3 a\nbbad");
+	NO(EILSEQ, "help that is not UTF-8", "desc 32 0 1 0 1 0 1 \xff" "bad");
+	snprintf(command, sizeof(command), "desc 32 0 1 0 1 0 80 %080dbad", 0);
+	refused(ENAMETOOLONG, "help of 80 bytes", command, strlen(command));
+	ok(puppet("desc 32 0 1 0 1 0 79 %079dbad_input/help", 0) > 0, "0.10 help of 79 bytes is taken");
+	ok(puppet("desc 32 3 2 -18 0 0 0 bad_input/edge") > 0, "0.10 exponent -18, no slots, empty help are taken");
+	ok(puppet("desc 32 4 7 18 64 0 -1 bad_input/hist") > 0, "0.10 exponent 18 and 64 slots are taken");
+}
+
+/* A dormant name comes back in its old shape or not at all. */
+static void shapes(void)
+{
+	uint32_t n = puppet("desc 32 4 1 0 8 0 -1 bad_input/shape");
+
+	puppet("del %u", n);
+	NO(EINVAL, "a histogram that comes back with other slots", "desc 32 4 1 0 9 0 -1 bad_input/shape");
+	NO(EINVAL, "a histogram that comes back as a counter", "add bad_input/shape");
+	is(puppet("desc 32 4 1 0 8 0 -1 bad_input/shape"), n, "0.10 in its old shape it comes back");
+}
+
+static void contexts(void)
+{
+	static const char *const advice[] = { "from atomic context", NULL };
+	static const char *const names[] = { "irqoff", "lock", "softirq", "hardirq", "nmi" };
+	char command[80], what[60];
+	uint32_t n = pc_find(&pc, "bad_input/live");
+	int log = klog_mark();
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		snprintf(command, sizeof(command), "@%s add bad_input/atomic", names[i]);
+		snprintf(what, sizeof(what), "perf_add in context %s", names[i]);
+		refused(EINVAL, what, command, strlen(command));
+	}
+	ok(klog_has(log, advice), "0.10 and the kernel log says why");
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		photograph(&photo[0]);
+		puppet("@%s del %u", names[i], n);
+		ok(unchanged() && pc.desc[n].state == PERFCOUNTERS_LIVE,
+		   "0.11 perf_del in context %s changes nothing", names[i]);
+	}
+}
+
+static void deleting(void)
+{
+	static const char *const advice[] = { "no such live instance", NULL };
+	const long long numbers[] = { 0, -1, 65535, 65536, INT32_MAX, INT32_MIN, pc.h->nr_slots };
+	uint32_t hist = pc_find(&pc, "bad_input/hist"), dormant = puppet("add bad_input/dormant");
+	bool same;
+	int log = klog_mark();
+
+	puppet("del %u", dormant);
+	photograph(&photo[0]);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+		puppet("del %lld", numbers[i]);
+	puppet("del %u", hist + 1);
+	puppet("del %u", dormant);
+	same = unchanged();
+	ok(same, "0.11 perf_del of a number that is not live changes nothing");
+	ok(klog_has(log, advice), "0.11 and the kernel log says so");
+}
+
+int main(void)
+{
+	int log;
+
+	plan(60);
+	load("");
+	log = klog_mark();
+	pc_open(&pc);
+	puppet("add bad_input/live");
+	puppet("adjust 1 77");
+	names();
+	specs();
+	shapes();
+	contexts();
+	deleting();
+	ok(!klog_bad(log), "0.10 the kernel had nothing to complain about");
+	return finish();
+}

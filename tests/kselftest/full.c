@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout: 300
+ *
+ * The table filled to its last slot: 65,535 names, each with its own number,
+ * and what happens then.
+ */
+#include "kselftest_pc.h"
+
+static struct pc pc;
+
+/* Photograph of what a refused request must not change. */
+static uint64_t state(void)
+{
+	return pc.h->gen1 * 1000003 + pc.h->gen2 * 10007 + pc.h->nr_slots * 101 + pc.h->nr_chunks;
+}
+
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec + ts.tv_nsec / 1e9;
+}
+
+static void singles(void)
+{
+	static const char *const advice[] = { "all 65536 instance numbers are taken", NULL };
+	bool order = true, descs = true, again = true;
+	uint32_t n = 0, max = PERFCOUNTERS_MAX_INSTANCES;
+	double begun = now();
+	int log = klog_mark();
+	uint64_t before;
+
+	for (uint32_t i = 1; i < max; i++) {
+		n = puppet("add full/%u", i);
+		order = order && n == i;
+	}
+	note("%u instances in %.1f s", n, now() - begun);
+	ok(order && n == max - 1, "0.10 65,535 names get 65,535 numbers");
+	is(pc.h->nr_slots, max, "0.4 every slot is in use");
+	is(pc.h->nr_chunks, max / 512, "0.4 every chunk exists");
+	before = state();
+	is(puppet("add full/one_too_many"), -ENOSPC, "0.10 one more: ENOSPC");
+	is(puppet("desc 32 4 1 0 64 0 -1 full/hist"), -ENOSPC, "0.10 a histogram: ENOSPC");
+	is(state(), before, "0.10 and nothing changes");
+	ok(klog_has(log, advice), "0.10 the kernel log says what to do");
+	is(puppet("add full/77"), -EEXIST, "0.10 a name in use is still found");
+
+	on_cpu(1);
+	puppet("adjust %u 5", max - 1);
+	is(pc_value(&pc, 1, max - 1), 5, "0.5 the very last slot counts");
+	is(pc_value(&pc, 0, max - 1), 0, "0.5 on its own CPU");
+	puppet("loop 1 %u 1 1", max - 1);
+	for (uint32_t i = 1; i < max; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "full/%u", i);
+		descs = descs && pc.desc[i].instance == i && pc_named(&pc, i, name) &&
+			pc_value(&pc, 1, i) == 1 + 5 * (i == max - 1);
+	}
+	ok(descs, "0.2 each descriptor and each value is where it belongs");
+	for (uint32_t i = 1; i < max; i += 1000) {
+		puppet("del %u", i);
+		again = again && puppet("add full/%u", i) == i && pc_total(&pc, i) == 0;
+	}
+	ok(again, "0.11 in a full table names still go and come back");
+}
+
+/* Runs leave holes at the ends of chunks; single slots do not fill them. */
+static void runs(void)
+{
+	uint32_t n = 0, last = 0, count = 0, singles = 0;
+
+	while ((int)(n = puppet("desc 32 4 1 0 64 0 -1 full/run%u", count)) > 0) {
+		last = n;
+		count++;
+	}
+	is((int)n, -ENOSPC, "0.10 histograms to the end: ENOSPC");
+	note("%u histograms of 64, the last at %u", count, last);
+	/* Chunk 0 has 7, after its seqflag; each other one 8. */
+	is(count, 7 + 127 * 8, "0.4 each chunk holds as many as fit");
+	while ((int)puppet("add full/rest%u", singles) > 0)
+		singles++;
+	is(last + 64 + singles, PERFCOUNTERS_MAX_INSTANCES, "0.10 what is left serves smaller ones");
+	on_cpu(1);
+	puppet("hist %u 64 0x7fffffffffffffff", last);
+	is(pc_value(&pc, 1, last + 63), 1, "0.5 the last bucket of the last histogram counts");
+}
+
+int main(void)
+{
+	int log;
+
+	plan(18);
+	load("");
+	log = klog_mark();
+	pc_open(&pc);
+	singles();
+	pc_close(&pc);
+	puppet_leave();
+	is(rmmod("puppet"), 0, "0.11 a driver with 65,535 instances unloads");
+	load("");
+	pc_open(&pc);
+	runs();
+	ok(!klog_bad(log), "0.10 the kernel had nothing to complain about");
+	return finish();
+}

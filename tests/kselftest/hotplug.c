@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+/* CPUs and devices go and come while a reader looks on. */
+#include "kselftest_pc.h"
+#include <pthread.h>
+
+#define PATH	"/dev/ide/host0/bus0/target0/lun0/part5"
+#define CYCLES	5
+
+static struct pc pc;
+static uint32_t n;
+static volatile int stop;
+
+static bool online(int cpu, bool on)
+{
+	char path[60];
+	int fd;
+	bool done;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	done = fd >= 0 && write(fd, on ? "1" : "0", 1) == 1;
+	close(fd);
+	return done;
+}
+
+static uint64_t bitmap(uint32_t offset)
+{
+	return *(const volatile uint64_t *)(pc.base + offset);
+}
+
+/* Snapshots of every possible CPU, whatever becomes of it. */
+static void *reader(void *wrong)
+{
+	int64_t last[64] = { 0 };
+
+	on_cpu(0);
+	for (unsigned long tries = 0; !stop; tries++) {
+		for (uint32_t cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
+			uint64_t before = pc_seq(&pc, cpu);
+			int64_t value = pc_value(&pc, cpu, n);
+
+			__atomic_thread_fence(__ATOMIC_ACQUIRE);
+			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
+				continue;
+			/* It only grows. */
+			*(unsigned long *)wrong += value < last[cpu];
+			last[cpu] = value;
+		}
+		if (tries % 100 == 0)
+			sched_yield();
+	}
+	return NULL;
+}
+
+static void cpus(void)
+{
+	const struct perfcounters_header *h = &pc.geometry;
+	uint64_t possible = bitmap(h->possible_offset), gen = pc.h->gen2;
+	unsigned long wrong = 0;
+	pthread_t thread;
+	uint32_t added;
+	bool went = true;
+
+	on_cpu(1);
+	puppet("adjust %u 11", n);
+	on_cpu(0);
+	puppet("adjust %u 5", n);
+	pthread_create(&thread, NULL, reader, &wrong);
+
+	ok(online(1, false), "0.14 CPU 1 goes offline while a reader reads");
+	is(bitmap(h->online_offset) >> 1 & 1, 0, "0.14 its online bit follows");
+	is(bitmap(h->possible_offset), possible, "0.14 it stays possible");
+	is(pc_value(&pc, 1, n), 11, "0.14 its value stays readable");
+	is(pc_seq(&pc, 1) & PERFCOUNTERS_SEQ_BUSY, 0, "0.14 it left no update in flight");
+	is(pc_total(&pc, n), 16, "0.14 totals are complete");
+	is(pc.h->gen2, gen, "0.14 the set of instances did not change");
+	added = puppet("add hotplug/while_offline");
+	is(pc_value(&pc, 1, added), 0, "0.14 an instance added meanwhile is there for that CPU, too");
+	puppet("del %u", added);
+	puppet("add hotplug/while_offline");
+	is(pc_value(&pc, 1, added), 0, "0.14 and is zeroed there when it comes back");
+
+	ok(online(1, true), "0.14 CPU 1 comes back");
+	is(bitmap(h->online_offset) >> 1 & 1, 1, "0.14 its online bit follows");
+	is(pc_value(&pc, 1, n), 11, "0.14 its value is what it was");
+	on_cpu(1);
+	puppet("adjust %u 1", n);
+	is(pc_value(&pc, 1, n), 12, "0.14 and goes on from there");
+
+	on_cpu(0);
+	for (int i = 0; i < CYCLES; i++)
+		went = online(1, false) && online(1, true) && went;
+	ok(went, "0.14 and so %d times more", CYCLES);
+	stop = 1;
+	pthread_join(thread, NULL);
+	is(wrong, 0, "0.14 the reader saw no wrong value all the while");
+	is(pc_total(&pc, n), 17, "0.14 nothing was lost");
+}
+
+/* A driver that is removed and comes back under a reader's eyes. */
+static void drivers(void)
+{
+	unsigned long wrong = 0;
+	bool went = true, number = true;
+	uint32_t ticks = 0;
+	pthread_t thread;
+
+	stop = 0;
+	pthread_create(&thread, NULL, reader, &wrong);
+	for (int i = 0; i < CYCLES; i++) {
+		uint32_t now;
+
+		went = !insmod("sample_c", "period_us=500") && went;
+		sleep_ms(30);
+		now = pc_find(&pc, "sample_c/ticks");
+		number = number && now && (!ticks || now == ticks);
+		ticks = now;
+		went = !rmmod("sample_c") && went;
+	}
+	stop = 1;
+	pthread_join(thread, NULL);
+	ok(went, "0.14 a driver comes and goes while a reader reads");
+	ok(number, "0.14 its instances have their old numbers each time");
+	ok(pc.desc[ticks].state == PERFCOUNTERS_DORMANT && pc_total(&pc, ticks) > 0,
+	   "0.14 between two lives the last values are readable");
+	is(wrong, 0, "0.14 the reader saw no wrong value all the while");
+}
+
+int main(void)
+{
+	int log;
+
+	plan(22);
+	load("");
+	log = klog_mark();
+	pc_open(&pc);
+	n = puppet("add %s", PATH);
+	ok(pc_named(&pc, n, PATH), "0.14 a partition is one instance on all CPUs");
+	cpus();
+	drivers();
+	ok(!klog_bad(log), "0.14 the kernel had nothing to complain about");
+	return finish();
+}

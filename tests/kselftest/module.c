@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout: 300
+ *
+ * perfcounters.ko stays as long as anyone has it open, mapped or in use, and
+ * can be loaded and unloaded as often as one likes.
+ */
+#include "kselftest_pc.h"
+
+#define TIMES	200
+
+/* Kilobytes of a line of /proc/meminfo. */
+static long meminfo(const char *line)
+{
+	char buf[4096], *at = strstr(slurp("/proc/meminfo", buf, sizeof(buf)), line);
+
+	return at ? strtol(at + strlen(line), NULL, 10) : -1;
+}
+
+static void busy(void)
+{
+	struct perfcounters_header *h;
+	int fd, names;
+	pid_t child;
+
+	unload();
+	is(insmod("perfcounters", ""), 0, "0.1 perfcounters.ko loads");
+	is(insmod("perfcounters", ""), -EEXIST, "0.1 but not twice");
+	fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
+	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.1 it stays while /dev/perfcounters is open");
+	h = mmap(NULL, 3 * 4096, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.1 it stays while mapped, though the file is closed");
+	is(h->version, PERFCOUNTERS_VERSION, "0.1 and the mapping works");
+	munmap((char *)h + 4096, 4096);
+	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.1 it stays while a part of a mapping is left");
+	child = fork();
+	if (!child) {
+		for (;;)
+			pause();
+	}
+	munmap(h, 3 * 4096);
+	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.1 it stays while a forked child has the mapping");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	names = open("/dev/perfcounters_names", O_RDONLY | O_CLOEXEC);
+	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.2 it stays while /dev/perfcounters_names is open");
+	close(names);
+	insmod("sample_c", "");
+	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.10 it stays while a driver uses it");
+	is(rmmod("sample_c"), 0, "0.11 the driver goes");
+	is(rmmod("perfcounters"), 0, "0.1 then it goes");
+	ok(access("/dev/perfcounters", F_OK) && access("/dev/perfcounters_names", F_OK),
+	   "0.1 and its devices with it");
+}
+
+/* One life, with growth, a reader and drivers in it. */
+static bool life(int i)
+{
+	struct pc pc;
+	bool good;
+
+	if (insmod("perfcounters", i % 8 ? "" : "pages_per_chunk=8") || insmod("puppet", ""))
+		return false;
+	pc_open(&pc);
+	for (int k = 0; k < 20; k++)
+		puppet("desc 32 4 1 0 64 0 -1 module/%d", k);
+	puppet("loop 1 1 100 1");
+	good = pc_total(&pc, 1) == 100 && pc.h->nr_chunks >= 1;
+	if (i % 4 == 0)
+		good = !insmod("sample_c", "period_us=100") && !insmod("sample_rust", "") &&
+		       pc_find(&pc, "sample_rust/ticks") && !rmmod("sample_rust") && !rmmod("sample_c") && good;
+	puppet_leave();
+	good = !rmmod("puppet") && good;
+	pc_close(&pc);
+	return !rmmod("perfcounters") && good;
+}
+
+static void again(void)
+{
+	int lives = 0, log = klog_mark();
+	long free_then, free_now, percpu_then, percpu_now;
+
+	for (int i = 0; i < 8; i++)
+		life(i);
+	sleep_ms(500);
+	free_then = meminfo("MemAvailable:");
+	percpu_then = meminfo("Percpu:");
+	for (int i = 0; i < TIMES; i++)
+		lives += life(i);
+	sleep_ms(500);
+	free_now = meminfo("MemAvailable:");
+	percpu_now = meminfo("Percpu:");
+	is(lives, TIMES, "0.10 %d lives of the module, each with drivers and a reader", TIMES);
+	note("MemAvailable %ld kB, then %ld kB; Percpu %ld kB, then %ld kB",
+	     free_then, free_now, percpu_then, percpu_now);
+	/* One life uses over 100 kB: a leak of a tenth of that would show. */
+	ok(free_now > free_then - 4096, "0.10 memory is given back");
+	ok(percpu_now <= percpu_then + 512, "0.10 per-CPU memory is given back");
+	ok(!klog_bad(log), "0.10 the kernel had nothing to complain about");
+}
+
+int main(void)
+{
+	plan(16);
+	busy();
+	again();
+	return finish();
+}

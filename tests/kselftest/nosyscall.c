@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * After mmap a reader needs the kernel no more: a child that would be killed at
+ * its first system call takes its snapshots all the same.
+ */
+#include "kselftest_pc.h"
+#include <stddef.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#define SNAPSHOTS	100000
+
+struct result {
+	uint64_t taken;
+	uint64_t tries;
+	uint64_t backwards;
+	int64_t first, last;
+};
+
+static struct pc pc;
+static uint32_t ticks, requests, bytes;
+
+static void seal(void)
+{
+	struct sock_filter rules[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog prog = { sizeof(rules) / sizeof(*rules), rules };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		_exit(2);
+}
+
+/* One consistent snapshot of three counters of each CPU, summed. */
+static bool snapshot(int64_t sum[3])
+{
+	sum[0] = sum[1] = sum[2] = 0;
+	for (uint32_t cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
+		uint64_t before = pc_seq(&pc, cpu);
+
+		sum[0] += pc_value(&pc, cpu, ticks);
+		sum[1] += pc_value(&pc, cpu, requests);
+		sum[2] += pc_value(&pc, cpu, bytes);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
+			return false;
+	}
+	return true;
+}
+
+static void read_sealed(struct result *r)
+{
+	int64_t sum[3], last = 0;
+
+	while (!snapshot(sum))
+		;
+	r->first = sum[0];
+	seal();
+	while (r->taken < SNAPSHOTS || sum[0] < r->first + 10) {
+		r->tries++;
+		if (!snapshot(sum))
+			continue;
+		r->taken++;
+		r->backwards += sum[0] < last || sum[2] != sum[1] * 4096;
+		last = sum[0];
+	}
+	r->last = last;
+	_exit(0);
+}
+
+int main(void)
+{
+	struct result *r;
+	struct rusage usage;
+	int status;
+	pid_t pid;
+
+	plan(6);
+	load("");
+	errno = -insmod("sample_c", "period_us=1000");
+	if (errno)
+		bail("insmod sample_c");
+	pc_open(&pc);
+	ticks = pc_find(&pc, "sample_c/ticks");
+	requests = pc_find(&pc, "sample_c/requests");
+	bytes = pc_find(&pc, "sample_c/bytes");
+	r = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	is(in_child({
+		seal();
+		getppid();
+	}), -SIGSYS, "0.15 (a sealed process dies at its first system call)");
+
+	pid = fork();
+	if (!pid)
+		read_sealed(r);
+	wait4(pid, &status, 0, &usage);
+	note("%llu snapshots of %llu tries, %lld ticks meanwhile", (unsigned long long)r->taken,
+	     (unsigned long long)r->tries, (long long)(r->last - r->first));
+	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0, "0.15 a reader lives without any system call");
+	ok(r->taken >= SNAPSHOTS, "0.15 it takes %d snapshots", SNAPSHOTS);
+	ok(r->last >= r->first + 10, "0.15 of counters that move meanwhile");
+	is(r->backwards, 0, "0.15 each of them consistent");
+	ok(usage.ru_nvcsw < 20, "0.15 it never waits: no context switch of its own will");
+	return finish();
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The sample drivers in C and in Rust do what their first lines say. */
+#include "kselftest_pc.h"
+
+static struct pc pc;
+
+static uint32_t of(const char *driver, const char *what)
+{
+	char name[60];
+
+	snprintf(name, sizeof(name), "%s/%s", driver, what);
+	return pc_find(&pc, name);
+}
+
+/* Requests and bytes of a CPU that belong together, as often as wanted. */
+static bool paired(uint32_t requests, uint32_t bytes, int wanted)
+{
+	time_t end = time(NULL) + 20;
+	int64_t last = -1;
+	int seen = 0;
+
+	while (seen < wanted && time(NULL) < end) {
+		int64_t moved = 0;
+
+		for (uint32_t cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
+			uint64_t before = pc_seq(&pc, cpu);
+			int64_t r = pc_value(&pc, cpu, requests), b = pc_value(&pc, cpu, bytes);
+
+			__atomic_thread_fence(__ATOMIC_ACQUIRE);
+			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
+				continue;
+			if (b != r * 4096)
+				return false;
+			moved += r;
+		}
+		seen += moved > last;
+		last = moved > last ? moved : last;
+	}
+	return seen == wanted;
+}
+
+static void sample(const char *driver)
+{
+	uint32_t ticks, requests, bytes, latency;
+	int64_t t, h = 0;
+	int log = klog_mark();
+
+	is(insmod(driver, ""), 0, "0.10 %s loads", driver);
+	ticks = of(driver, "ticks");
+	requests = of(driver, "requests");
+	bytes = of(driver, "bytes");
+	latency = of(driver, "latency");
+	ok(ticks && requests && bytes && latency, "0.10 %s: its instances are there", driver);
+	ok(pc.desc[latency].kind == PERFCOUNTERS_HISTOGRAM && pc.desc[latency].unit == PERFCOUNTERS_SECONDS &&
+	   pc.desc[latency].exponent == -9 && pc.desc[latency].nr_slots == 24 &&
+	   pc.desc[bytes].unit == PERFCOUNTERS_BYTES && pc.desc[requests].kind == PERFCOUNTERS_COUNTER &&
+	   !strcmp((const char *)pc.desc[requests].help, "Requests completed"),
+	   "0.2 %s: kinds, units and help are what it asked for", driver);
+	ok(paired(requests, bytes, 50), "0.9 %s: 50 requests, none seen without its bytes", driver);
+	is(rmmod(driver), 0, "0.11 %s unloads", driver);
+
+	t = pc_total(&pc, ticks);
+	for (int i = 0; i < 24; i++)
+		h += pc_total(&pc, latency + i);
+	ok(t >= 50 && pc_total(&pc, requests) == t && pc_total(&pc, bytes) == t * 4096 && h == t,
+	   "0.12 %s: %lld ticks from its interrupt, each counted in every way", driver, (long long)t);
+	is(pc.desc[ticks].state, PERFCOUNTERS_DORMANT, "0.11 %s: afterwards its instances are dormant", driver);
+	insmod(driver, "");
+	ok(of(driver, "ticks") == ticks && of(driver, "latency") == latency && pc.desc[ticks].incarnation == 2,
+	   "0.10 %s: loaded again it has its old numbers, in a second life", driver);
+	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.10 %s: perfcounters.ko stays while it is loaded", driver);
+	is(rmmod(driver), 0, "0.11 %s unloads again", driver);
+	ok(!klog_bad(log), "0.10 %s: the kernel had nothing to complain about", driver);
+}
+
+int main(void)
+{
+	plan(23);
+	load("");
+	pc_open(&pc);
+	sample("sample_c");
+	ok(pc.desc[1].instance == 1, "0.2 numbers begin at 1");
+	sample("sample_rust");
+	return finish();
+}
