@@ -14,7 +14,7 @@
  * of every CPU is that CPU's seqflag. Chunks are only ever appended, so no
  * offset moves and an old mapping stays valid.
  *
- * See Documentation/counter-pages.rst, which has the reader's protocol.
+ * See Documentation/counter-pages.md, which has the reader's protocol.
  */
 #ifndef _UAPI_LINUX_PERFCOUNTERS_H
 #define _UAPI_LINUX_PERFCOUNTERS_H
