@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# What the compiler made of the fast paths: instructions are counted, not times.
+
+set -u
+out=${KBUILD_OUT:?}
+failed=0
+n=0
+
+check() { # check STATUS NAME [DIAGNOSTICS]
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $n $2"
+	else
+		failed=1
+		echo "not ok $n $2"
+		[ -z "${3:-}" ] || sed 's/^/# /' <<<"$3"
+	fi
+}
+
+# Instructions of a function, one a line; a relocation's symbol follows after @.
+# Left out: the tracer's patchable call at the beginning and padding at the end.
+code() { # code OBJECT FUNCTION
+	objdump -dr --no-show-raw-insn --no-addresses --disassemble="$2" "$1" |
+		awk -v start="^<$2>:" '
+			$0 ~ start { on = 1; next }
+			on && /^$/ { exit }
+			!on { next }
+			/R_X86_64_/ { sub(/.*R_X86_64_[A-Z0-9]*[ \t]*/, ""); line[k] = line[k] " @" $0; next }
+			{ gsub(/[ \t]+/, " "); sub(/^ /, ""); sub(/ *#.*/, ""); line[++k] = $0 }
+			END { for (i = 1; i <= k; i++) if (line[i] !~ /@__fentry__|^nop|^int3/) print line[i] }'
+}
+
+count() { grep -cE "$1" <<<"$2"; }
+is() { [ "$1" = "$2" ]; echo $?; }
+
+puppet=$out/tests/modules/puppet.ko
+echo "TAP version 13"
+echo "1..15"
+
+c=$(code "$puppet" puppet_inline_add)
+[ "$(wc -l <<<"$c")" = 2 ] && grep -qE '^add %rsi,%gs:\(%rdi\)' <<<"$c" && grep -qE '^(ret|jmp .*@__x86_return_thunk)' <<<"$c"
+check $? "0.8 the inline perf_counter_add in C is one instruction" "$c"
+
+c=$(code "$puppet" puppet_inline_group)
+writes=$(grep -E '%gs:' <<<"$c" | grep -v __preempt_count)
+check "$(is "$(wc -l <<<"$writes")" 4)" "0.8 a group of two writes four times: flag, two values, flag" "$c"
+check "$(is "$(sed -E 's/ .*//' <<<"$writes" | tr '\n' ' ')" "incq add add addq ")" \
+	"0.8 in the order in flight, values, completed" "$writes"
+check "$(is "$(count '__preempt_count' "$c")" 2)" "0.8 and keeps its task on the CPU, by one instruction each way" "$c"
+check "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0)" \
+	"0.12 a group calls nothing but the scheduler, when it is due" "$c"
+check "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 no locked instruction and no fence" "$c"
+
+c=$(code "$puppet" puppet_inline_hist)
+check "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is counted by one instruction" "$c"
+
+# All paths of perf_adjust() in one: the refused number jumps straight to the end.
+c=$(code "$out/src/perfcounters/perfcounters.ko" perf_adjust)
+sed 's/^/# perf_adjust: /' <<<"$c"
+hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
+echo "# perf_adjust: $((hot + 1)) instructions with the caller's call and the return"
+[ "$hot" -gt 10 ] && [ $((hot + 1)) -le 24 ]
+check $? "0.15 perf_adjust takes at most 24 instructions, call and return included" "$hot + 1"
+check "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0)" \
+	"0.12 perf_adjust calls nothing but the scheduler, when it is due" "$c"
+check "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//' | tr '\n' ' ')" "incq add addq ")" \
+	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
+check "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust has no lock and no fence" "$c"
+
+# The Rust interface in the driver that shows it: perf_adjust() by number, a
+# group of two, one bucket.
+rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
+check "$(is "$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')" "incl incq add add addq decl add ")" \
+	"0.8 the Rust interface makes the same single instructions" "$rust"
+
+panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
+[ -z "$panics" ] && nm "$out/src/engine/engine.o" | grep -q ' [tT] '
+check $? "rig the engine has no way to panic" "$panics"
+
+off=$(nm -u "$out/tests/modules/sample_off.o" | grep perf_)
+on=$(nm -u "$out/tests/modules/sample_c.o" | grep -c perf_)
+[ -z "$off" ] && [ "$on" -ge 5 ]
+check $? "0.13 built without the interface a driver refers to none of it" "$off"
+depends=$(modinfo -F depends "$out/tests/modules/sample_off.ko")
+check "$(is "$depends" "")" "0.13 and depends on no module of ours" "$depends"
+exit $failed

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The program that README.md shows, run: it prints "name value" lines. Its main
+ * is this program's, too; the test runs before it, and runs it by starting
+ * itself again.
+ */
+#include "kselftest_pc.h"
+#include "readme/reader.c"
+
+static char text[65536];
+
+/* Runs it as a process of its own, its output into text. */
+static int run_reader(void)
+{
+	int fds[2], status;
+	size_t len = 0;
+	ssize_t got;
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC))
+		bail("pipe");
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		dup2(fds[1], STDOUT_FILENO);
+		dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+		setenv("README_READER", "1", 1);
+		execl("/proc/self/exe", "reader", NULL);
+		_exit(2);
+	}
+	close(fds[1]);
+	while ((got = read(fds[0], text + len, sizeof(text) - 1 - len)) > 0)
+		len += got;
+	text[len] = '\0';
+	close(fds[0]);
+	waitpid(pid, &status, 0);
+	return status;
+}
+
+__attribute__((constructor)) static void test(void)
+{
+	uint32_t a, b, gone;
+
+	if (getenv("README_READER"))
+		return;
+	plan(8);
+	unload();
+	is(run_reader(), 1 << 8, "0.3 README's reader without perfcounters.ko: status 1");
+	load("");
+	is(run_reader(), 0, "0.3 README's reader: status 0");
+	ok(!*text, "0.3 no instance, no line");
+	a = puppet("add readme/a");
+	b = puppet("add readme/b");
+	gone = puppet("add readme/gone");
+	for (int i = 0; i < 600; i++)
+		puppet("add readme/%d", i);
+	on_cpu(0);
+	puppet("adjust %u 40", a);
+	puppet("adjust %u -1", b);
+	on_cpu(1);
+	puppet("adjust %u 2", a);
+	puppet("del %u", gone);
+	is(run_reader(), 0, "0.3 README's reader: status 0");
+	ok(!strncmp(text, "readme/a 42\nreadme/b -1\nreadme/0 0\n", 35), "0.3 lines are name and total over CPUs");
+	ok(strstr(text, "\nreadme/599 0\n"), "0.3 down to the last instance, in another chunk");
+	ok(!strstr(text, "readme/gone"), "0.3 dormant ones are left out");
+	puppet("adjust %u 8", a);
+	run_reader();
+	ok(!strncmp(text, "readme/a 50\n", 12), "0.3 run again it shows the new total");
+	exit(finish());
+}
