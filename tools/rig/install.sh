@@ -51,6 +51,6 @@ done
 # Driver headers keep their names too, in a directory of their own: -I it.
 drivers=$dest$prefix/include/perfcounters-driver
 mkdir -p "$drivers/uapi/linux" "$drivers/linux"
-install -m 644 -t "$drivers/linux" "$TOP"/include/linux/*.h
+install -m 644 -t "$drivers/linux" "$TOP"/include/linux/*
 install -m 644 -t "$drivers/uapi/linux" "$TOP"/include/uapi/linux/*.h
 say "    $drivers (for drivers: -I it)"

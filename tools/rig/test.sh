@@ -4,7 +4,7 @@
 # make test [ONLY=PATTERN]: the host world (cargo test, tests/host) and the
 # stock world (tests/kselftest in the guest). See Documentation/testing.md.
 
-# shellcheck disable=SC2015,SC2001 # in "A && B || C" here, C is meant for both
+# shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
