@@ -52,7 +52,10 @@ mod world {
     }
     #[inline(always)]
     pub(super) fn load_acquire(w: &Inner) -> u64 {
-        w.load(Ordering::Acquire)
+        // Of memory mapped read-only, Rust only allows relaxed loads.
+        let v = w.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        v
     }
     #[inline(always)]
     pub(super) fn store_relaxed(w: &Inner, v: u64) {

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The seqflag and the generations, in every order that the memory model
+//! allows (as far as loom models it: not load buffering, not SeqCst).
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p engine --test loom --release
+//! ```
+//!
+//! Preemption bound: PREEMPTIONS below. Cost: see COST in
+//! `Documentation/barriers.rst`.
+//!
+//! A trap of loom 0.7, found because the broken protocols below were not: it
+//! remembers only the last access to a word, so a thread that loads a word
+//! before it stores to it hides other threads' earlier loads, and orders go
+//! unexplored. So the writers here know what they wrote (`Own`) and only store.
+//!
+//! The writer is one CPU: a task's update, an interrupt's within it and an
+//! NMI's within that, so they are calls on one thread, tried at every point
+//! where they can come. Each update adds one to both counters of a group. The
+//! reader is another CPU. Broken protocols, one for each of A, B, C and D, must
+//! be found out: those tests expect a panic.
+#![cfg(loom)]
+
+use std::cell::Cell;
+
+use engine::generation::Generation;
+use engine::seqflag::{completed, quiet, try_read, BEGIN, END};
+use engine::sync::{fence_acquire, fence_release, Word};
+use loom::sync::Arc;
+use loom::thread;
+
+/// How often a thread is stopped in favour of another: enough for every mistake
+/// below. More would cost hours where updates nest.
+const PREEMPTIONS: usize = 3;
+const PREEMPTIONS_NESTED: usize = 2;
+
+fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(f);
+}
+
+/// A CPU's flag and a group of two of its counters.
+struct Cpu {
+    flag: Word,
+    a: Word,
+    b: Word,
+}
+
+impl Cpu {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            flag: Word::new(0),
+            a: Word::new(0),
+            b: Word::new(0),
+        })
+    }
+}
+
+/// A word and what its only writer last stored in it.
+struct Own<'a> {
+    word: &'a Word,
+    value: Cell<u64>,
+}
+
+impl<'a> Own<'a> {
+    fn new(word: &'a Word) -> Self {
+        Self {
+            word,
+            value: Cell::new(0),
+        }
+    }
+
+    fn plus(&self, delta: u64) -> u64 {
+        self.value.set(self.value.get().wrapping_add(delta));
+        self.value.get()
+    }
+
+    /// One instruction on the real thing.
+    fn add(&self, delta: u64) {
+        self.word.store_relaxed(self.plus(delta));
+    }
+
+    fn add_release(&self, delta: u64) {
+        self.word.store_release(self.plus(delta));
+    }
+}
+
+/// What is wrong with a writer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Right,
+    NoA,
+    NoBarrierAfterA,
+    BNotRelease,
+    BBeforeValues,
+}
+
+/// The CPU, as it sees itself.
+struct Owner<'a> {
+    flag: Own<'a>,
+    a: Own<'a>,
+    b: Own<'a>,
+}
+
+/// Where an interrupt comes in an update.
+const POINTS: usize = 5;
+
+/// An update with others nested in it: `nested[0]` is where the next one comes.
+fn update(cpu: &Owner<'_>, writer: Writer, nested: &[usize]) {
+    let at = |point: usize| {
+        if let Some((first, rest)) = nested.split_first() {
+            if *first == point {
+                update(cpu, writer, rest);
+            }
+        }
+    };
+    at(0);
+    if writer != Writer::NoA {
+        cpu.flag.add(BEGIN);
+    }
+    if writer != Writer::NoBarrierAfterA {
+        fence_release();
+    }
+    at(1);
+    if writer == Writer::BBeforeValues {
+        cpu.flag.add(END);
+    }
+    cpu.a.add(1);
+    at(2);
+    cpu.b.add(1);
+    at(3);
+    let end = match writer {
+        // One completed, none begun.
+        Writer::NoA => END + BEGIN,
+        _ => END,
+    };
+    match writer {
+        Writer::BBeforeValues => {}
+        Writer::BNotRelease => cpu.flag.add(end),
+        _ => cpu.flag.add_release(end),
+    }
+    at(4);
+}
+
+type Copy = (u64, u64, u64);
+
+fn copy(cpu: &Cpu) -> Copy {
+    let flag = cpu.flag.load_relaxed();
+    (flag, cpu.a.load_relaxed(), cpu.b.load_relaxed())
+}
+
+fn read(cpu: &Cpu) -> Option<Copy> {
+    try_read(&cpu.flag, || copy(cpu))
+}
+
+/// Without C: the first look does not hold back the copy.
+fn read_without_c(cpu: &Cpu) -> Option<Copy> {
+    let before = cpu.flag.load_relaxed();
+    if !quiet(before) {
+        return None;
+    }
+    let copied = copy(cpu);
+    fence_acquire();
+    (cpu.flag.load_relaxed() == before).then_some(copied)
+}
+
+/// Without D: the second look does not wait for the copy.
+fn read_without_d(cpu: &Cpu) -> Option<Copy> {
+    let before = cpu.flag.load_acquire();
+    if !quiet(before) {
+        return None;
+    }
+    let copied = copy(cpu);
+    (cpu.flag.load_relaxed() == before).then_some(copied)
+}
+
+/// As in 2002: nothing in flight before and after, but nothing counted.
+fn read_without_count(cpu: &Cpu) -> Option<Copy> {
+    if !quiet(cpu.flag.load_acquire()) {
+        return None;
+    }
+    let copied = copy(cpu);
+    fence_acquire();
+    quiet(cpu.flag.load_relaxed()).then_some(copied)
+}
+
+/// Runs a writer with nested updates against a reader that looks twice.
+fn race(writer: Writer, reader: fn(&Cpu) -> Option<Copy>, nested: &'static [usize]) {
+    // Deeply nested, one look is dear enough.
+    let (preemptions, looks) = match nested.len() {
+        0 => (PREEMPTIONS, 2),
+        1 => (PREEMPTIONS_NESTED, 2),
+        _ => (PREEMPTIONS_NESTED, 1),
+    };
+    model(preemptions, move || {
+        let cpu = Cpu::new();
+        let writing = {
+            let cpu = Arc::clone(&cpu);
+            thread::spawn(move || {
+                let owner = Owner {
+                    flag: Own::new(&cpu.flag),
+                    a: Own::new(&cpu.a),
+                    b: Own::new(&cpu.b),
+                };
+                update(&owner, writer, nested);
+            })
+        };
+        let mut last = 0;
+        for _ in 0..looks {
+            if let Some((flag, a, b)) = reader(&cpu) {
+                assert_eq!(a, b, "a group was seen half");
+                assert_eq!(completed(flag), a, "the count and the values disagree");
+                assert!(a >= last, "time went backwards");
+                last = a;
+            }
+        }
+        writing.join().expect("the writer ends");
+        // Nobody writes any more: a look succeeds, and sees everything.
+        let (_, a, b) = reader(&cpu).expect("all is quiet");
+        let all = 1 + nested.len() as u64;
+        assert_eq!((a, b), (all, all));
+    });
+}
+
+#[test]
+fn r0_9_seqflag_no_group_is_seen_half() {
+    race(Writer::Right, read, &[]);
+}
+
+#[test]
+fn r0_8_seqflag_interrupts_nest_at_every_point() {
+    for point in 0..POINTS {
+        race(Writer::Right, read, Box::leak(Box::new([point])));
+    }
+}
+
+#[test]
+fn r0_8_seqflag_nmis_nest_in_interrupts_at_every_point() {
+    for interrupt in 0..POINTS {
+        for nmi in 0..POINTS {
+            race(Writer::Right, read, Box::leak(Box::new([interrupt, nmi])));
+        }
+    }
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_missing_begin() {
+    race(Writer::NoA, read, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_missing_barrier_after_begin() {
+    race(Writer::NoBarrierAfterA, read, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_an_end_that_is_not_a_release() {
+    race(Writer::BNotRelease, read, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_an_end_before_the_values() {
+    race(Writer::BBeforeValues, read, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_reader_without_c() {
+    race(Writer::Right, read_without_c, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_reader_without_d() {
+    race(Writer::Right, read_without_d, &[]);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_the_hole_of_a_flag_that_does_not_count() {
+    race(Writer::Right, read_without_count, &[]);
+}
+
+/// A header's two words, and metadata of two words.
+struct Header {
+    gen1: Word,
+    gen2: Word,
+    meta: [Word; 2],
+}
+
+impl Header {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            gen1: Word::new(0),
+            gen2: Word::new(0),
+            meta: [Word::new(0), Word::new(0)],
+        })
+    }
+
+    fn generation(&self) -> Generation<'_> {
+        Generation::new(&self.gen1, &self.gen2)
+    }
+}
+
+/// The writer's side of a change: the engine's, and the same with `Own` words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changer {
+    Engine,
+    Right,
+    NoBarrierAfterA,
+    BNotRelease,
+}
+
+fn change_twice(header: &Header, changer: Changer) {
+    let [gen1, gen2] = [Own::new(&header.gen1), Own::new(&header.gen2)];
+    let meta = [Own::new(&header.meta[0]), Own::new(&header.meta[1])];
+    for _ in 0..2 {
+        if changer == Changer::Engine {
+            header.generation().begin();
+        } else {
+            gen1.add(1);
+            if changer != Changer::NoBarrierAfterA {
+                fence_release();
+            }
+        }
+        meta[0].add(1);
+        meta[1].add(1);
+        match changer {
+            Changer::Engine => header.generation().end(),
+            Changer::BNotRelease => gen2.add(1),
+            _ => gen2.add_release(1),
+        }
+    }
+}
+
+/// Runs two changes against a reader that looks twice.
+fn change(changer: Changer, enter: fn(&Header) -> u64, holds: fn(&Header, u64) -> bool) {
+    model(PREEMPTIONS, move || {
+        let header = Header::new();
+        let writing = {
+            let header = Arc::clone(&header);
+            thread::spawn(move || change_twice(&header, changer))
+        };
+        for _ in 0..2 {
+            let entered = enter(&header);
+            let copied = [header.meta[0].load_relaxed(), header.meta[1].load_relaxed()];
+            if holds(&header, entered) {
+                assert_eq!(copied, [entered; 2], "of another generation");
+            }
+        }
+        writing.join().expect("the writer ends");
+        let entered = enter(&header);
+        assert_eq!(entered, 2);
+        assert!(holds(&header, entered));
+    });
+}
+
+fn enter(h: &Header) -> u64 {
+    h.generation().enter()
+}
+
+fn holds(h: &Header, entered: u64) -> bool {
+    h.generation().holds(entered)
+}
+
+#[test]
+fn r0_6_generation_what_holds_is_of_one_generation() {
+    change(Changer::Right, enter, holds);
+    change(Changer::Engine, enter, holds);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_change_without_barrier_after_gen1() {
+    change(Changer::NoBarrierAfterA, enter, holds);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_gen2_that_is_not_a_release() {
+    change(Changer::BNotRelease, enter, holds);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_an_enter_that_does_not_acquire() {
+    change(Changer::Right, |h| h.gen2.load_relaxed(), holds);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_look_at_gen1_that_does_not_wait() {
+    change(Changer::Right, enter, |h, entered| {
+        h.gen1.load_relaxed() == entered
+    });
+}

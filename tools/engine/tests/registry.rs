@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The registry against a model: a map of names, and a store made of vectors.
+#![cfg(not(loom))]
+
+use std::collections::HashMap;
+
+use engine::abi::{Desc, Kind, DORMANT, FREE, LIVE, MAX_INSTANCES};
+use engine::error::Error;
+use engine::generation::Generation;
+use engine::layout::Layout;
+use engine::registry::{Registry, Store, BUCKETS};
+use engine::spec::Spec;
+use engine::sync::Word;
+use proptest::prelude::*;
+
+const CPUS: u32 = 2;
+
+/// Everything the registry keeps, and a log of what it did.
+struct Vectors {
+    layout: Layout,
+    /// Slots that exist.
+    slots: u32,
+    max_slots: u32,
+    nr_slots: u32,
+    heads: Vec<u32>,
+    nexts: Vec<u32>,
+    descs: Vec<Desc>,
+    live: Vec<bool>,
+    values: Vec<[i64; CPUS as usize]>,
+    gen1: Word,
+    gen2: Word,
+    settled: Vec<u32>,
+    clock: std::cell::Cell<u64>,
+}
+
+impl Vectors {
+    fn new(layout: Layout, max_slots: u32) -> Self {
+        Self {
+            layout,
+            slots: 0,
+            max_slots,
+            nr_slots: 0,
+            heads: vec![0; BUCKETS as usize],
+            nexts: Vec::new(),
+            descs: Vec::new(),
+            live: Vec::new(),
+            values: Vec::new(),
+            gen1: Word::new(0),
+            gen2: Word::new(0),
+            settled: Vec::new(),
+            clock: std::cell::Cell::new(1000),
+        }
+    }
+
+    fn generations(&self) -> (u64, u64) {
+        (self.gen1.load_relaxed(), self.gen2.load_relaxed())
+    }
+
+    fn in_change(&self) -> bool {
+        self.gen1.load_relaxed() != self.gen2.load_relaxed()
+    }
+}
+
+impl Store for Vectors {
+    fn grow(&mut self, slots: u32) -> Result<(), Error> {
+        // Whole chunks, as the kernel does.
+        let slots = self.layout.chunks_for(slots) * self.layout.slots_per_chunk();
+        if slots > self.max_slots {
+            return Err(Error::NoMemory);
+        }
+        let slots = slots.max(self.slots);
+        self.slots = slots;
+        self.nexts.resize(slots as usize, 0);
+        self.descs.resize(slots as usize, Desc::FREE);
+        self.live.resize(slots as usize, false);
+        self.values.resize(slots as usize, [0; CPUS as usize]);
+        Ok(())
+    }
+    fn head(&self, bucket: u32) -> u32 {
+        self.heads[bucket as usize]
+    }
+    fn set_head(&mut self, bucket: u32, instance: u32) {
+        self.heads[bucket as usize] = instance;
+    }
+    fn next(&self, instance: u32) -> u32 {
+        self.nexts[instance as usize]
+    }
+    fn set_next(&mut self, instance: u32, next: u32) {
+        assert_ne!(instance, 0, "slot 0 is the seqflag");
+        self.nexts[instance as usize] = next;
+    }
+    fn desc(&self, instance: u32) -> Desc {
+        self.descs[instance as usize]
+    }
+    fn set_desc(&mut self, instance: u32, desc: &Desc) {
+        assert!(self.in_change(), "a descriptor changes within a change");
+        self.descs[instance as usize] = *desc;
+    }
+    fn set_live(&mut self, instance: u32, nr_slots: u16, live: bool) {
+        for slot in instance..instance + u32::from(nr_slots) {
+            self.live[slot as usize] = live;
+        }
+    }
+    fn settle(&mut self, instance: u32) {
+        assert!(!self.live[instance as usize]);
+        self.settled.push(instance);
+    }
+    fn zero(&mut self, instance: u32, nr_slots: u16) {
+        assert!(self.in_change(), "values change their life within a change");
+        assert_eq!(self.settled.last(), Some(&instance), "zeroed while updated");
+        for slot in instance..instance + u32::from(nr_slots) {
+            assert!(!self.live[slot as usize]);
+            self.values[slot as usize] = [0; CPUS as usize];
+        }
+    }
+    fn set_nr_slots(&mut self, slots: u32) {
+        assert!(slots <= self.slots);
+        self.nr_slots = slots;
+    }
+    fn begin_change(&mut self) {
+        assert!(!self.in_change());
+        Generation::new(&self.gen1, &self.gen2).begin();
+    }
+    fn end_change(&mut self) {
+        assert!(self.in_change());
+        Generation::new(&self.gen1, &self.gen2).end();
+    }
+    fn now_ns(&self) -> u64 {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get()
+    }
+}
+
+fn registry(max_slots: u32) -> Registry<Vectors> {
+    let layout = Layout::new(CPUS, 1).expect("possible numbers");
+    Registry::new(layout, (1, 2), Vectors::new(layout, max_slots)).expect("one chunk")
+}
+
+fn add(r: &mut Registry<Vectors>, name: &str) -> Result<u32, Error> {
+    r.add(&Spec::counter(name.as_bytes()))
+}
+
+fn histogram(name: &str, buckets: u16) -> Spec<'_> {
+    Spec {
+        kind: Kind::Histogram as u16,
+        nr_slots: buckets,
+        ..Spec::counter(name.as_bytes())
+    }
+}
+
+#[test]
+fn r0_10_same_name_same_number() {
+    let mut r = registry(MAX_INSTANCES);
+    let a = add(&mut r, "disk/sda/reads").expect("room");
+    let b = add(&mut r, "disk/sdb/reads").expect("room");
+    assert_eq!((a, b), (1, 2));
+    assert_eq!(add(&mut r, "disk/sda/reads"), Err(Error::Exists));
+    r.del(a).expect("live");
+    assert_eq!(add(&mut r, "disk/sda/reads"), Ok(a));
+    assert_eq!(add(&mut r, "disk/sdc/reads"), Ok(3));
+}
+
+#[test]
+fn r0_10_values_begin_at_zero_in_each_life() {
+    let mut r = registry(MAX_INSTANCES);
+    let n = r.add(&histogram("h", 5)).expect("room");
+    for slot in n..n + 5 {
+        r.store_mut().values[slot as usize] = [7; CPUS as usize];
+    }
+    r.del(n).expect("live");
+    // The last values stay while it is dormant.
+    assert_eq!(r.store().values[n as usize], [7; CPUS as usize]);
+    assert_eq!(r.add(&histogram("h", 5)), Ok(n));
+    for slot in n..n + 5 {
+        assert_eq!(r.store().values[slot as usize], [0; CPUS as usize]);
+    }
+}
+
+#[test]
+fn r0_11_a_dormant_instance_keeps_its_number_and_is_marked() {
+    let mut r = registry(MAX_INSTANCES);
+    let n = add(&mut r, "x").expect("room");
+    assert_eq!(r.store().desc(n).incarnation, 1);
+    r.del(n).expect("live");
+    let dormant = r.store().desc(n);
+    assert_eq!((dormant.state, dormant.instance), (DORMANT, n));
+    assert!(dormant.ended_ns > dormant.created_ns);
+    assert_eq!(r.find(b"x"), Some(n));
+    assert!(r.live(n).is_none());
+    assert!(!r.store().live[n as usize]);
+
+    add(&mut r, "x").expect("dormant");
+    let again = r.live(n).expect("live again");
+    assert_eq!(
+        (again.state, again.incarnation, again.ended_ns),
+        (LIVE, 2, 0)
+    );
+    assert!(again.created_ns > dormant.ended_ns);
+    assert!(r.store().live[n as usize]);
+}
+
+#[test]
+fn r0_6_both_generations_rise_on_add_and_del() {
+    let mut r = registry(MAX_INSTANCES);
+    assert_eq!(r.store().generations(), (0, 0));
+    let n = add(&mut r, "x").expect("room");
+    assert_eq!(r.store().generations(), (1, 1));
+    r.del(n).expect("live");
+    assert_eq!(r.store().generations(), (2, 2));
+    add(&mut r, "x").expect("dormant");
+    assert_eq!(r.store().generations(), (3, 3));
+    assert!(add(&mut r, "x").is_err());
+    assert_eq!(r.store().generations(), (3, 3));
+}
+
+#[test]
+fn r0_11_unknown_numbers_are_refused() {
+    let mut r = registry(MAX_INSTANCES);
+    let n = r.add(&histogram("h", 3)).expect("room");
+    for bad in [0, n + 1, n + 2, n + 3, 511, 512, MAX_INSTANCES, u32::MAX] {
+        assert_eq!(r.del(bad), Err(Error::Unknown), "{bad}");
+    }
+    r.del(n).expect("live");
+    assert_eq!(r.del(n), Err(Error::Unknown));
+}
+
+#[test]
+fn registry_a_name_keeps_its_shape() {
+    let mut r = registry(MAX_INSTANCES);
+    let n = r.add(&histogram("h", 3)).expect("room");
+    r.del(n).expect("live");
+    assert_eq!(r.add(&histogram("h", 4)), Err(Error::Reshaped));
+    assert_eq!(add(&mut r, "h"), Err(Error::Reshaped));
+    assert_eq!(r.store().desc(n).state, DORMANT);
+    assert_eq!(r.add(&histogram("h", 3)), Ok(n));
+}
+
+#[test]
+fn registry_no_memory_changes_nothing() {
+    // One chunk: slots 1..512.
+    let mut r = registry(512);
+    for n in 1..512 {
+        assert_eq!(add(&mut r, &format!("n{n}")), Ok(n));
+    }
+    let before = (r.nr_slots(), r.store().generations(), r.store().nr_slots);
+    assert_eq!(add(&mut r, "more"), Err(Error::NoMemory));
+    assert_eq!(r.find(b"more"), None);
+    let after = (r.nr_slots(), r.store().generations(), r.store().nr_slots);
+    assert_eq!(before, after);
+    // What was there works as before, and memory may come.
+    r.del(7).expect("live");
+    assert_eq!(add(&mut r, "n7"), Ok(7));
+    r.store_mut().max_slots = 1024;
+    assert_eq!(add(&mut r, "more"), Ok(512));
+}
+
+#[test]
+fn registry_every_number_can_be_used_and_found() {
+    let mut r = registry(MAX_INSTANCES);
+    for n in 1..MAX_INSTANCES {
+        assert_eq!(add(&mut r, &format!("n{n}")), Ok(n));
+    }
+    assert_eq!(add(&mut r, "more"), Err(Error::Full));
+    assert_eq!(r.find(b"more"), None);
+    for n in (1..MAX_INSTANCES).step_by(997) {
+        assert_eq!(r.find(format!("n{n}").as_bytes()), Some(n));
+    }
+    // Full is full for new names only.
+    r.del(65_535).expect("live");
+    assert_eq!(add(&mut r, "n65535"), Ok(65_535));
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Add(u8, u16),
+    DelName(u8),
+    Del(u32),
+    Limit(u32),
+}
+
+fn acts() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => (any::<u8>(), prop_oneof![3 => Just(1), 2 => 2..=64u16])
+            .prop_map(|(name, slots)| Act::Add(name, slots)),
+        2 => any::<u8>().prop_map(Act::DelName),
+        1 => (0..3000u32).prop_map(Act::Del),
+        1 => (1..=5u32).prop_map(|chunks| Act::Limit(chunks * 512)),
+    ]
+}
+
+/// What the model knows of a name.
+#[derive(Clone, Copy)]
+struct Known {
+    number: u32,
+    slots: u16,
+    life: u32,
+    live: bool,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn r0_10_registry_behaves_like_a_map_of_names(acts in prop::collection::vec(acts(), 1..300)) {
+        let mut r = registry(512);
+        let mut model: HashMap<String, Known> = HashMap::new();
+        for act in acts {
+            let before = (r.nr_slots(), r.store().generations());
+            let failed = match act {
+                Act::Add(name, slots) => {
+                    let name = format!("name {name}");
+                    let spec = match slots {
+                        1 => Spec::counter(name.as_bytes()),
+                        slots => histogram(&name, slots),
+                    };
+                    let got = r.add(&spec);
+                    match (model.get_mut(&name), got) {
+                        (Some(known), got) if known.live => {
+                            prop_assert_eq!(got, Err(Error::Exists));
+                        }
+                        (Some(known), got) if known.slots != slots => {
+                            prop_assert_eq!(got, Err(Error::Reshaped));
+                        }
+                        (Some(known), got) => {
+                            prop_assert_eq!(got, Ok(known.number));
+                            known.live = true;
+                            known.life += 1;
+                        }
+                        (None, Ok(number)) => {
+                            prop_assert!(number >= before.0);
+                            model.insert(name, Known { number, slots, life: 1, live: true });
+                        }
+                        (None, Err(error)) => {
+                            prop_assert_eq!(error, Error::NoMemory);
+                            prop_assert_eq!(r.find(name.as_bytes()), None);
+                        }
+                    }
+                    got.is_err()
+                }
+                Act::DelName(name) => {
+                    let name = format!("name {name}");
+                    match model.get_mut(&name) {
+                        Some(known) => {
+                            let got = r.del(known.number);
+                            prop_assert_eq!(got.is_ok(), known.live);
+                            known.live = false;
+                            got.is_err()
+                        }
+                        None => true,
+                    }
+                }
+                Act::Del(number) => {
+                    let known = model.values_mut().find(|k| k.number == number && k.live);
+                    let got = r.del(number);
+                    prop_assert_eq!(got.is_ok(), known.is_some());
+                    if let Some(known) = known {
+                        known.live = false;
+                    }
+                    got.is_err()
+                }
+                Act::Limit(slots) => {
+                    let exist = r.store().slots;
+                    r.store_mut().max_slots = slots.max(exist);
+                    true
+                }
+            };
+            let generation = before.1.0 + u64::from(!failed);
+            prop_assert_eq!(r.store().generations(), (generation, generation));
+            if failed {
+                prop_assert_eq!(r.nr_slots(), before.0);
+            }
+        }
+        check(&r, &model)?;
+    }
+}
+
+/// Everything that the model knows is so, and there is nothing else.
+fn check(r: &Registry<Vectors>, model: &HashMap<String, Known>) -> Result<(), TestCaseError> {
+    let mut owner = vec![None; r.nr_slots() as usize];
+    for (name, known) in model {
+        prop_assert_eq!(r.find(name.as_bytes()), Some(known.number));
+        let desc = r.store().desc(known.number);
+        prop_assert_eq!(desc.name(), name.as_bytes());
+        prop_assert_eq!(desc.incarnation, known.life);
+        prop_assert_eq!(desc.state == LIVE, known.live);
+        prop_assert_eq!(r.live(known.number).is_some(), known.live);
+        let end = known.number + u32::from(known.slots);
+        // Within one chunk.
+        prop_assert_eq!(known.number / 512, (end - 1) / 512);
+        for slot in known.number..end {
+            prop_assert_eq!(r.store().live[slot as usize], known.live);
+            prop_assert!(
+                owner[slot as usize].replace(name).is_none(),
+                "shared slot {}",
+                slot
+            );
+        }
+    }
+    for (number, desc) in r.store().descs.iter().enumerate() {
+        let known = model.values().any(|k| k.number as usize == number);
+        prop_assert_eq!(desc.state != FREE, known);
+    }
+    Ok(())
+}
