@@ -143,8 +143,8 @@ impl Instance {
             exponent: spec.exponent,
             reserved: 0,
             nr_slots: spec.nr_slots,
-            name: spec.name.as_ptr().cast(),
-            help: spec.help.as_ptr().cast(),
+            name: spec.name.as_char_ptr(),
+            help: spec.help.as_char_ptr(),
         };
         // SAFETY: `raw` and its two strings outlive the call.
         let number = unsafe { perf_add_desc(&raw) };
@@ -228,7 +228,11 @@ impl Counter {
     /// is no such bucket.
     #[inline(always)]
     pub fn add_to_slot(self, slot: u32, nr_slots: u32, delta: i64) {
-        let slot = if slot < nr_slots { slot } else { nr_slots.wrapping_sub(1) };
+        let slot = if slot < nr_slots {
+            slot
+        } else {
+            nr_slots.wrapping_sub(1)
+        };
         Counter(self.0.wrapping_add(slot as usize)).add(delta)
     }
 
@@ -236,7 +240,11 @@ impl Counter {
     /// those of [2^(b-1), 2^b).
     #[inline(always)]
     pub fn hist(self, nr_slots: u32, value: i64) {
-        let bucket = if value > 0 { 64u32.wrapping_sub(value.leading_zeros()) } else { 0 };
+        let bucket = if value > 0 {
+            64u32.wrapping_sub(value.leading_zeros())
+        } else {
+            0
+        };
         self.add_to_slot(bucket, nr_slots, 1)
     }
 }

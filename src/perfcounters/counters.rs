@@ -29,8 +29,9 @@ impl Loaded {
         }
         let [a, b] = [misc::random::<8>(), misc::random::<8>()];
         let key = (u64::from_ne_bytes(a), u64::from_ne_bytes(b));
-        let registry =
-            Pages::new(layout).and_then(|pages| Registry::new(layout, key, pages)).map_err(to_errno)?;
+        let registry = Pages::new(layout)
+            .and_then(|pages| Registry::new(layout, key, pages))
+            .map_err(to_errno)?;
         *REGISTRY.lock() = Some(registry);
         Ok(Self(()))
     }
@@ -60,7 +61,11 @@ pub(crate) fn add(spec: &Spec<'_>) -> i32 {
         // Numbers are below 65536.
         Ok(instance) => instance as i32,
         Err(error) => {
-            pr_notice!("cannot add {:?}: {}\n", BStr::from_bytes(spec.name), error.advice());
+            pr_notice!(
+                "cannot add {:?}: {}\n",
+                BStr::from_bytes(spec.name),
+                error.advice()
+            );
             error.errno().wrapping_neg()
         }
     }

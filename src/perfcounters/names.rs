@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! # perfcounters generation 12 boot_id 5f0c...
-//! 1	live	sched/context_switches
-//! 2	dormant	block/sdb/reads
+//! 1 TAB live TAB sched/context_switches
+//! 2 TAB dormant TAB block/sdb/reads
 //! ```
 //!
 //! The name is last because it may hold blanks. The text is made at open, so
@@ -25,7 +25,9 @@ struct Text(VVec<u8>);
 
 impl Write for Text {
     fn write_str(&mut self, s: &str) -> fmt::Result {
-        self.0.extend_from_slice(s.as_bytes(), GFP_KERNEL).map_err(|_| fmt::Error)
+        self.0
+            .extend_from_slice(s.as_bytes(), GFP_KERNEL)
+            .map_err(|_| fmt::Error)
     }
 }
 
@@ -36,8 +38,12 @@ pub(crate) fn text() -> Result<VVec<u8>> {
     let registry = registry.as_ref().ok_or(ENODEV)?;
     let pages = registry.store();
     let header = pages.header();
-    write!(text, "# perfcounters generation {} boot_id ", header.generation().enter())
-        .map_err(|_| ENOMEM)?;
+    write!(
+        text,
+        "# perfcounters generation {} boot_id ",
+        header.generation().enter()
+    )
+    .map_err(|_| ENOMEM)?;
     for byte in header.boot_id() {
         write!(text, "{byte:02x}").map_err(|_| ENOMEM)?;
     }

@@ -43,7 +43,9 @@ impl Pages {
         let header = HeaderPage(Page::new()?);
         let nobody = Page::new()?;
         let mut heads = VVec::new();
-        heads.resize(BUCKETS as usize, 0, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
+        heads
+            .resize(BUCKETS as usize, 0, GFP_KERNEL)
+            .map_err(|_| Error::NoMemory)?;
         header.fill(&Header {
             version: abi::VERSION,
             size: core::mem::size_of::<Header>() as u32,
@@ -93,12 +95,16 @@ impl Pages {
         while self.descs.len() < pages {
             let page = Page::new()?;
             let address = page.address();
-            self.descs.push(page, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
+            self.descs
+                .push(page, GFP_KERNEL)
+                .map_err(|_| Error::NoMemory)?;
             tables::DESC_PAGES.publish(self.descs.len() - 1, address);
         }
         let links = pages * DESCS_PER_PAGE as usize;
         if self.next.len() < links {
-            self.next.resize(links, 0, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
+            self.next
+                .resize(links, 0, GFP_KERNEL)
+                .map_err(|_| Error::NoMemory)?;
         }
         Ok(())
     }

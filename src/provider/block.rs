@@ -101,7 +101,10 @@ impl Counts {
     /// no instances yet will get them.
     fn each(&self, request: &Request, count: impl Fn(&Disk)) {
         let whole = request.device().and_then(Device::disk_key);
-        let part = request.device().filter(|device| device.partition() != 0).and_then(Device::key);
+        let part = request
+            .device()
+            .filter(|device| device.partition() != 0)
+            .and_then(Device::key);
         for key in [whole, part].iter().flatten() {
             match self.disks.find(key) {
                 Some(disk) => count(disk),

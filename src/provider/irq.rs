@@ -21,8 +21,9 @@ module! {
 }
 
 /// Softirqs by number, as in /proc/softirqs.
-const SOFTIRQS: [&str; 10] =
-    ["hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu"];
+const SOFTIRQS: [&str; 10] = [
+    "hi", "timer", "net_tx", "net_rx", "block", "irq_poll", "tasklet", "sched", "hrtimer", "rcu",
+];
 
 macro_rules! vectors {
     ($($event:ident $field:ident $name:literal $help:literal,)*) => {

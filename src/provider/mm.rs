@@ -31,8 +31,14 @@ impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let add = |name, help| What::events(help).named(name);
         let mut probes = Probes::new(Counts {
-            user: add(fmt!("mm/page_faults_user"), c"Page faults raised in user mode")?,
-            kernel: add(fmt!("mm/page_faults_kernel"), c"Page faults raised in the kernel")?,
+            user: add(
+                fmt!("mm/page_faults_user"),
+                c"Page faults raised in user mode",
+            )?,
+            kernel: add(
+                fmt!("mm/page_faults_kernel"),
+                c"Page faults raised in the kernel",
+            )?,
         })?;
         probes.attach::<PageFaultUser<'_>>()?;
         probes.attach::<PageFaultKernel<'_>>()?;

@@ -47,10 +47,22 @@ impl Traffic {
         };
         Ok(Self {
             rx_packets: add(Unit::Packets, c"Packets received", "rx_packets")?,
-            rx_bytes: add(Unit::Bytes, c"Bytes received, link header included", "rx_bytes")?,
-            rx_drops: add(Unit::Packets, c"Packets received that nobody took", "rx_drops")?,
+            rx_bytes: add(
+                Unit::Bytes,
+                c"Bytes received, link header included",
+                "rx_bytes",
+            )?,
+            rx_drops: add(
+                Unit::Packets,
+                c"Packets received that nobody took",
+                "rx_drops",
+            )?,
             tx_packets: add(Unit::Packets, c"Packets the driver took", "tx_packets")?,
-            tx_bytes: add(Unit::Bytes, c"Bytes the driver took, link header included", "tx_bytes")?,
+            tx_bytes: add(
+                Unit::Bytes,
+                c"Bytes the driver took, link header included",
+                "tx_bytes",
+            )?,
             tx_drops: add(Unit::Packets, c"Packets the driver refused", "tx_drops")?,
         })
     }
@@ -91,11 +103,16 @@ impl Watch for Counts {
 
 impl Handler<NetReceive<'_>> for Counts {
     fn on(&self, event: NetReceive<'_>) {
-        let interface = event.interface.and_then(|at| self.interfaces.find(&at.key()));
+        let interface = event
+            .interface
+            .and_then(|at| self.interfaces.find(&at.key()));
         if let Some(traffic) = interface {
             let _group = Group::begin();
             traffic.rx_packets.counter().add(1);
-            traffic.rx_bytes.counter().add(i64::from(event.packet.wire_bytes()));
+            traffic
+                .rx_bytes
+                .counter()
+                .add(i64::from(event.packet.wire_bytes()));
         }
     }
 }
@@ -117,7 +134,9 @@ impl Handler<NetXmit<'_>> for Counts {
 
 impl Handler<NetDrop<'_>> for Counts {
     fn on(&self, event: NetDrop<'_>) {
-        let interface = event.interface.and_then(|at| self.interfaces.find(&at.key()));
+        let interface = event
+            .interface
+            .and_then(|at| self.interfaces.find(&at.key()));
         if let Some(traffic) = interface {
             traffic.rx_drops.counter().add(1);
         }

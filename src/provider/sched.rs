@@ -37,11 +37,20 @@ impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let add = |name, help| What::events(help).named(name);
         let mut probes = Probes::new(Counts {
-            switches: add(fmt!("sched/context_switches"), c"A CPU went from one task to another")?,
-            preemptions: add(fmt!("sched/preemptions"), c"Switches away from tasks that could have run on")?,
+            switches: add(
+                fmt!("sched/context_switches"),
+                c"A CPU went from one task to another",
+            )?,
+            preemptions: add(
+                fmt!("sched/preemptions"),
+                c"Switches away from tasks that could have run on",
+            )?,
             wakeups: add(fmt!("sched/wakeups"), c"Tasks woken, new ones included")?,
             migrations: add(fmt!("sched/migrations"), c"Tasks moved to another CPU")?,
-            forks: add(fmt!("sched/forks"), c"Tasks made: processes, threads, kernel threads")?,
+            forks: add(
+                fmt!("sched/forks"),
+                c"Tasks made: processes, threads, kernel threads",
+            )?,
             execs: add(fmt!("sched/execs"), c"Programs started")?,
             exits: add(fmt!("sched/exits"), c"Tasks ended")?,
         })?;

@@ -56,7 +56,9 @@ impl kernel::Module for Provider {
 
 impl Handler<SysEnter<'_>> for Counts {
     fn on(&self, event: SysEnter<'_>) {
-        let known = usize::try_from(event.number).ok().and_then(|n| self.calls.get(n)?.as_ref());
+        let known = usize::try_from(event.number)
+            .ok()
+            .and_then(|n| self.calls.get(n)?.as_ref());
         let instance = match known {
             _ if event.compat => &self.compat,
             Some(instance) => instance,

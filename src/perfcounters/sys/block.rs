@@ -111,7 +111,9 @@ impl fmt::Display for Name<'_> {
         f.write_str(disk)?;
         match self.0.number() {
             0 => Ok(()),
-            n if disk.ends_with(|c: char| c.is_ascii_digit()) => f.write_fmt(kernel::prelude::fmt!("p{n}")),
+            n if disk.ends_with(|c: char| c.is_ascii_digit()) => {
+                f.write_fmt(kernel::prelude::fmt!("p{n}"))
+            }
             n => f.write_fmt(kernel::prelude::fmt!("{n}")),
         }
     }

@@ -5,6 +5,7 @@
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_uint};
+use kernel::str::CStrExt as _;
 
 /// CPU blocks in a chunk: one more than the highest possible CPU's number.
 pub(crate) fn nr_cpu_ids() -> u32 {
@@ -29,6 +30,9 @@ pub(crate) fn possible() -> impl Iterator<Item = u32> {
     (0..nr_cpu_ids()).filter(|cpu| is_possible(*cpu))
 }
 
+/// # Safety
+///
+/// Called by the kernel, as a hotplug callback.
 unsafe extern "C" fn online(cpu: c_uint) -> c_int {
     from_result(|| {
         crate::counters::cpu_online(cpu, true);
@@ -36,6 +40,9 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
     })
 }
 
+/// # Safety
+///
+/// Called by the kernel, as a hotplug callback.
 unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     from_result(|| {
         crate::counters::cpu_online(cpu, false);
@@ -61,7 +68,7 @@ impl Hotplug {
         let state = unsafe {
             bindings::__cpuhp_setup_state(
                 bindings::cpuhp_state_CPUHP_AP_ONLINE_DYN,
-                c"perfcounters:online".as_ptr().cast(),
+                c"perfcounters:online".as_char_ptr(),
                 true,
                 Some(online),
                 Some(offline),
@@ -70,9 +77,7 @@ impl Hotplug {
         };
         to_result(state)?;
         // INVARIANT: just registered.
-        Ok(Self {
-            state,
-        })
+        Ok(Self { state })
     }
 }
 

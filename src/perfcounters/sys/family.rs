@@ -46,12 +46,20 @@ pub struct Key {
 }
 
 impl Key {
-    const NONE: Self = Self { hash: 0, text: [0; 32], number: 0 };
+    const NONE: Self = Self {
+        hash: 0,
+        text: [0; 32],
+        number: 0,
+    };
 
     /// A key; the text ends at the first NUL.
     #[inline]
     pub fn new(text: &[u8; 32], number: u32) -> Self {
-        let mut key = Self { hash: 0xcbf2_9ce4_8422_2325, text: [0; 32], number };
+        let mut key = Self {
+            hash: 0xcbf2_9ce4_8422_2325,
+            text: [0; 32],
+            number,
+        };
         for (to, from) in key.text.iter_mut().zip(text) {
             if *from == 0 {
                 break;
@@ -105,8 +113,8 @@ struct Row<R> {
 
 /// One key on its way to the worker.
 struct Wish {
-    /// 0 free, 1 being written, 2 complete.
-    state: Atomic<u32>,
+    /// 0 free, 1 being written, else complete, and the key's hash.
+    state: Atomic<u64>,
     key: UnsafeCell<Key>,
 }
 
@@ -139,7 +147,10 @@ impl<R: Send + Sync> Family<R> {
     pub fn new(make: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
         let mut places = KVec::with_capacity(ROWS, GFP_KERNEL)?;
         for _ in 0..ROWS {
-            let place = Place { hash: Atomic::new(0), row: UnsafeCell::new(null_mut()) };
+            let place = Place {
+                hash: Atomic::new(0),
+                row: UnsafeCell::new(null_mut()),
+            };
             places.push(place, GFP_KERNEL)?;
         }
         let this = KBox::pin(
@@ -148,7 +159,10 @@ impl<R: Send + Sync> Family<R> {
                 make,
                 places,
                 wishes: [const {
-                    Wish { state: Atomic::new(0), key: UnsafeCell::new(Key::NONE) }
+                    Wish {
+                        state: Atomic::new(0),
+                        key: UnsafeCell::new(Key::NONE),
+                    }
                 }; WAITING],
                 _rows: PhantomData,
             },
@@ -202,15 +216,12 @@ impl<R: Send + Sync> Family<R> {
         }
         for wish in &self.wishes {
             match wish.state.load(Acquire) {
-                // SAFETY: Complete, and the worker only reads it: a race with
-                // its being freed and filled anew gives a wrong comparison and
-                // so at worst a second wish, which the worker ignores.
-                2 if unsafe { (*wish.key.get()).hash } == key.hash => return,
+                hash if hash == key.hash => return,
                 0 if wish.state.cmpxchg(0, 1, Full).is_ok() => {
                     // SAFETY: Ours alone in state 1.
                     unsafe { wish.key.get().write(*key) };
                     // Pairs with the worker's acquire.
-                    wish.state.store(2, Release);
+                    wish.state.store(key.hash, Release);
                     // SAFETY: Initialised in `new`.
                     unsafe { shim::pfc_work_queue(self.work.get()) };
                     return;
@@ -270,22 +281,27 @@ impl<R: Send + Sync> Family<R> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Called by the kernel, with the work that `new` initialised.
     unsafe extern "C" fn run(work: *mut bindings::work_struct) {
         // SAFETY: The first field of a pinned family, alive until drop has
         // cancelled the work.
         let this = unsafe { &*work.cast::<Self>() };
         for wish in &this.wishes {
             // Pairs with the release in `want`.
-            if wish.state.load(Acquire) != 2 {
+            if wish.state.load(Acquire) <= 1 {
                 continue;
             }
-            // SAFETY: Complete; nobody writes it in state 2.
+            // SAFETY: Complete; nobody writes it in this state.
             let key = unsafe { wish.key.get().read() };
             if this.find_place(&key).is_err() {
                 let row = (this.make)(&key).ok();
                 if row.is_none() {
                     kernel::pr_notice!(
-                        "perfcounters: no instances for {:?} {}\n", key.text(), key.number()
+                        "perfcounters: no instances for {:?} {}\n",
+                        key.text(),
+                        key.number()
                     );
                 }
                 let _ = this.insert(&key, row);

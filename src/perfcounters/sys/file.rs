@@ -56,10 +56,16 @@ fn refuse_write(file: *mut bindings::file) -> Result {
     Ok(())
 }
 
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn counters_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| refuse_write(file).map(|()| 0))
 }
 
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn counters_mmap(
     _: *mut bindings::file,
     vma: *mut bindings::vm_area_struct,
@@ -68,6 +74,9 @@ unsafe extern "C" fn counters_mmap(
     unsafe { shim::pfc_vma_readonly(vma, &VM_OPS.0) }
 }
 
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
     // SAFETY: The kernel's own, for the time of the call.
     let (vma, address, pgoff) = unsafe {
@@ -82,6 +91,9 @@ unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::v
     }
 }
 
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn names_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
         refuse_write(file)?;
@@ -92,6 +104,9 @@ unsafe extern "C" fn names_open(_: *mut bindings::inode, file: *mut bindings::fi
     })
 }
 
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn names_read(
     file: *mut bindings::file,
     to: *mut c_char,
@@ -112,6 +127,9 @@ unsafe extern "C" fn names_read(
     }
 }
 
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: From `into_raw` in open; the file is used no more.
     drop(unsafe { KBox::from_raw((*file).private_data.cast::<VVec<u8>>()) });
@@ -129,7 +147,7 @@ impl Device {
     fn register(name: &'static CStr, ops: &'static Ops<bindings::file_operations>) -> Result<Self> {
         let device = bindings::miscdevice {
             minor: bindings::MISC_DYNAMIC_MINOR as c_int,
-            name: name.as_ptr().cast(),
+            name: name.as_char_ptr(),
             fops: &ops.0,
             mode: 0o440,
             ..pin_init::zeroed()

@@ -109,6 +109,9 @@ impl<T: Watch> Watching<T> {
     /// first: see [`super::probe::Probes::watch`].
     #[inline]
     pub(super) fn start(state: *const T) -> Result<Self> {
+        /// # Safety
+        ///
+        /// Called by the kernel, with the block that `start` registered.
         unsafe extern "C" fn notice<T: Watch>(
             block: *mut bindings::notifier_block,
             event: c_ulong,

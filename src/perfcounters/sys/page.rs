@@ -35,8 +35,9 @@ impl Page {
     /// Allocates. May sleep.
     pub(crate) fn new() -> Result<Self, Error> {
         // SAFETY: No requirements.
-        let address =
-            unsafe { bindings::get_free_pages_noprof(bindings::GFP_KERNEL | bindings::__GFP_ZERO, 0) };
+        let address = unsafe {
+            bindings::get_free_pages_noprof(bindings::GFP_KERNEL | bindings::__GFP_ZERO, 0)
+        };
         // INVARIANT: just allocated so.
         Ok(Self {
             address: NonNull::new(address as *mut u8).ok_or(Error::NoMemory)?,
@@ -58,12 +59,21 @@ impl Page {
     fn put<T: Copy>(&self, offset: usize, value: T) {
         debug_assert!(offset + size_of::<T>() <= PAGE_SIZE);
         // SAFETY: Within the page; callers give aligned offsets of fields.
-        unsafe { self.address.as_ptr().add(offset).cast::<T>().write_volatile(value) }
+        unsafe {
+            self.address
+                .as_ptr()
+                .add(offset)
+                .cast::<T>()
+                .write_volatile(value)
+        }
     }
 
     /// Writes a descriptor; readers look at it under the generation.
     pub(crate) fn put_desc(&self, instance: u32, desc: &Desc) {
-        self.put((instance % DESCS_PER_PAGE) as usize * size_of::<Desc>(), *desc);
+        self.put(
+            (instance % DESCS_PER_PAGE) as usize * size_of::<Desc>(),
+            *desc,
+        );
     }
 
     /// Reads a descriptor back. The caller holds the registry's lock.

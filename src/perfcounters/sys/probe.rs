@@ -65,6 +65,9 @@ macro_rules! event {
 
             #[inline]
             fn trampoline<T: for<'a> Handler<$event<'a>>>() -> *mut c_void {
+                /// # Safety
+                ///
+                /// Called by the tracepoint, with what `Probes::attach` registered.
                 unsafe extern "C" fn hit<'a, T: for<'b> Handler<$event<'b>>>(
                     state: *const c_void,
                     $($arg: $raw,)*
@@ -197,8 +200,8 @@ event! {
     NetDrop(c"kfree_skb", skb: *mut bindings::sk_buff, location: *mut c_void, why: c_uint,
             socket: *const c_void) {
         /// The interface whose own statistics count this drop, if one does.
-        // SAFETY: For these reasons the packet is at a device.
         interface: Option<&'a Interface> = if net::is_dropped_at_device(why) {
+            // SAFETY: For these reasons the packet is at a device.
             unsafe { net::interface(skb) }
         } else {
             None
@@ -278,9 +281,12 @@ impl<T> Probes<T> {
         T: for<'a> Handler<E::Of<'a>>,
     {
         // SAFETY: A C string.
-        let tracepoint = unsafe { shim::pfc_tracepoint_find(E::NAME.as_ptr().cast()) };
+        let tracepoint = unsafe { shim::pfc_tracepoint_find(E::NAME.as_char_ptr()) };
         if tracepoint.is_null() {
-            kernel::pr_err!("perfcounters: this kernel has no tracepoint {:?}\n", E::NAME);
+            kernel::pr_err!(
+                "perfcounters: this kernel has no tracepoint {:?}\n",
+                E::NAME
+            );
             return Err(ENOENT);
         }
         self.attached.reserve(1, GFP_KERNEL)?;
