@@ -8,21 +8,21 @@ static struct pc pc;
 static struct photo {
 	char header[4096];
 	struct perfcounters_desc desc[DESCS];
-	int64_t value[2][DESCS];
+	__s64 value[2][DESCS];
 } photo[2];
 
 /* Everything a user could see. */
 static void photograph(struct photo *p)
 {
-	uint32_t slots = pc.h->nr_slots;
+	__u32 slots = pc.h->nr_slots;
 
 	if (slots > DESCS)
 		bail("DESCS is too small");
 	memset(p, 0, sizeof(*p));
 	memcpy(p->header, pc.base, sizeof(p->header));
 	memcpy(p->desc, (const void *)pc.desc, (slots + 15) / 16 * 4096);
-	for (uint32_t cpu = 0; cpu < 2; cpu++)
-		for (uint32_t slot = 0; slot < DESCS; slot++)
+	for (__u32 cpu = 0; cpu < 2; cpu++)
+		for (__u32 slot = 0; slot < DESCS; slot++)
 			p->value[cpu][slot] = pc_value(&pc, cpu, slot);
 }
 
@@ -42,7 +42,8 @@ static void refused(int want, const char *what, const char *command, size_t len)
 	got = puppet_raw(command, len);
 	same = unchanged();
 	if (!ok(got == -want && same, "0.10 refused, and nothing changes: %s", what))
-		note("got %lld, want -%d; %s", got, want, same ? "nothing changed" : "something changed");
+		note("got %lld, want -%d; %s", got, want, same ?
+		     "nothing changed" : "something changed");
 }
 
 #define NO(err, what, command)	refused(err, what, command, sizeof(command) - 1)
@@ -64,13 +65,14 @@ static long long sized(size_t len, bool expect, const char *fill)
 
 static void names(void)
 {
-	uint32_t n;
+	__u32 n;
 
 	NO(EINVAL, "empty name", "add ");
 	NO(EINVAL, "NULL name", "addnull");
 	NO(EEXIST, "name in use", "add bad_input/live");
 	n = sized(127, true, "x");
-	ok((int)n > 0 && strlen((const char *)pc.desc[n].name) == 127, "0.10 a name of 127 bytes is taken");
+	ok((int)n > 0 && strlen((const char *)pc.desc[n].name) == 127,
+	   "0.10 a name of 127 bytes is taken");
 	n = sized(126, true, "ä");
 	ok((int)n > 0, "0.10 a name of 63 umlauts is taken");
 	sized(128, false, "x");
@@ -115,20 +117,25 @@ static void specs(void)
 	NO(EILSEQ, "help that is not UTF-8", "desc 32 0 1 0 1 0 1 \xff" "bad");
 	snprintf(command, sizeof(command), "desc 32 0 1 0 1 0 80 %080dbad", 0);
 	refused(ENAMETOOLONG, "help of 80 bytes", command, strlen(command));
-	ok(puppet("desc 32 0 1 0 1 0 79 %079dbad_input/help", 0) > 0, "0.10 help of 79 bytes is taken");
-	ok(puppet("desc 32 3 2 -18 0 0 0 bad_input/edge") > 0, "0.10 exponent -18, no slots, empty help are taken");
-	ok(puppet("desc 32 4 7 18 64 0 -1 bad_input/hist") > 0, "0.10 exponent 18 and 64 slots are taken");
+	ok(puppet("desc 32 0 1 0 1 0 79 %079dbad_input/help", 0) > 0,
+	   "0.10 help of 79 bytes is taken");
+	ok(puppet("desc 32 3 2 -18 0 0 0 bad_input/edge") > 0,
+	   "0.10 exponent -18, no slots, empty help are taken");
+	ok(puppet("desc 32 4 7 18 64 0 -1 bad_input/hist") > 0,
+	   "0.10 exponent 18 and 64 slots are taken");
 }
 
 /* A dormant name comes back in its old shape or not at all. */
 static void shapes(void)
 {
-	uint32_t n = puppet("desc 32 4 1 0 8 0 -1 bad_input/shape");
+	__u32 n = puppet("desc 32 4 1 0 8 0 -1 bad_input/shape");
 
 	puppet("del %u", n);
-	NO(EINVAL, "a histogram that comes back with other slots", "desc 32 4 1 0 9 0 -1 bad_input/shape");
+	NO(EINVAL, "a histogram that comes back with other slots",
+	   "desc 32 4 1 0 9 0 -1 bad_input/shape");
 	NO(EINVAL, "a histogram that comes back as a counter", "add bad_input/shape");
-	is(puppet("desc 32 4 1 0 8 0 -1 bad_input/shape"), n, "0.10 in its old shape it comes back");
+	is(puppet("desc 32 4 1 0 8 0 -1 bad_input/shape"), n,
+	   "0.10 in its old shape it comes back");
 }
 
 static void contexts(void)
@@ -136,7 +143,7 @@ static void contexts(void)
 	static const char *const advice[] = { "from atomic context", NULL };
 	static const char *const names[] = { "irqoff", "lock", "softirq", "hardirq", "nmi" };
 	char command[80], what[60];
-	uint32_t n = pc_find(&pc, "bad_input/live");
+	__u32 n = pc_find(&pc, "bad_input/live");
 	int log = klog_mark();
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -157,7 +164,7 @@ static void deleting(void)
 {
 	static const char *const advice[] = { "no such live instance", NULL };
 	const long long numbers[] = { 0, -1, 65535, 65536, INT32_MAX, INT32_MIN, pc.h->nr_slots };
-	uint32_t hist = pc_find(&pc, "bad_input/hist"), dormant = puppet("add bad_input/dormant");
+	__u32 hist = pc_find(&pc, "bad_input/hist"), dormant = puppet("add bad_input/dormant");
 	bool same;
 	int log = klog_mark();
 

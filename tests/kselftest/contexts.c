@@ -3,7 +3,7 @@
 #include "kselftest_pc.h"
 
 static struct pc pc;
-static uint32_t n, m;
+static __u32 n, m;
 
 static void everywhere(void)
 {
@@ -13,12 +13,13 @@ static void everywhere(void)
 
 	for (size_t i = 0; i < sizeof(contexts) / sizeof(*contexts); i++) {
 		const char *c = contexts[i];
-		int64_t before = pc_value(&pc, 1, n), both = pc_value(&pc, 1, m);
+		__s64 before = pc_value(&pc, 1, n), both = pc_value(&pc, 1, m);
 
 		puppet("@%s adjust %u 2", c, n);
 		is(pc_value(&pc, 1, n) - before, 2, "0.12 perf_adjust counts in context: %s", c);
 		puppet("@%s inline %u 3", c, n);
-		is(pc_value(&pc, 1, n) - before, 5, "0.12 perf_counter_add counts in context: %s", c);
+		is(pc_value(&pc, 1, n) - before, 5, "0.12 perf_counter_add counts in context: %s",
+		   c);
 		puppet("@%s group %u %u -1 4", c, n, m);
 		ok(pc_value(&pc, 1, n) - before == 1 && pc_value(&pc, 1, m) - both == -4,
 		   "0.12 a group counts in context: %s", c);
@@ -26,29 +27,29 @@ static void everywhere(void)
 }
 
 /* Every slot there is but the seqflags, of every CPU. */
-static int64_t *photograph(void)
+static __s64 *photograph(void)
 {
-	uint32_t slots = pc.h->nr_chunks * pc.geometry.pages_per_chunk * 512;
-	int64_t *copy = calloc(slots * pc.geometry.nr_cpus, 8);
+	__u32 slots = pc.h->nr_chunks * pc.geometry.pages_per_chunk * 512;
+	__s64 *copy = calloc(slots * pc.geometry.nr_cpus, 8);
 
-	for (uint32_t cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
-		for (uint32_t slot = 1; slot < slots; slot++)
+	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
+		for (__u32 slot = 1; slot < slots; slot++)
 			copy[cpu * slots + slot] = pc_value(&pc, cpu, slot);
 	return copy;
 }
 
 static void nonsense(void)
 {
-	uint32_t hist = puppet("desc 32 4 1 0 64 0 -1 contexts/hist");
-	uint32_t dormant = puppet("add contexts/dormant");
-	uint32_t unused = pc.h->nr_slots;
+	__u32 hist = puppet("desc 32 4 1 0 64 0 -1 contexts/hist");
+	__u32 dormant = puppet("add contexts/dormant");
+	__u32 unused = pc.h->nr_slots;
 	const long long numbers[] = {
 		0, dormant, unused, unused + 1, 511, 512, 65535, 65536, 65537, 131072 + n,
 		-1, -2, -512, INT32_MAX, INT32_MIN, hist + 1, hist + 63,
 	};
 	size_t size = pc.h->nr_chunks * pc.geometry.pages_per_chunk * 4096 * pc.geometry.nr_cpus;
-	uint64_t gen;
-	int64_t *before, *after;
+	__u64 gen;
+	__s64 *before, *after;
 
 	puppet("del %u", dormant);
 	gen = pc.h->gen2;
@@ -56,10 +57,12 @@ static void nonsense(void)
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
 		puppet("adjust %lld 1", numbers[i]);
 		puppet("@hardirq adjust %lld 1", numbers[i]);
-		is(puppet("handle %lld", numbers[i]), 0, "0.12 no handle for number %lld", numbers[i]);
+		is(puppet("handle %lld", numbers[i]), 0, "0.12 no handle for number %lld",
+		   numbers[i]);
 	}
 	after = photograph();
-	ok(!memcmp(before, after, size), "0.12 perf_adjust of numbers that are not live changes no value of any CPU");
+	ok(!memcmp(before, after, size),
+	   "0.12 perf_adjust of numbers that are not live changes no value of any CPU");
 	is(pc.h->gen1 + pc.h->gen2, 2 * gen, "0.12 and no generation");
 	/* The photograph is able to show a change. */
 	puppet("adjust %u 1", n);
@@ -71,8 +74,8 @@ static void nonsense(void)
 /* Instances of their own for task and interrupt, no lock: nothing is lost. */
 static void together(void)
 {
-	uint32_t task = puppet("add contexts/from_task"), irq = puppet("add contexts/from_irq");
-	uint32_t a = puppet("add contexts/a"), b = puppet("add contexts/b");
+	__u32 task = puppet("add contexts/from_task"), irq = puppet("add contexts/from_irq");
+	__u32 a = puppet("add contexts/a"), b = puppet("add contexts/b");
 	time_t end = time(NULL) + 2;
 	long long ticks, loops = 0;
 
@@ -84,7 +87,8 @@ static void together(void)
 	ok(ticks > 100, "0.12 interrupts came");
 	is(pc_total(&pc, task), loops * 1000, "0.12 the task's instance lost nothing");
 	is(pc_total(&pc, irq), ticks, "0.12 the interrupts' instance lost nothing");
-	ok(pc_total(&pc, a) == ticks && pc_total(&pc, b) == ticks, "0.12 nor did the interrupts' groups");
+	ok(pc_total(&pc, a) == ticks && pc_total(&pc, b) == ticks,
+	   "0.12 nor did the interrupts' groups");
 }
 
 int main(void)

@@ -10,7 +10,7 @@
 static struct pc pc;
 
 /* Photograph of what a refused request must not change. */
-static uint64_t state(void)
+static __u64 state(void)
 {
 	return pc.h->gen1 * 1000003 + pc.h->gen2 * 10007 + pc.h->nr_slots * 101 + pc.h->nr_chunks;
 }
@@ -27,12 +27,12 @@ static void singles(void)
 {
 	static const char *const advice[] = { "all 65536 instance numbers are taken", NULL };
 	bool order = true, descs = true, again = true;
-	uint32_t n = 0, max = PERFCOUNTERS_MAX_INSTANCES;
+	__u32 n = 0, max = PERFCOUNTERS_MAX_INSTANCES;
 	double begun = now();
 	int log = klog_mark();
-	uint64_t before;
+	__u64 before;
 
-	for (uint32_t i = 1; i < max; i++) {
+	for (__u32 i = 1; i < max; i++) {
 		n = puppet("add full/%u", i);
 		order = order && n == i;
 	}
@@ -52,7 +52,7 @@ static void singles(void)
 	is(pc_value(&pc, 1, max - 1), 5, "0.5 the very last slot counts");
 	is(pc_value(&pc, 0, max - 1), 0, "0.5 on its own CPU");
 	puppet("loop 1 %u 1 1", max - 1);
-	for (uint32_t i = 1; i < max; i++) {
+	for (__u32 i = 1; i < max; i++) {
 		char name[20];
 
 		snprintf(name, sizeof(name), "full/%u", i);
@@ -60,7 +60,7 @@ static void singles(void)
 			pc_value(&pc, 1, i) == 1 + 5 * (i == max - 1);
 	}
 	ok(descs, "0.2 each descriptor and each value is where it belongs");
-	for (uint32_t i = 1; i < max; i += 1000) {
+	for (__u32 i = 1; i < max; i += 1000) {
 		puppet("del %u", i);
 		again = again && puppet("add full/%u", i) == i && pc_total(&pc, i) == 0;
 	}
@@ -70,7 +70,7 @@ static void singles(void)
 /* Runs leave holes at the ends of chunks; single slots do not fill them. */
 static void runs(void)
 {
-	uint32_t n = 0, last = 0, count = 0, singles = 0;
+	__u32 n = 0, last = 0, count = 0, singles = 0;
 
 	while ((int)(n = puppet("desc 32 4 1 0 64 0 -1 full/run%u", count)) > 0) {
 		last = n;
@@ -82,7 +82,8 @@ static void runs(void)
 	is(count, 7 + 127 * 8, "0.4 each chunk holds as many as fit");
 	while ((int)puppet("add full/rest%u", singles) > 0)
 		singles++;
-	is(last + 64 + singles, PERFCOUNTERS_MAX_INSTANCES, "0.10 what is left serves smaller ones");
+	is(last + 64 + singles, PERFCOUNTERS_MAX_INSTANCES,
+	   "0.10 what is left serves smaller ones");
 	on_cpu(1);
 	puppet("hist %u 64 0x7fffffffffffffff", last);
 	is(pc_value(&pc, 1, last + 63), 1, "0.5 the last bucket of the last histogram counts");

@@ -9,32 +9,36 @@
 #define SECONDS	20
 
 static struct pc pc;
-static uint64_t gen;
+static __u64 gen;
 
 /* How far both have moved since the last call, -1 if they differ. */
 static int moved(void)
 {
-	uint64_t was = gen;
+	__u64 was = gen;
 
 	gen = pc.h->gen2;
 	return pc.h->gen1 == gen ? (int)(gen - was) : -1;
 }
 
 /* The change that a snapshot must show whole: one name goes and comes back. */
-static bool whole(const struct perfcounters_desc *d, uint32_t nr_slots, const struct perfcounters_desc *last)
+static bool whole(const struct perfcounters_desc *d, __u32 nr_slots,
+		  const struct perfcounters_desc *last)
 {
 	bool live = d->state == PERFCOUNTERS_LIVE;
 
-	return (live ? !d->ended_ns : d->state == PERFCOUNTERS_DORMANT && d->ended_ns >= d->created_ns) &&
-	       !strncmp(d->name, "toggled/", 8) &&
+	if (live && d->ended_ns)
+		return false;
+	if (!live && (d->state != PERFCOUNTERS_DORMANT || d->ended_ns < d->created_ns))
+		return false;
+	return !strncmp(d->name, "toggled/", 8) &&
 	       /* kind and exponent change together from life to life */
 	       d->exponent == (int)(d->incarnation & 1) && d->unit == 1 + (d->incarnation & 1) &&
 	       last->instance == nr_slots - 1 && last->state == PERFCOUNTERS_LIVE;
 }
 
-static void toggle(uint32_t n)
+static void toggle(__u32 n)
 {
-	for (uint32_t life = 2; ; life++) {
+	for (__u32 life = 2; ; life++) {
 		puppet("del %u", n);
 		puppet("desc 32 0 %u %u 1 0 -1 toggled/x", 1 + (life & 1), life & 1);
 		puppet("add growing/%u", life);
@@ -43,10 +47,10 @@ static void toggle(uint32_t n)
 
 static void protocol(void)
 {
-	uint64_t accepted = 0, discarded = 0, broken = 0, unchecked = 0, changes, begun;
+	__u64 accepted = 0, discarded = 0, broken = 0, unchecked = 0, changes, begun;
 	struct perfcounters_desc d, last;
 	time_t end = time(NULL) + SECONDS;
-	uint32_t n, nr_slots;
+	__u32 n, nr_slots;
 	pid_t writer;
 
 	n = puppet("desc 32 0 2 1 1 0 -1 toggled/x");
@@ -61,7 +65,7 @@ static void protocol(void)
 	while (pc.h->gen2 < begun + 3)
 		sched_yield();
 	while ((accepted < WANTED || !discarded || pc.h->gen2 < begun + 300) && time(NULL) < end) {
-		uint64_t before = __atomic_load_n((const uint64_t *)&pc.h->gen2, __ATOMIC_ACQUIRE);
+		__u64 before = __atomic_load_n((const __u64 *)&pc.h->gen2, __ATOMIC_ACQUIRE);
 		bool good;
 
 		nr_slots = pc.h->nr_slots;
@@ -83,7 +87,8 @@ static void protocol(void)
 	note("%llu accepted, %llu discarded (%llu of those were half-made), %llu changes",
 	     (unsigned long long)accepted, (unsigned long long)discarded,
 	     (unsigned long long)unchecked, (unsigned long long)changes);
-	ok(accepted >= 1000 && changes >= 100, "0.7 a reader gets through while instances come and go");
+	ok(accepted >= 1000 && changes >= 100,
+	   "0.7 a reader gets through while instances come and go");
 	is(broken, 0, "0.7 what it accepts is never half-made");
 	ok(discarded > 0, "0.7 what was copied across a change is discarded");
 	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal when all is done");
@@ -91,7 +96,7 @@ static void protocol(void)
 
 int main(void)
 {
-	uint32_t n;
+	__u32 n;
 
 	plan(15);
 	load("");

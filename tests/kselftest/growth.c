@@ -15,11 +15,11 @@ static int touch(const volatile void *p)
 int main(void)
 {
 	const struct perfcounters_header *h = &pc.geometry;
-	uint32_t first, last = 0, chunks, slots;
-	const volatile int64_t *old_slot;
+	__u32 first, last = 0, chunks, slots;
+	const volatile __s64 *old_slot;
 	bool grew = true, zero = true;
 	const char *map;
-	uint64_t end;
+	__u64 end;
 	struct pc small;
 
 	plan(15);
@@ -41,11 +41,12 @@ int main(void)
 	is(touch(pc_slot(&pc, h->nr_cpus - 1, h->max_instances - 1)), -SIGBUS,
 	   "0.4 in the last chunk that could ever exist: SIGBUS");
 	is(touch(&pc.desc[0]), 0, "0.2 the first page of descriptors is there");
-	is(touch(&pc.desc[h->max_instances - 1]), -SIGBUS, "0.2 descriptors that do not exist yet: SIGBUS");
+	is(touch(&pc.desc[h->max_instances - 1]), -SIGBUS,
+	   "0.2 descriptors that do not exist yet: SIGBUS");
 	map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, h->desc_offset / 2);
 	is(touch(map), -SIGBUS, "0.4 in the gap before the descriptors: SIGBUS");
 	map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd,
-		   h->desc_offset + (uint64_t)h->max_instances * h->desc_size);
+		   h->desc_offset + (__u64)h->max_instances * h->desc_size);
 	is(touch(map), -SIGBUS, "0.2 behind all descriptors: SIGBUS");
 
 	chunks = pc.h->nr_chunks;
@@ -56,10 +57,10 @@ int main(void)
 	}
 	is(pc.h->nr_slots, last + 1, "0.4 nr_slots counts what is in use");
 	is(touch(pc.base + end), 0, "0.14 what raised SIGBUS before growth is readable after it");
-	for (uint32_t n = 100; n < last; n += 100)
+	for (__u32 n = 100; n < last; n += 100)
 		grew = grew && pc_value(&pc, 1, n) == n && pc_value(&pc, 0, n) == 0;
 	ok(grew, "0.14 the old, larger mapping shows values in the new chunks");
-	for (uint32_t n = 1; n < last; n++)
+	for (__u32 n = 1; n < last; n++)
 		zero = zero && (n % 100 == 0 || n == first || pc_total(&pc, n) == 0);
 	ok(zero, "0.10 new instances begin at zero on each CPU");
 	is(*old_slot, 42, "0.4 the small old mapping still shows its value after growth");

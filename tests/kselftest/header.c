@@ -3,10 +3,10 @@
 #include "kselftest_pc.h"
 
 /* A CPU list as sysfs writes it ("0-3,5"), as a bitmap of the first 64. */
-static uint64_t cpu_list(const char *path)
+static __u64 cpu_list(const char *path)
 {
 	char buf[256], *p = slurp(path, buf, sizeof(buf));
-	uint64_t set = 0;
+	__u64 set = 0;
 
 	while (*p >= '0' && *p <= '9') {
 		long from = strtol(p, &p, 10), to = from;
@@ -20,18 +20,18 @@ static uint64_t cpu_list(const char *path)
 	return set;
 }
 
-static uint64_t word(const struct pc *pc, uint32_t offset)
+static __u64 word(const struct pc *pc, __u32 offset)
 {
-	return *(const volatile uint64_t *)(pc->base + offset);
+	return *(const volatile __u64 *)(pc->base + offset);
 }
 
 int main(void)
 {
 	const struct perfcounters_header *h;
-	uint64_t possible = cpu_list("/sys/devices/system/cpu/possible");
-	uint64_t online = cpu_list("/sys/devices/system/cpu/online");
+	__u64 possible = cpu_list("/sys/devices/system/cpu/possible");
+	__u64 online = cpu_list("/sys/devices/system/cpu/online");
 	struct perfcounters_header first;
-	uint64_t slots, now_ns, stray = 0;
+	__u64 slots, now_ns, stray = 0;
 	struct timespec ts;
 	struct pc pc;
 
@@ -42,31 +42,38 @@ int main(void)
 	is(h->version, PERFCOUNTERS_VERSION, "0.3 version is the header file's");
 	ok(h->min_size <= h->size && h->size <= h->page_size, "0.3 min_size <= size <= page_size");
 	ok(h->min_size >= sizeof(*h), "0.3 the minimum covers every field of this version");
-	is(h->nr_cpus, 64 - __builtin_clzll(possible), "0.3 nr_cpus is the number of CPUs that can exist");
+	is(h->nr_cpus, 64 - __builtin_clzll(possible),
+	   "0.3 nr_cpus is the number of CPUs that can exist");
 	is(h->gen1, h->gen2, "0.3 gen1 and gen2 are equal at rest");
 	is(h->page_size, getpagesize(), "0.3 page_size is the machine's");
 	is(h->pages_per_chunk, 1, "0.3 one page of each CPU in a chunk by default");
 	is(h->max_instances, PERFCOUNTERS_MAX_INSTANCES, "0.3 max_instances is the header file's");
-	ok(h->flags & PERFCOUNTERS_F_ATOMIC64, "0.3 slots of this machine do not tear, says a flag");
+	ok(h->flags & PERFCOUNTERS_F_ATOMIC64,
+	   "0.3 slots of this machine do not tear, says a flag");
 	is(h->counters_offset, h->page_size, "0.4 the header is exactly one page");
-	is(h->desc_size, sizeof(struct perfcounters_desc), "0.3 desc_size is the descriptors' distance");
-	slots = (uint64_t)h->pages_per_chunk * h->page_size / 8;
+	is(h->desc_size, sizeof(struct perfcounters_desc),
+	   "0.3 desc_size is the descriptors' distance");
+	slots = (__u64)h->pages_per_chunk * h->page_size / 8;
 	ok(h->desc_offset % h->page_size == 0 &&
-	   h->desc_offset >= perfcounters_offset(h, 0, (h->max_instances + slots - 1) / slots * slots),
+	   h->desc_offset >= perfcounters_offset(h, 0,
+						 (h->max_instances + slots - 1) / slots * slots),
 	   "0.3 descriptors lie behind all chunks that can exist");
 	ok(h->possible_offset >= h->size && h->possible_offset % 8 == 0 &&
-	   h->possible_offset + h->nr_cpus / 8 < h->page_size, "0.3 bitmap of possible CPUs lies in the page");
+	   h->possible_offset + h->nr_cpus / 8 < h->page_size,
+	   "0.3 bitmap of possible CPUs lies in the page");
 	is(word(&pc, h->possible_offset), possible, "0.3 bitmap of possible CPUs is right");
 	is(word(&pc, h->online_offset), online, "0.14 bitmap of online CPUs is right");
-	for (uint32_t at = 0; at < h->page_size; at += 8)
+	for (__u32 at = 0; at < h->page_size; at += 8)
 		if (at >= h->size && at != h->possible_offset && at != h->online_offset)
 			stray |= word(&pc, at);
 	is(stray, 0, "0.3 the rest of the page is zero");
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	now_ns = ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-	ok(h->loaded_ns <= now_ns && now_ns - h->loaded_ns < 60000000000ULL, "0.3 loaded_ns is when it was loaded");
-	ok(h->tsc_khz == 0 || (h->tsc_khz > 100000 && h->tsc_khz < 20000000), "0.3 tsc_khz is 0 or plausible");
+	ok(h->loaded_ns <= now_ns && now_ns - h->loaded_ns < 60000000000ULL,
+	   "0.3 loaded_ns is when it was loaded");
+	ok(h->tsc_khz == 0 || (h->tsc_khz > 100000 && h->tsc_khz < 20000000),
+	   "0.3 tsc_khz is 0 or plausible");
 	is(h->nr_slots, 1, "0.3 no instance yet: slot 0 alone, the seqflag, is in use");
 	is(h->nr_chunks, 1, "0.4 one chunk to begin with");
 
@@ -75,7 +82,8 @@ int main(void)
 	pc_close(&pc);
 	load("");
 	pc_open(&pc);
-	ok(memcmp(first.boot_id, pc.geometry.boot_id, 16) && memcmp(pc.geometry.boot_id, "\0\0\0\0\0\0\0\0", 8),
+	ok(memcmp(first.boot_id, pc.geometry.boot_id, 16) &&
+	   memcmp(pc.geometry.boot_id, "\0\0\0\0\0\0\0\0", 8),
 	   "0.10 after a reload of perfcounters.ko boot_id is another one");
 	ok(pc.geometry.loaded_ns > first.loaded_ns, "0.10 and loaded_ns is later");
 	pc_close(&pc);

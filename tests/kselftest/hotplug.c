@@ -7,7 +7,7 @@
 #define CYCLES	5
 
 static struct pc pc;
-static uint32_t n;
+static __u32 n;
 static volatile int stop;
 
 static bool online(int cpu, bool on)
@@ -23,21 +23,21 @@ static bool online(int cpu, bool on)
 	return done;
 }
 
-static uint64_t bitmap(uint32_t offset)
+static __u64 bitmap(__u32 offset)
 {
-	return *(const volatile uint64_t *)(pc.base + offset);
+	return *(const volatile __u64 *)(pc.base + offset);
 }
 
 /* Snapshots of every possible CPU, whatever becomes of it. */
 static void *reader(void *wrong)
 {
-	int64_t last[64] = { 0 };
+	__s64 last[64] = { 0 };
 
 	on_cpu(0);
 	for (unsigned long tries = 0; !stop; tries++) {
-		for (uint32_t cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
-			uint64_t before = pc_seq(&pc, cpu);
-			int64_t value = pc_value(&pc, cpu, n);
+		for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
+			__u64 before = pc_seq(&pc, cpu);
+			__s64 value = pc_value(&pc, cpu, n);
 
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
@@ -55,10 +55,10 @@ static void *reader(void *wrong)
 static void cpus(void)
 {
 	const struct perfcounters_header *h = &pc.geometry;
-	uint64_t possible = bitmap(h->possible_offset), gen = pc.h->gen2;
+	__u64 possible = bitmap(h->possible_offset), gen = pc.h->gen2;
 	unsigned long wrong = 0;
 	pthread_t thread;
-	uint32_t added;
+	__u32 added;
 	bool went = true;
 
 	on_cpu(1);
@@ -75,7 +75,8 @@ static void cpus(void)
 	is(pc_total(&pc, n), 16, "0.14 totals are complete");
 	is(pc.h->gen2, gen, "0.14 the set of instances did not change");
 	added = puppet("add hotplug/while_offline");
-	is(pc_value(&pc, 1, added), 0, "0.14 an instance added meanwhile is there for that CPU, too");
+	is(pc_value(&pc, 1, added), 0,
+	   "0.14 an instance added meanwhile is there for that CPU, too");
 	puppet("del %u", added);
 	puppet("add hotplug/while_offline");
 	is(pc_value(&pc, 1, added), 0, "0.14 and is zeroed there when it comes back");
@@ -102,13 +103,13 @@ static void drivers(void)
 {
 	unsigned long wrong = 0;
 	bool went = true, number = true;
-	uint32_t ticks = 0;
+	__u32 ticks = 0;
 	pthread_t thread;
 
 	stop = 0;
 	pthread_create(&thread, NULL, reader, &wrong);
 	for (int i = 0; i < CYCLES; i++) {
-		uint32_t now;
+		__u32 now;
 
 		went = !insmod("sample_c", "period_us=500") && went;
 		sleep_ms(30);

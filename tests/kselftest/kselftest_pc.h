@@ -219,7 +219,7 @@ struct pc {
 MAYBE void pc_open(struct pc *pc)
 {
 	struct perfcounters_header *h;
-	uint64_t slots_per_chunk;
+	__u64 slots_per_chunk;
 	void *p;
 
 	pc->fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
@@ -231,7 +231,7 @@ MAYBE void pc_open(struct pc *pc)
 	pc->geometry = *h;
 	munmap(h, getpagesize());
 	h = &pc->geometry;
-	slots_per_chunk = (uint64_t)h->pages_per_chunk * h->page_size / 8;
+	slots_per_chunk = (__u64)h->pages_per_chunk * h->page_size / 8;
 	pc->len = h->counters_offset + (h->max_instances + slots_per_chunk - 1) /
 		  slots_per_chunk * slots_per_chunk * 8 * h->nr_cpus;
 	p = mmap(NULL, pc->len, PROT_READ, MAP_SHARED, pc->fd, 0);
@@ -253,48 +253,48 @@ MAYBE void pc_close(struct pc *pc)
 	close(pc->fd);
 }
 
-MAYBE const volatile int64_t *pc_slot(const struct pc *pc, uint32_t cpu, uint32_t slot)
+MAYBE const volatile __s64 *pc_slot(const struct pc *pc, __u32 cpu, __u32 slot)
 {
 	return (const void *)(pc->base + perfcounters_offset(&pc->geometry, cpu, slot));
 }
 
-MAYBE int64_t pc_value(const struct pc *pc, uint32_t cpu, uint32_t slot)
+MAYBE __s64 pc_value(const struct pc *pc, __u32 cpu, __u32 slot)
 {
 	return *pc_slot(pc, cpu, slot);
 }
 
-MAYBE int64_t pc_total(const struct pc *pc, uint32_t slot)
+MAYBE __s64 pc_total(const struct pc *pc, __u32 slot)
 {
-	int64_t sum = 0;
+	__s64 sum = 0;
 
-	for (uint32_t cpu = 0; cpu < pc->geometry.nr_cpus; cpu++)
+	for (__u32 cpu = 0; cpu < pc->geometry.nr_cpus; cpu++)
 		sum += pc_value(pc, cpu, slot);
 	return sum;
 }
 
-MAYBE uint64_t pc_seq(const struct pc *pc, uint32_t cpu)
+MAYBE __u64 pc_seq(const struct pc *pc, __u32 cpu)
 {
-	return __atomic_load_n((const uint64_t *)pc_slot(pc, cpu, 0), __ATOMIC_ACQUIRE);
+	return __atomic_load_n((const __u64 *)pc_slot(pc, cpu, 0), __ATOMIC_ACQUIRE);
 }
 
-MAYBE uint64_t pc_completed(const struct pc *pc)
+MAYBE __u64 pc_completed(const struct pc *pc)
 {
-	uint64_t sum = 0;
+	__u64 sum = 0;
 
-	for (uint32_t cpu = 0; cpu < pc->geometry.nr_cpus; cpu++)
+	for (__u32 cpu = 0; cpu < pc->geometry.nr_cpus; cpu++)
 		sum += pc_seq(pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT;
 	return sum;
 }
 
-MAYBE bool pc_named(const struct pc *pc, uint32_t n, const char *name)
+MAYBE bool pc_named(const struct pc *pc, __u32 n, const char *name)
 {
 	return !strcmp((const char *)pc->desc[n].name, name);
 }
 
 /* The number of a live instance of that name, 0 if there is none. */
-MAYBE uint32_t pc_find(const struct pc *pc, const char *name)
+MAYBE __u32 pc_find(const struct pc *pc, const char *name)
 {
-	for (uint32_t n = 1; n < pc->h->nr_slots; n++)
+	for (__u32 n = 1; n < pc->h->nr_slots; n++)
 		if (pc->desc[n].state == PERFCOUNTERS_LIVE && pc_named(pc, n, name))
 			return n;
 	return 0;

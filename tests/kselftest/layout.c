@@ -9,28 +9,29 @@
 #define RUN		64
 
 static struct pc pc;
-static uint32_t number[INSTANCES];
+static __u32 number[INSTANCES];
 
 /* The seed's words, worked out without the helper of the header file. */
-static uint64_t by_hand(const struct perfcounters_header *h, uint32_t cpu, uint32_t slot)
+static __u64 by_hand(const struct perfcounters_header *h, __u32 cpu, __u32 slot)
 {
-	uint64_t p = h->pages_per_chunk, page = h->page_size / 8;
-	uint64_t chunk = slot / (p * page), rest = slot % (p * page);
+	__u64 p = h->pages_per_chunk, page = h->page_size / 8;
+	__u64 chunk = slot / (p * page), rest = slot % (p * page);
 
-	return h->page_size * (1 + chunk * h->nr_cpus * p + cpu * p + rest / page) + rest % page * 8;
+	return h->page_size * (1 + chunk * h->nr_cpus * p + cpu * p + rest / page) +
+	       rest % page * 8;
 }
 
 /* Read through a mapping of that one page. */
-static int64_t peek(uint64_t offset)
+static __s64 peek(__u64 offset)
 {
-	int64_t *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, offset & ~4095ULL);
-	int64_t value = p == MAP_FAILED ? -1 : p[offset % 4096 / 8];
+	__s64 *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, offset & ~4095ULL);
+	__s64 value = p == MAP_FAILED ? -1 : p[offset % 4096 / 8];
 
 	munmap(p, 4096);
 	return value;
 }
 
-static int64_t mark(uint32_t cpu, uint32_t slot)
+static __s64 mark(__u32 cpu, __u32 slot)
 {
 	return cpu * 1000000LL + slot;
 }
@@ -39,7 +40,7 @@ static void geometry(unsigned int pages)
 {
 	const struct perfcounters_header *h = &pc.geometry;
 	bool aligned = true, formula = true, right = true, whole = true, still;
-	uint32_t last, slots = pages * 512, early;
+	__u32 last, slots = pages * 512, early;
 	char params[40];
 
 	snprintf(params, sizeof(params), "pages_per_chunk=%u", pages);
@@ -58,34 +59,39 @@ static void geometry(unsigned int pages)
 		whole = whole && (i % 3 || number[i] / slots == (number[i] + RUN - 1) / slots);
 	}
 	/* Write through the kernel on each CPU, then read where it should be. */
-	for (uint32_t cpu = 0; cpu < h->nr_cpus; cpu++) {
+	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
 		on_cpu(cpu);
 		for (int i = 0; i < INSTANCES; i++) {
 			if (i % 3)
-				puppet("adjust %u %lld", number[i], (long long)mark(cpu, number[i]));
+				puppet("adjust %u %lld", number[i],
+				       (long long)mark(cpu, number[i]));
 			else	/* its last bucket */
 				puppet("hist %u %d 0x7fffffffffffffff", number[i], RUN);
 		}
 	}
-	for (uint32_t cpu = 0; cpu < h->nr_cpus; cpu++) {
+	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
 		for (int i = 0; i < INSTANCES; i++) {
-			uint32_t slot = number[i] + (i % 3 ? 0 : RUN - 1);
-			int64_t want = i % 3 ? mark(cpu, slot) : 1;
+			__u32 slot = number[i] + (i % 3 ? 0 : RUN - 1);
+			__s64 want = i % 3 ? mark(cpu, slot) : 1;
 
 			right = right && pc_value(&pc, cpu, slot) == want;
 			if (i < 20)
 				right = right && peek(by_hand(h, cpu, slot)) == want;
 		}
-		for (uint32_t slot = 0; slot < h->max_instances; slot += 97)
-			formula = formula && perfcounters_offset(h, cpu, slot) == by_hand(h, cpu, slot);
+		for (__u32 slot = 0; slot < h->max_instances; slot += 97)
+			formula = formula &&
+				  perfcounters_offset(h, cpu, slot) == by_hand(h, cpu, slot);
 		aligned = aligned && perfcounters_offset(h, cpu, 0) % h->page_size == 0;
 	}
 	ok(aligned, "0.4 pages_per_chunk=%u: each CPU's slots begin on a page", pages);
 	ok(formula, "0.3 pages_per_chunk=%u: the header alone gives each offset", pages);
-	ok(right, "0.5 pages_per_chunk=%u: every CPU has every instance, each value where it belongs", pages);
+	ok(right,
+	   "0.5 pages_per_chunk=%u: every CPU has every instance, each value where it belongs",
+	   pages);
 	ok(whole, "0.4 pages_per_chunk=%u: no histogram crosses a chunk", pages);
 	last = pc.h->nr_slots;
-	is(pc.h->nr_chunks, (last + slots - 1) / slots, "0.4 pages_per_chunk=%u: grew to the chunks that are needed", pages);
+	is(pc.h->nr_chunks, (last + slots - 1) / slots,
+	   "0.4 pages_per_chunk=%u: grew to the chunks that are needed", pages);
 	still = pc_value(&pc, 1, early) == mark(1, early) && !pc_value(&pc, 0, early);
 	ok(still, "0.4 pages_per_chunk=%u: what was there before growth did not move", pages);
 	pc_close(&pc);
@@ -95,7 +101,7 @@ int main(void)
 {
 	static const char *const advice[] = { "pages_per_chunk", NULL };
 	static const char *const bad[] = { "0", "9", "4096", "4294967295" };
-	uint64_t cpu0, cpu1;
+	__u64 cpu0, cpu1;
 	struct pc one;
 
 	plan(8 * 7 + 8 + 1);
@@ -107,14 +113,17 @@ int main(void)
 
 		unload();
 		snprintf(params, sizeof(params), "pages_per_chunk=%s", bad[i]);
-		is(insmod("perfcounters", params), -EINVAL, "0.3 pages_per_chunk=%s refused", bad[i]);
-		ok(klog_has(log, advice), "0.3 pages_per_chunk=%s: the kernel log says why", bad[i]);
+		is(insmod("perfcounters", params), -EINVAL, "0.3 pages_per_chunk=%s refused",
+		   bad[i]);
+		ok(klog_has(log, advice), "0.3 pages_per_chunk=%s: the kernel log says why",
+		   bad[i]);
 	}
 	load("");
 	pc_open(&one);
 	cpu0 = perfcounters_offset(&one.geometry, 0, 0);
 	cpu1 = perfcounters_offset(&one.geometry, 1, 0);
-	ok(cpu0 / 4096 != cpu1 / 4096, "0.15 two CPUs never write to the same page, let alone cache line");
+	ok(cpu0 / 4096 != cpu1 / 4096,
+	   "0.15 two CPUs never write to the same page, let alone cache line");
 	pc_close(&one);
 	return finish();
 }

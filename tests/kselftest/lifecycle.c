@@ -11,8 +11,8 @@ static struct pc pc;
 
 static void one_name(void)
 {
-	uint32_t n = puppet("add lifecycle/x"), again, other;
-	uint64_t created = pc.desc[n].created_ns;
+	__u32 n = puppet("add lifecycle/x"), again, other;
+	__u64 created = pc.desc[n].created_ns;
 
 	ok(n > 0, "0.10 perf_add returns a number");
 	ok(!pc_value(&pc, 0, n) && !pc_value(&pc, 1, n), "0.10 zero on each CPU");
@@ -37,13 +37,14 @@ static void one_name(void)
 	is(again, n, "0.10 same name, same number after perf_del");
 	is(pc_total(&pc, n), 0, "0.10 the new life begins at zero on each CPU");
 	is(pc.desc[n].incarnation, 2, "0.10 it is the second incarnation");
-	ok(pc.desc[n].created_ns > created && !pc.desc[n].ended_ns, "0.10 with a beginning of its own, and no end");
+	ok(pc.desc[n].created_ns > created && !pc.desc[n].ended_ns,
+	   "0.10 with a beginning of its own, and no end");
 	is(pc.desc[other].incarnation, 1, "0.10 the other name is in its first");
 }
 
 static void reload(void)
 {
-	uint32_t n = pc_find(&pc, "lifecycle/x"), y = pc_find(&pc, "lifecycle/y"), z;
+	__u32 n = pc_find(&pc, "lifecycle/x"), y = pc_find(&pc, "lifecycle/y"), z;
 
 	on_cpu(1);
 	puppet("adjust %u 9", n);
@@ -63,16 +64,17 @@ static void reload(void)
 
 static void histogram(void)
 {
-	uint32_t n = puppet("desc 32 4 1 0 20 0 -1 lifecycle/hist");
-	uint32_t next = puppet("add lifecycle/next");
-	int64_t sum = 0;
+	__u32 n = puppet("desc 32 4 1 0 20 0 -1 lifecycle/hist");
+	__u32 next = puppet("add lifecycle/next");
+	__s64 sum = 0;
 
 	on_cpu(0);
 	for (int i = 0; i < 20; i++)
 		puppet("hist %u 20 %lld", n, 1LL << i);
 	ok(next >= n + 20, "0.10 a histogram's run belongs to it alone");
 	puppet("del %u", n);
-	is(puppet("desc 32 4 1 0 20 0 -1 lifecycle/hist"), n, "0.10 a histogram gets its old number");
+	is(puppet("desc 32 4 1 0 20 0 -1 lifecycle/hist"), n,
+	   "0.10 a histogram gets its old number");
 	for (int i = 0; i < 20; i++)
 		sum += pc_total(&pc, n + i);
 	is(sum, 0, "0.10 and all of its buckets begin at zero");
@@ -81,7 +83,7 @@ static void histogram(void)
 /* A bus whose devices are unplugged and come back in another order. */
 static void devices(void)
 {
-	uint32_t number[DEVICES], tail;
+	__u32 number[DEVICES], tail;
 	bool kept = true;
 
 	for (int i = 0; i < DEVICES; i++)

@@ -30,7 +30,8 @@ static void busy(void)
 	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.1 it stays while /dev/perfcounters is open");
 	h = mmap(NULL, 3 * 4096, PROT_READ, MAP_SHARED, fd, 0);
 	close(fd);
-	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.1 it stays while mapped, though the file is closed");
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "0.1 it stays while mapped, though the file is closed");
 	is(h->version, PERFCOUNTERS_VERSION, "0.1 and the mapping works");
 	munmap((char *)h + 4096, 4096);
 	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.1 it stays while a part of a mapping is left");
@@ -40,11 +41,13 @@ static void busy(void)
 			pause();
 	}
 	munmap(h, 3 * 4096);
-	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.1 it stays while a forked child has the mapping");
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "0.1 it stays while a forked child has the mapping");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	names = open("/dev/perfcounters_names", O_RDONLY | O_CLOEXEC);
-	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.2 it stays while /dev/perfcounters_names is open");
+	is(rmmod("perfcounters"), -EWOULDBLOCK,
+	   "0.2 it stays while /dev/perfcounters_names is open");
 	close(names);
 	insmod("sample_c", "");
 	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.10 it stays while a driver uses it");
@@ -69,34 +72,53 @@ static bool life(int i)
 	good = pc_total(&pc, 1) == 100 && pc.h->nr_chunks >= 1;
 	if (i % 4 == 0)
 		good = !insmod("sample_c", "period_us=100") && !insmod("sample_rust", "") &&
-		       pc_find(&pc, "sample_rust/ticks") && !rmmod("sample_rust") && !rmmod("sample_c") && good;
+		       pc_find(&pc, "sample_rust/ticks") &&
+		       !rmmod("sample_rust") && !rmmod("sample_c") && good;
 	puppet_leave();
 	good = !rmmod("puppet") && good;
 	pc_close(&pc);
 	return !rmmod("perfcounters") && good;
 }
 
+struct memory {
+	long free, percpu;
+};
+
+/* What is left once caches are dropped and what was deferred is done. */
+static struct memory memory(void)
+{
+	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
+
+	if (write(fd, "3", 1) != 1)
+		bail("drop_caches");
+	close(fd);
+	sleep_ms(1000);
+	return (struct memory){ meminfo("MemFree:"), meminfo("Percpu:") };
+}
+
 static void again(void)
 {
 	int lives = 0, log = klog_mark();
-	long free_then, free_now, percpu_then, percpu_now;
+	struct memory m[3];
 
 	for (int i = 0; i < 8; i++)
 		life(i);
-	sleep_ms(500);
-	free_then = meminfo("MemAvailable:");
-	percpu_then = meminfo("Percpu:");
-	for (int i = 0; i < TIMES; i++)
-		lives += life(i);
-	sleep_ms(500);
-	free_now = meminfo("MemAvailable:");
-	percpu_now = meminfo("Percpu:");
+	for (int half = 0; half < 2; half++) {
+		m[half] = memory();
+		for (int i = 0; i < TIMES / 2; i++)
+			lives += life(i);
+	}
+	m[2] = memory();
 	is(lives, TIMES, "0.10 %d lives of the module, each with drivers and a reader", TIMES);
-	note("MemAvailable %ld kB, then %ld kB; Percpu %ld kB, then %ld kB",
-	     free_then, free_now, percpu_then, percpu_now);
-	/* One life uses over 100 kB: a leak of a tenth of that would show. */
-	ok(free_now > free_then - 4096, "0.10 memory is given back");
-	ok(percpu_now <= percpu_then + 512, "0.10 per-CPU memory is given back");
+	note("MemFree %ld, %ld, %ld kB; Percpu %ld, %ld, %ld kB", m[0].free, m[1].free, m[2].free,
+	     m[0].percpu, m[1].percpu, m[2].percpu);
+	/*
+	 * A life has over 100 kB of its own. What leaks, leaks in both halves:
+	 * less than 20 kB a life is what else happens in the machine.
+	 */
+	ok(m[0].free - m[1].free < 2000 || m[1].free - m[2].free < 2000,
+	   "0.10 memory is given back");
+	ok(m[2].percpu <= m[0].percpu + 256, "0.10 per-CPU memory is given back");
 	ok(!klog_bad(log), "0.10 the kernel had nothing to complain about");
 }
 

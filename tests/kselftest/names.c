@@ -9,7 +9,7 @@ static struct pc pc;
 static char text[1 << 20];
 
 /* The line of an instance, as the text should have it. */
-static bool has_line(const char *all, uint32_t n, const char *state, const char *name)
+static bool has_line(const char *all, __u32 n, const char *state, const char *name)
 {
 	char line[200];
 
@@ -22,7 +22,7 @@ static bool agrees(void)
 {
 	const char *line = strchr(text, '\n') + 1;
 
-	for (uint32_t n = 1; n < pc.h->nr_slots; n++) {
+	for (__u32 n = 1; n < pc.h->nr_slots; n++) {
 		char want[200];
 		int len;
 
@@ -44,10 +44,10 @@ int main(void)
 {
 	unsigned long long generation = 0;
 	char boot_id[40] = "", hex[40] = "", small[64];
-	uint32_t path, utf8, hist, gone;
+	__u32 path, utf8, hist, gone;
 	size_t len = 0;
 	ssize_t got;
-	uint64_t gen;
+	__u64 gen;
 	int fd;
 
 	plan(17);
@@ -88,7 +88,8 @@ int main(void)
 	is(lseek(fd, 0, SEEK_SET), 0, "0.2 it can be rewound");
 	close(fd);
 	slurp(NAMES, text, sizeof(text));
-	ok(strstr(text, "names/later") && pc.h->gen2 > gen, "0.2 a new open shows the new set, under a new generation");
+	ok(strstr(text, "names/later") && pc.h->gen2 > gen,
+	   "0.2 a new open shows the new set, under a new generation");
 
 	gen = pc.h->gen2;
 	for (int i = 0; i < 1000; i++)
@@ -100,9 +101,11 @@ int main(void)
 	slurp(NAMES, text, sizeof(text));
 	ok(agrees(), "0.2 3,000 long names agree");
 	is(getpagesize() % sizeof(struct perfcounters_desc), 0, "0.2 no descriptor crosses a page");
-	ok(pc.desc[hist].kind == PERFCOUNTERS_HISTOGRAM && pc.desc[hist].unit == PERFCOUNTERS_SECONDS &&
+	ok(pc.desc[hist].kind == PERFCOUNTERS_HISTOGRAM &&
+	   pc.desc[hist].unit == PERFCOUNTERS_SECONDS &&
 	   pc.desc[hist].exponent == -9 && pc.desc[hist].nr_slots == 10 &&
 	   pc.desc[hist].instance == hist && pc.desc[hist].incarnation == 1 &&
-	   !strcmp((const char *)pc.desc[hist].help, "help"), "0.2 the descriptor tells kind, unit, exponent, slots, help");
+	   !strcmp((const char *)pc.desc[hist].help, "help"),
+	   "0.2 the descriptor tells kind, unit, exponent, slots, help");
 	return finish();
 }

@@ -13,14 +13,14 @@
 #define SNAPSHOTS	100000
 
 struct result {
-	uint64_t taken;
-	uint64_t tries;
-	uint64_t backwards;
-	int64_t first, last;
+	__u64 taken;
+	__u64 tries;
+	__u64 backwards;
+	__s64 first, last;
 };
 
 static struct pc pc;
-static uint32_t ticks, requests, bytes;
+static __u32 ticks, requests, bytes;
 
 static void seal(void)
 {
@@ -32,16 +32,17 @@ static void seal(void)
 	};
 	struct sock_fprog prog = { sizeof(rules) / sizeof(*rules), rules };
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
 		_exit(2);
 }
 
 /* One consistent snapshot of three counters of each CPU, summed. */
-static bool snapshot(int64_t sum[3])
+static bool snapshot(__s64 sum[3])
 {
-	sum[0] = sum[1] = sum[2] = 0;
-	for (uint32_t cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
-		uint64_t before = pc_seq(&pc, cpu);
+	memset(sum, 0, 3 * sizeof(*sum));
+	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
+		__u64 before = pc_seq(&pc, cpu);
 
 		sum[0] += pc_value(&pc, cpu, ticks);
 		sum[1] += pc_value(&pc, cpu, requests);
@@ -55,7 +56,7 @@ static bool snapshot(int64_t sum[3])
 
 static void read_sealed(struct result *r)
 {
-	int64_t sum[3], last = 0;
+	__s64 sum[3], last = 0;
 
 	while (!snapshot(sum))
 		;
@@ -102,7 +103,8 @@ int main(void)
 	wait4(pid, &status, 0, &usage);
 	note("%llu snapshots of %llu tries, %lld ticks meanwhile", (unsigned long long)r->taken,
 	     (unsigned long long)r->tries, (long long)(r->last - r->first));
-	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0, "0.15 a reader lives without any system call");
+	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+	   "0.15 a reader lives without any system call");
 	ok(r->taken >= SNAPSHOTS, "0.15 it takes %d snapshots", SNAPSHOTS);
 	ok(r->last >= r->first + 10, "0.15 of counters that move meanwhile");
 	is(r->backwards, 0, "0.15 each of them consistent");

@@ -39,7 +39,7 @@ static int run_reader(void)
 
 __attribute__((constructor)) static void test(void)
 {
-	uint32_t a, b, gone;
+	__u32 a, b, gone;
 
 	if (getenv("README_READER"))
 		return;
@@ -61,7 +61,8 @@ __attribute__((constructor)) static void test(void)
 	puppet("adjust %u 2", a);
 	puppet("del %u", gone);
 	is(run_reader(), 0, "0.3 README's reader: status 0");
-	ok(!strncmp(text, "readme/a 42\nreadme/b -1\nreadme/0 0\n", 35), "0.3 lines are name and total over CPUs");
+	ok(!strncmp(text, "readme/a 42\nreadme/b -1\nreadme/0 0\n", 35),
+	   "0.3 lines are name and total over CPUs");
 	ok(strstr(text, "\nreadme/599 0\n"), "0.3 down to the last instance, in another chunk");
 	ok(!strstr(text, "readme/gone"), "0.3 dormant ones are left out");
 	puppet("adjust %u 8", a);

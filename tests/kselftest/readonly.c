@@ -9,7 +9,7 @@
 
 static struct pc pc;
 static size_t page;
-static uint32_t n;
+static __u32 n;
 
 static int mmap_errno(int prot, int flags)
 {
@@ -35,8 +35,10 @@ static void opening(void)
 {
 	is(open_errno("/dev/perfcounters", O_RDONLY), 0, "0.1 open read-only");
 	is(open_errno("/dev/perfcounters", O_WRONLY), EACCES, "0.1 open for writing refused");
-	is(open_errno("/dev/perfcounters", O_RDWR), EACCES, "0.1 open for reading and writing refused");
-	is(open_errno("/dev/perfcounters_names", O_RDWR), EACCES, "0.1 names device cannot be opened for writing");
+	is(open_errno("/dev/perfcounters", O_RDWR), EACCES,
+	   "0.1 open for reading and writing refused");
+	is(open_errno("/dev/perfcounters_names", O_RDWR), EACCES,
+	   "0.1 names device cannot be opened for writing");
 	is(write(pc.fd, "", 1) < 0 ? errno : 0, EBADF, "0.1 write() refused");
 }
 
@@ -46,9 +48,11 @@ static void mapping(void)
 	is(mmap_errno(PROT_READ, MAP_PRIVATE), 0, "0.1 a private mapping may read");
 	is(mmap_errno(PROT_READ | PROT_WRITE, MAP_SHARED), EACCES, "0.1 PROT_WRITE refused");
 	is(mmap_errno(PROT_WRITE, MAP_SHARED), EACCES, "0.1 PROT_WRITE alone refused");
-	is(mmap_errno(PROT_READ | PROT_WRITE, MAP_PRIVATE), EACCES, "0.1 MAP_PRIVATE with PROT_WRITE refused");
+	is(mmap_errno(PROT_READ | PROT_WRITE, MAP_PRIVATE), EACCES,
+	   "0.1 MAP_PRIVATE with PROT_WRITE refused");
 	is(mmap_errno(PROT_READ | PROT_EXEC, MAP_SHARED), EACCES, "0.1 PROT_EXEC refused");
-	is(mmap_errno(PROT_READ | PROT_EXEC, MAP_PRIVATE), EACCES, "0.1 MAP_PRIVATE with PROT_EXEC refused");
+	is(mmap_errno(PROT_READ | PROT_EXEC, MAP_PRIVATE), EACCES,
+	   "0.1 MAP_PRIVATE with PROT_EXEC refused");
 }
 
 static int protect_errno(int flags, int prot)
@@ -62,8 +66,10 @@ static int protect_errno(int flags, int prot)
 
 static void protecting(void)
 {
-	is(protect_errno(MAP_SHARED, PROT_READ | PROT_WRITE), EACCES, "0.1 mprotect(PROT_WRITE) refused");
-	is(protect_errno(MAP_SHARED, PROT_READ | PROT_EXEC), EACCES, "0.1 mprotect(PROT_EXEC) refused");
+	is(protect_errno(MAP_SHARED, PROT_READ | PROT_WRITE), EACCES,
+	   "0.1 mprotect(PROT_WRITE) refused");
+	is(protect_errno(MAP_SHARED, PROT_READ | PROT_EXEC), EACCES,
+	   "0.1 mprotect(PROT_EXEC) refused");
 	is(protect_errno(MAP_PRIVATE, PROT_READ | PROT_WRITE), EACCES,
 	   "0.1 mprotect(PROT_WRITE) of a private mapping refused");
 	is(protect_errno(MAP_SHARED, PROT_NONE), 0, "0.1 a reader may give its own access up");
@@ -72,13 +78,14 @@ static void protecting(void)
 static void remapping(void)
 {
 	char *p = mmap(NULL, page, PROT_READ, MAP_SHARED, pc.fd, 0);
-	char *moved;
+	char *moved, *place;
 
 	is(mremap(p, page, 2 * page, MREMAP_MAYMOVE) == MAP_FAILED ? errno : 0, EFAULT,
 	   "0.1 mremap cannot grow a mapping");
-	moved = mremap(p, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, mmap(NULL, page, PROT_NONE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-	ok(moved != MAP_FAILED && ((struct perfcounters_header *)moved)->version == PERFCOUNTERS_VERSION,
+	place = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	moved = mremap(p, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+	ok(moved != MAP_FAILED &&
+	   ((struct perfcounters_header *)moved)->version == PERFCOUNTERS_VERSION,
 	   "0.1 a moved mapping still reads the same page");
 	is(mprotect(moved, page, PROT_READ | PROT_WRITE) ? errno : 0, EACCES,
 	   "0.1 mprotect(PROT_WRITE) refused after mremap");
@@ -87,13 +94,16 @@ static void remapping(void)
 
 static void forking(void)
 {
-	int64_t before = pc_total(&pc, n);
+	__s64 before = pc_total(&pc, n);
 
 	puppet("adjust %u 5", n);
-	is(in_child(_exit(pc_total(&pc, n) - before)), 5, "0.1 a child after fork reads the same counters");
-	is(in_child(_exit(mprotect((void *)pc.base, page, PROT_READ | PROT_WRITE) ? errno : 0)), EACCES,
+	is(in_child(_exit(pc_total(&pc, n) - before)), 5,
+	   "0.1 a child after fork reads the same counters");
+	is(in_child(_exit(mprotect((void *)pc.base, page, PROT_READ | PROT_WRITE) ? errno : 0)),
+	   EACCES,
 	   "0.1 mprotect(PROT_WRITE) refused after fork");
-	is(in_child(*(volatile char *)pc.base = 1), -SIGSEGV, "0.1 a store into the mapping raises SIGSEGV");
+	is(in_child(*(volatile char *)pc.base = 1), -SIGSEGV,
+	   "0.1 a store into the mapping raises SIGSEGV");
 	is(pc_total(&pc, n) - before, 5, "0.1 the parent's mapping survives the child");
 }
 
@@ -107,9 +117,11 @@ static void forcing(void)
 	long word;
 
 	mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0, "0.1 /proc/self/mem cannot write it");
+	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0,
+	   "0.1 /proc/self/mem cannot write it");
 	close(mem);
-	ok(process_vm_writev(getpid(), &local, 1, &remote, 1, 0) < 0, "0.1 process_vm_writev cannot write it");
+	ok(process_vm_writev(getpid(), &local, 1, &remote, 1, 0) < 0,
+	   "0.1 process_vm_writev cannot write it");
 
 	child = fork();
 	if (!child) {
@@ -122,13 +134,15 @@ static void forcing(void)
 	ok(word < 0, "0.1 a debugger cannot poke it");
 	snprintf(target, sizeof(target), "/proc/%d/mem", child);
 	mem = open(target, O_RDWR | O_CLOEXEC);
-	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0, "0.1 another process's /proc/PID/mem cannot write it");
+	ok(mem >= 0 && pwrite(mem, &x, 1, (off_t)pc.base) < 0,
+	   "0.1 another process's /proc/PID/mem cannot write it");
 	close(mem);
 	kill(child, SIGKILL);
 	waitpid(child, &status, 0);
 	/* The kernel as a writer: read() into the mapping. */
 	mem = open("/dev/zero", O_RDONLY | O_CLOEXEC);
-	ok(read(mem, (void *)pc.base, 8) < 0 && errno == EFAULT, "0.1 read() into the mapping fails with EFAULT");
+	ok(read(mem, (void *)pc.base, 8) < 0 && errno == EFAULT,
+	   "0.1 read() into the mapping fails with EFAULT");
 	close(mem);
 }
 
@@ -143,7 +157,7 @@ static void advising(void)
 		{ "MADV_POPULATE_WRITE", 23 }, { "MADV_PAGEOUT", 21 }, { "MADV_COLLAPSE", 25 },
 		{ "MADV_WILLNEED", MADV_WILLNEED },
 	};
-	int64_t before = pc_total(&pc, n);
+	__s64 before = pc_total(&pc, n);
 	bool same = true;
 
 	for (size_t i = 0; i < sizeof(advices) / sizeof(*advices); i++) {
@@ -155,7 +169,8 @@ static void advising(void)
 		}
 	}
 	ok(same, "0.1 no madvise() changes what is read");
-	ok(in_child(_exit(!(madvise((void *)pc.base, page, 23) < 0))) == 0, "0.1 MADV_POPULATE_WRITE refused");
+	ok(in_child(_exit(!(madvise((void *)pc.base, page, 23) < 0))) == 0,
+	   "0.1 MADV_POPULATE_WRITE refused");
 	ok(in_child({
 		madvise((void *)pc.base, page, MADV_DOFORK);
 		madvise((void *)pc.base, page, MADV_DODUMP);

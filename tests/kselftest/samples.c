@@ -4,7 +4,7 @@
 
 static struct pc pc;
 
-static uint32_t of(const char *driver, const char *what)
+static __u32 of(const char *driver, const char *what)
 {
 	char name[60];
 
@@ -13,36 +13,39 @@ static uint32_t of(const char *driver, const char *what)
 }
 
 /* Requests and bytes of a CPU that belong together, as often as wanted. */
-static bool paired(uint32_t requests, uint32_t bytes, int wanted)
+static bool paired(__u32 requests, __u32 bytes, int wanted)
 {
 	time_t end = time(NULL) + 20;
-	int64_t last = -1;
+	__s64 last = 0;
 	int seen = 0;
 
 	while (seen < wanted && time(NULL) < end) {
-		int64_t moved = 0;
+		__s64 moved = 0;
+		__u32 cpu;
 
-		for (uint32_t cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
-			uint64_t before = pc_seq(&pc, cpu);
-			int64_t r = pc_value(&pc, cpu, requests), b = pc_value(&pc, cpu, bytes);
+		for (cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
+			__u64 before = pc_seq(&pc, cpu);
+			__s64 r = pc_value(&pc, cpu, requests), b = pc_value(&pc, cpu, bytes);
 
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
-				continue;
+				break;
 			if (b != r * 4096)
 				return false;
 			moved += r;
 		}
+		if (cpu < pc.geometry.nr_cpus)
+			continue;
 		seen += moved > last;
-		last = moved > last ? moved : last;
+		last = moved;
 	}
 	return seen == wanted;
 }
 
 static void sample(const char *driver)
 {
-	uint32_t ticks, requests, bytes, latency;
-	int64_t t, h = 0;
+	__u32 ticks, requests, bytes, latency;
+	__s64 t, h = 0;
 	int log = klog_mark();
 
 	is(insmod(driver, ""), 0, "0.10 %s loads", driver);
@@ -51,9 +54,11 @@ static void sample(const char *driver)
 	bytes = of(driver, "bytes");
 	latency = of(driver, "latency");
 	ok(ticks && requests && bytes && latency, "0.10 %s: its instances are there", driver);
-	ok(pc.desc[latency].kind == PERFCOUNTERS_HISTOGRAM && pc.desc[latency].unit == PERFCOUNTERS_SECONDS &&
+	ok(pc.desc[latency].kind == PERFCOUNTERS_HISTOGRAM &&
+	   pc.desc[latency].unit == PERFCOUNTERS_SECONDS &&
 	   pc.desc[latency].exponent == -9 && pc.desc[latency].nr_slots == 24 &&
-	   pc.desc[bytes].unit == PERFCOUNTERS_BYTES && pc.desc[requests].kind == PERFCOUNTERS_COUNTER &&
+	   pc.desc[bytes].unit == PERFCOUNTERS_BYTES &&
+	   pc.desc[requests].kind == PERFCOUNTERS_COUNTER &&
 	   !strcmp((const char *)pc.desc[requests].help, "Requests completed"),
 	   "0.2 %s: kinds, units and help are what it asked for", driver);
 	ok(paired(requests, bytes, 50), "0.9 %s: 50 requests, none seen without its bytes", driver);
@@ -63,12 +68,16 @@ static void sample(const char *driver)
 	for (int i = 0; i < 24; i++)
 		h += pc_total(&pc, latency + i);
 	ok(t >= 50 && pc_total(&pc, requests) == t && pc_total(&pc, bytes) == t * 4096 && h == t,
-	   "0.12 %s: %lld ticks from its interrupt, each counted in every way", driver, (long long)t);
-	is(pc.desc[ticks].state, PERFCOUNTERS_DORMANT, "0.11 %s: afterwards its instances are dormant", driver);
+	   "0.12 %s: %lld ticks from its interrupt, each counted in every way",
+	   driver, (long long)t);
+	is(pc.desc[ticks].state, PERFCOUNTERS_DORMANT,
+	   "0.11 %s: afterwards its instances are dormant", driver);
 	insmod(driver, "");
-	ok(of(driver, "ticks") == ticks && of(driver, "latency") == latency && pc.desc[ticks].incarnation == 2,
+	ok(of(driver, "ticks") == ticks && of(driver, "latency") == latency &&
+	   pc.desc[ticks].incarnation == 2,
 	   "0.10 %s: loaded again it has its old numbers, in a second life", driver);
-	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.10 %s: perfcounters.ko stays while it is loaded", driver);
+	is(rmmod("perfcounters"), -EWOULDBLOCK, "0.10 %s: perfcounters.ko stays while it is loaded",
+	   driver);
 	is(rmmod(driver), 0, "0.11 %s unloads again", driver);
 	ok(!klog_bad(log), "0.10 %s: the kernel had nothing to complain about", driver);
 }

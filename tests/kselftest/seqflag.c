@@ -11,10 +11,10 @@
 #define FLIPS		20000
 
 static struct pc pc;
-static uint32_t a, b;
+static __u32 a, b;
 static volatile int stop;
 
-static uint64_t seq(void)
+static __u64 seq(void)
 {
 	return pc_seq(&pc, 1);
 }
@@ -22,7 +22,7 @@ static uint64_t seq(void)
 /* Completed updates that one command makes on CPU 1; -1 if some are in flight. */
 static int completed(const char *command)
 {
-	uint64_t before = seq(), after;
+	__u64 before = seq(), after;
 
 	on_cpu(1);
 	puppet_raw(command, strlen(command));
@@ -50,8 +50,10 @@ static void counting(void)
 	is(completed(cmd("group %u %u 1 1", a, b)), 1, "0.8 a group of two is one update");
 	is(completed(cmd("inline %u 1", a)), 0, "0.8 the one-instruction add raises no flag");
 	is(completed(cmd("@hardirq adjust %u 1", a)), 1, "0.8 from a hard interrupt");
-	is(completed(cmd("@nested adjust %u 1", a)), 2, "0.8 an interrupt inside a group: two completed, none in flight");
-	is(completed(cmd("@nested group %u %u 1 3", a, b)), 4, "0.8 three groups inside a group: four");
+	is(completed(cmd("@nested adjust %u 1", a)), 2,
+	   "0.8 an interrupt inside a group: two completed, none in flight");
+	is(completed(cmd("@nested group %u %u 1 3", a, b)), 4,
+	   "0.8 three groups inside a group: four");
 }
 
 static void *holder(void *unused)
@@ -64,10 +66,10 @@ static void *holder(void *unused)
 
 static void busy(void)
 {
-	int64_t va = pc_value(&pc, 1, a), vb = pc_value(&pc, 1, b);
-	uint64_t before = seq(), during = 0;
+	__s64 va = pc_value(&pc, 1, a), vb = pc_value(&pc, 1, b);
+	__u64 before = seq(), during = 0;
 	bool half = false, back = false;
-	int64_t da = 0, db = 0;
+	__s64 da = 0, db = 0;
 	pthread_t thread;
 
 	pthread_create(&thread, NULL, holder, NULL);
@@ -79,20 +81,22 @@ static void busy(void)
 		back = back || (da == 0 && db == 1000);
 		usleep(100);
 	}
-	ok(half && !back, "0.9 in the middle of a group: the first half is there, the second is not");
+	ok(half && !back,
+	   "0.9 in the middle of a group: the first half is there, the second is not");
 	is(BUSY(during), 1, "0.9 and the flag says so: one in flight");
 	is(COMPLETED(during), COMPLETED(before), "0.9 and not completed");
 	pthread_join(thread, NULL);
 	is(BUSY(seq()), 0, "0.9 afterwards nothing is in flight");
 	is(COMPLETED(seq()), COMPLETED(before) + 1, "0.9 and one more is completed");
-	ok(pc_value(&pc, 1, a) == va + 1000 && pc_value(&pc, 1, b) == vb + 1000, "0.9 and both halves are there");
+	ok(pc_value(&pc, 1, a) == va + 1000 && pc_value(&pc, 1, b) == vb + 1000,
+	   "0.9 and both halves are there");
 }
 
 /* The seed's hole: a whole update between two reads of an in-flight count. */
 static void hidden(void)
 {
-	int64_t value = pc_value(&pc, 1, a);
-	uint64_t before = seq();
+	__s64 value = pc_value(&pc, 1, a);
+	__u64 before = seq();
 
 	on_cpu(1);
 	puppet("adjust %u 1", a);
@@ -119,7 +123,7 @@ static void *flipper(void *unused)
 static void tearing(void)
 {
 	unsigned long reads = 0, torn = 0, changes = 0;
-	int64_t last = 0xffffffffLL;
+	__s64 last = 0xffffffffLL;
 	pthread_t thread;
 
 	on_cpu(1);
@@ -127,7 +131,7 @@ static void tearing(void)
 	on_cpu(0);
 	pthread_create(&thread, NULL, flipper, NULL);
 	for (; !stop; reads++) {
-		int64_t now = pc_value(&pc, 1, b);
+		__s64 now = pc_value(&pc, 1, b);
 
 		torn += now != 0xffffffffLL && now != 0x100000000LL;
 		changes += now != last;

@@ -26,12 +26,13 @@
 #define ROUNDS		20	/* of a thread, over all instances, in one command */
 
 static struct pc pc;
-static uint32_t first;			/* ALONE, then PAIRS times a and b; then the storm's three */
-static uint64_t completed_before[64];
+/* The first of ALONE, then PAIRS times a and b, then the storm's three. */
+static __u32 first;
+static __u64 completed_before[64];
 static volatile int stop;
 
 struct count {
-	uint64_t snapshots, checks, rejected, rejected_wrong, wrong, updates;
+	__u64 snapshots, checks, rejected, rejected_wrong, wrong, updates;
 } __attribute__((aligned(64)));
 
 static void *worker(void *arg)
@@ -42,7 +43,8 @@ static void *worker(void *arg)
 	while (!stop) {
 		puppet("loop %u %d %d 1", first, ALONE, ROUNDS);
 		for (int i = 0; i < PAIRS; i++)
-			puppet("group %u %u 1 %d", first + ALONE + 2 * i, first + ALONE + 2 * i + 1, ROUNDS);
+			puppet("group %u %u 1 %d", first + ALONE + 2 * i, first + ALONE + 2 * i + 1,
+			       ROUNDS);
 		c->updates++;
 	}
 	puppet_leave();
@@ -50,9 +52,9 @@ static void *worker(void *arg)
 }
 
 /* All of a CPU's counters against each other: number of broken invariants. */
-static uint64_t compare(uint32_t cpu, uint64_t seq, const int64_t *v)
+static __u64 compare(__u32 cpu, __u64 seq, const __s64 *v)
 {
-	uint64_t sum = 0, wrong = 0;
+	__u64 sum = 0, wrong = 0;
 	int i;
 
 	for (i = 0; i < ALONE; i++)
@@ -69,10 +71,10 @@ static uint64_t compare(uint32_t cpu, uint64_t seq, const int64_t *v)
 #define SLOTS	(ALONE + 2 * PAIRS + 3)
 
 /* One try at a snapshot of one CPU, with all that can be checked in it. */
-static void full_snapshot(struct count *c, uint32_t cpu)
+static void full_snapshot(struct count *c, __u32 cpu)
 {
-	static __thread int64_t v[SLOTS];
-	uint64_t before = pc_seq(&pc, cpu);
+	static __thread __s64 v[SLOTS];
+	__u64 before = pc_seq(&pc, cpu);
 	bool good;
 
 	for (int i = 0; i < SLOTS; i++)
@@ -90,10 +92,10 @@ static void full_snapshot(struct count *c, uint32_t cpu)
 }
 
 /* A small one, of one pair: it gets through while the CPU counts. */
-static void pair_snapshot(struct count *c, uint32_t cpu, uint32_t a)
+static void pair_snapshot(struct count *c, __u32 cpu, __u32 a)
 {
-	uint64_t before = pc_seq(&pc, cpu);
-	int64_t va = pc_value(&pc, cpu, a), vb = pc_value(&pc, cpu, a + 1);
+	__u64 before = pc_seq(&pc, cpu);
+	__s64 va = pc_value(&pc, cpu, a), vb = pc_value(&pc, cpu, a + 1);
 
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	if (!(before & PERFCOUNTERS_SEQ_BUSY) && pc_seq(&pc, cpu) == before) {
@@ -110,11 +112,11 @@ static void *reader(void *arg)
 {
 	struct count *c = arg;
 
-	for (uint32_t i = 0; !stop; i++) {
-		uint32_t cpu = i % 2;
+	for (__u32 i = 0; !stop; i++) {
+		__u32 cpu = i % 2;
 
 		full_snapshot(c, cpu);
-		for (uint32_t pair = 0; pair < PAIRS; pair += 5)
+		for (__u32 pair = 0; pair < PAIRS; pair += 5)
 			pair_snapshot(c, cpu, first + ALONE + 2 * pair);
 	}
 	return NULL;
@@ -124,12 +126,13 @@ static void *reader(void *arg)
 static void *grower(void *arg)
 {
 	struct count *c = arg;
-	uint32_t toggled = puppet("add stress/toggled");
+	__u32 toggled = puppet("add stress/toggled");
 
-	for (uint32_t i = 0; !stop; i++) {
-		uint32_t n = puppet("add stress/new/%u", i);
+	for (__u32 i = 0; !stop; i++) {
+		__u32 n = puppet("add stress/new/%u", i);
 
-		c->wrong += pc.desc[n].instance != n || pc.desc[n].state != PERFCOUNTERS_LIVE || pc_total(&pc, n);
+		c->wrong += pc.desc[n].instance != n || pc_total(&pc, n) ||
+			    pc.desc[n].state != PERFCOUNTERS_LIVE;
 		puppet("del %u", toggled);
 		c->wrong += puppet("add stress/toggled") != toggled;
 		c->updates++;
@@ -139,7 +142,7 @@ static void *grower(void *arg)
 	return NULL;
 }
 
-static uint64_t total(uint32_t slot)
+static __u64 total(__u32 slot)
 {
 	return pc_total(&pc, first + slot);
 }
@@ -149,7 +152,7 @@ int main(void)
 	static pthread_t thread[THREADS + READERS + 1];
 	static struct count count[THREADS + READERS + 1];
 	struct count sum = { 0 };
-	uint64_t rounds = 0, want, off = 0, completed = 0, lost;
+	__u64 rounds = 0, want, off = 0, completed = 0, lost;
 	long long ticks;
 	int log, i;
 
@@ -160,13 +163,14 @@ int main(void)
 	first = puppet("add stress/0");
 	for (i = 1; i < SLOTS; i++)
 		puppet("add stress/%d", i);
-	for (uint32_t cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
+	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
 		completed_before[cpu] = pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT;
 
 	if (puppet("storm %u %u %u 500", first + SLOTS - 3, first + SLOTS - 2, first + SLOTS - 1))
 		bail("storm");
 	for (i = 0; i < THREADS + READERS + 1; i++)
-		pthread_create(&thread[i], NULL, i < THREADS ? worker : i < THREADS + READERS ? reader : grower,
+		pthread_create(&thread[i], NULL, i < THREADS ? worker : i < THREADS + READERS ?
+			       reader : grower,
 			       &count[i]);
 	sleep_ms(SECONDS * 1000);
 	stop = 1;
@@ -193,13 +197,14 @@ int main(void)
 	for (i = 0; i < SLOTS - 3; i++)
 		off += total(i) != want;
 	is(off, 0, "0.12 64 threads: each of 1,000 totals is exact");
-	ok(total(SLOTS - 3) == (uint64_t)ticks && total(SLOTS - 2) == (uint64_t)ticks &&
-	   total(SLOTS - 1) == (uint64_t)ticks, "0.12 interrupts: their totals are exact, too");
-	for (uint32_t cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
+	ok(total(SLOTS - 3) == (__u64)ticks && total(SLOTS - 2) == (__u64)ticks &&
+	   total(SLOTS - 1) == (__u64)ticks, "0.12 interrupts: their totals are exact, too");
+	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
 		completed += (pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT) - completed_before[cpu];
 	lost = completed - rounds * ROUNDS * (ALONE + PAIRS) - 2 * ticks;
 	is(lost, 0, "0.8 the seqflags counted every update, once");
-	is(sum.wrong, 0, "0.9 no inconsistent snapshot in %llu checks", (unsigned long long)sum.checks);
+	is(sum.wrong, 0, "0.9 no inconsistent snapshot in %llu checks",
+	   (unsigned long long)sum.checks);
 	ok(sum.checks >= 100000, "0.9 readers got through");
 	ok(sum.rejected_wrong > 0, "0.9 and there was something to reject");
 	ok(rounds >= THREADS && ticks > 100, "0.12 every thread counted, and interrupts did");

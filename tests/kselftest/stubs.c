@@ -8,7 +8,7 @@
 int main(void)
 {
 	struct pc pc;
-	uint64_t gen;
+	__u64 gen;
 	int log;
 
 	plan(9);
@@ -17,7 +17,8 @@ int main(void)
 	ok(!is_loaded("perfcounters"), "0.13 perfcounters.ko is not loaded");
 	is(insmod("sample_c", ""), -ENOENT, "0.13 a driver that counts does not load without it");
 	log = klog_mark();
-	is(insmod("sample_off", "period_us=1000"), 0, "0.13 the same driver, built without the interface, does");
+	is(insmod("sample_off", "period_us=1000"), 0,
+	   "0.13 the same driver, built without the interface, does");
 	sleep_ms(200);
 	ok(!is_loaded("perfcounters"), "0.13 and brings nothing in");
 	is(rmmod("sample_off"), 0, "0.13 its timer ran over no-ops, and it unloads");

@@ -7,14 +7,15 @@ static struct pc pc;
 /* What kinds other than a counter are for. */
 static void kinds(void)
 {
-	uint32_t gauge = puppet("desc 32 1 2 0 1 0 -1 values/gauge");
-	uint32_t peak = puppet("desc 32 2 3 -9 1 0 -1 values/peak");
-	uint32_t hist = puppet("desc 32 4 3 -9 8 0 -1 values/hist");
+	__u32 gauge = puppet("desc 32 1 2 0 1 0 -1 values/gauge");
+	__u32 peak = puppet("desc 32 2 3 -9 1 0 -1 values/peak");
+	__u32 hist = puppet("desc 32 4 3 -9 8 0 -1 values/hist");
 	static const struct {
 		const char *value;
 		int bucket;
 	} cases[] = {
-		{ "-9223372036854775808", 0 }, { "-1", 0 }, { "0", 0 }, { "1", 1 }, { "2", 2 }, { "3", 2 },
+		{ "-9223372036854775808", 0 }, { "-1", 0 }, { "0", 0 }, { "1", 1 },
+		{ "2", 2 }, { "3", 2 },
 		{ "4", 3 }, { "7", 3 }, { "8", 4 }, { "63", 6 }, { "64", 7 }, { "127", 7 },
 		{ "128", 7 }, { "9223372036854775807", 7 },
 	};
@@ -32,7 +33,7 @@ static void kinds(void)
 	is(pc_value(&pc, 1, peak), 91, "0.5 and rises");
 	is(pc_value(&pc, 0, peak), 0, "0.5 on its own CPU");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		int64_t before = pc_value(&pc, 1, hist + cases[i].bucket);
+		__s64 before = pc_value(&pc, 1, hist + cases[i].bucket);
 
 		puppet("hist %u 8 %s", hist, cases[i].value);
 		if (pc_value(&pc, 1, hist + cases[i].bucket) != before + 1) {
@@ -45,7 +46,7 @@ static void kinds(void)
 
 int main(void)
 {
-	uint32_t a, b, same = 0;
+	__u32 a, b, same = 0;
 
 	plan(15);
 	load("");
@@ -75,7 +76,7 @@ int main(void)
 		on_cpu(i & 1);
 		puppet("adjust %u 0x100000001", a);
 	}
-	for (uint32_t cpu = 0; cpu < 2; cpu++)
+	for (__u32 cpu = 0; cpu < 2; cpu++)
 		same += pc_value(&pc, cpu, a) == 500 * 0x100000001LL + (cpu ? -3 : 5);
 	is(same, 2, "0.5 deltas above 32 bits add up exactly, on each CPU");
 	kinds();
