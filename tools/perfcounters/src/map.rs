@@ -111,7 +111,7 @@ pub(crate) struct Map {
     first: usize,
     desc_stride: usize,
     header: Header,
-    /// Bytes of the file if it is a regular one; a device has no size to ask.
+    /// The file if it is a regular one; a device has no size to ask.
     file: Option<File>,
     extent: Extent,
 }
@@ -133,19 +133,9 @@ impl Map {
         if kind.is_dir() {
             return Err(Error::NotCounters("it is a directory"));
         }
-        let file = if kind.is_file() {
-            (
-                File::try_clone(&file).map_err(|e| Error::Io("open", e))?,
-                true,
-            )
-        } else {
-            (file.try_clone().map_err(|e| Error::Io("open", e))?, false)
-        };
-        let (file, regular) = file;
-        let size = if regular {
-            Some(file_size(&file)?)
-        } else {
-            None
+        let size = match kind.is_file() {
+            true => Some(file_size(&file)?),
+            false => None,
         };
         if size.is_some_and(|size| size < PAGE) {
             return Err(Error::NotCounters("it is shorter than a page"));
@@ -168,7 +158,7 @@ impl Map {
             first: (header.counters_offset / WORD) as usize,
             desc_stride: header.desc_size as usize / size_of::<u64>(),
             header,
-            file: regular.then_some(file),
+            file: kind.is_file().then_some(file),
             // INVARIANT: page 0 exists; nothing else is claimed yet.
             extent: Extent::default(),
         };
@@ -272,6 +262,10 @@ fn file_size(file: &File) -> Result<u64, Error> {
 
 /// Refuses what this library can not read; gives the geometry of the rest.
 fn check(h: &Header) -> Result<Layout, Error> {
+    // Versions will stay small; zeroes and text are something else.
+    if !(1..0x10000).contains(&h.version) {
+        return Err(Error::NotCounters("it does not begin like them"));
+    }
     if h.version != abi::VERSION {
         return Err(Error::Version(h.version));
     }

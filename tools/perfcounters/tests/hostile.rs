@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Files that are not, or lie about, counters: errors, never a crash.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use engine::abi::{Header, DESC_OFFSET, PAGE_SIZE};
+use fake::Fake;
+use perfcounters::{Counters, Error, Pattern};
+use proptest::prelude::*;
+use std::mem::offset_of;
+
+/// A file in memory that goes away with the test.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Self {
+        let name = format!("perfcounters-{}-{name}", std::process::id());
+        let shm = Path::new("/dev/shm");
+        let dir = if shm.is_dir() {
+            shm.into()
+        } else {
+            std::env::temp_dir()
+        };
+        Self(dir.join(name))
+    }
+
+    fn with(name: &str, bytes: &[u8]) -> Self {
+        let file = Self::new(name);
+        fs::write(&file.0, bytes).expect("a temporary file");
+        file
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn error(path: &Path) -> Error {
+    match Counters::open_path(path) {
+        Ok(_) => panic!("{} was taken for counters", path.display()),
+        Err(error) => error,
+    }
+}
+
+/// Opens and reads; whatever comes of it, it must not crash.
+fn try_all(path: &Path) -> Result<(), Error> {
+    let mut counters = Counters::open_path(path)?;
+    let snapshot = counters.snapshot_any(&Pattern::all().dormant(true))?;
+    let later = counters.snapshot_any(&Pattern::all())?;
+    for change in later.since(&snapshot) {
+        let _ = (change.delta(), change.rate(), change.per_cpu());
+    }
+    Ok(())
+}
+
+/// A good file with some instances, in bytes: header page and first chunk.
+fn good() -> (Fake, String, Vec<u8>) {
+    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+    for n in 0..5 {
+        let n = fake.add_counter(&format!("n/{n}")).expect("room");
+        fake.cpu(0).adjust(n, 10);
+    }
+    let mut bytes = vec![0; 3 * PAGE_SIZE];
+    File::open(&path)
+        .and_then(|mut f| f.read_exact(&mut bytes))
+        .expect("our own file");
+    (fake, path, bytes)
+}
+
+#[test]
+fn library_other_files_are_no_counters() {
+    assert!(matches!(error(Path::new("/nonexistent")), Error::Open(..)));
+    assert!(matches!(error(Path::new("/")), Error::NotCounters(_)));
+    assert!(matches!(
+        error(Path::new("/proc/self/stat")),
+        Error::NotCounters(_)
+    ));
+    assert!(matches!(error(Path::new("/dev/null")), Error::Io(..)));
+    assert!(matches!(
+        error(Path::new("/dev/zero")),
+        Error::NotCounters(_)
+    ));
+    let empty = Temporary::with("empty", b"");
+    assert!(matches!(error(&empty.0), Error::NotCounters(_)));
+    let text = Temporary::with("text", &[b'x'; 10_000]);
+    assert!(matches!(error(&text.0), Error::NotCounters(_)));
+}
+
+#[test]
+fn library_truncated_files_are_refused() {
+    let (_fake, _, bytes) = good();
+    for len in [1, 100, 112, 4095, 4096, 4097, 8192, 12_287, 12_288] {
+        let file = Temporary::with(&format!("cut{len}"), &bytes[..len]);
+        // The descriptors, at least, are missing.
+        assert!(
+            matches!(error(&file.0), Error::NotCounters(_) | Error::Corrupt(_)),
+            "{len}"
+        );
+    }
+    // With everything up to the last descriptor it is good, and not a byte less.
+    let file = Temporary::with("grown", &bytes);
+    let f = File::options().write(true).open(&file.0).expect("ours");
+    f.set_len(DESC_OFFSET + 6 * 256 - 1).expect("sparse");
+    assert!(matches!(error(&file.0), Error::Corrupt(_)));
+    f.set_len(DESC_OFFSET + 6 * 256).expect("sparse");
+    try_all(&file.0).expect("no instances, but sound");
+}
+
+#[test]
+fn r0_3_another_version_is_refused_by_name() {
+    let (fake, path, bytes) = good();
+    let word = u64::from_ne_bytes(bytes[..8].try_into().expect("eight"));
+    fake.poke(0, word + 1);
+    assert!(matches!(error(Path::new(&path)), Error::Version(2)));
+    fake.poke(0, word);
+    try_all(Path::new(&path)).expect("good again");
+}
+
+#[test]
+fn r0_3_a_newer_kernel_may_append_fields() {
+    let (fake, path, bytes) = good();
+    let at = offset_of!(Header, version);
+    let mut word: [u8; 8] = bytes[at..at + 8].try_into().expect("eight");
+    word[4..].copy_from_slice(&200u32.to_ne_bytes());
+    fake.poke(at as u64, u64::from_ne_bytes(word));
+    try_all(Path::new(&path)).expect("a longer header is read as far as it is known");
+}
+
+#[test]
+fn library_instances_that_overlap_are_refused() {
+    let (mut fake, path, _) = good();
+    let histogram = engine::spec::Spec {
+        kind: 4,
+        nr_slots: 4,
+        ..engine::spec::Spec::counter(b"h")
+    };
+    let h = fake.add(&histogram).expect("room");
+    fake.add_counter("after").expect("room");
+    try_all(Path::new(&path)).expect("good");
+    // Kind, unit, exponent and nr_slots are the second word.
+    let at = DESC_OFFSET + u64::from(h) * 256 + 8;
+    let word = |slots: u64| 4 | slots << 48;
+    for slots in [0, 5, 400, 65_535] {
+        fake.poke(at, word(slots));
+        assert!(
+            matches!(error(Path::new(&path)), Error::Corrupt(_)),
+            "{slots}"
+        );
+    }
+    // A kind from the future is left out, the rest is read.
+    fake.poke(at, 77 | 4 << 48);
+    let mut counters = Counters::open_path(&path).expect("good");
+    let all = counters.catalogue().expect("settled");
+    assert!(all.find("h").is_none() && all.find("after").is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn library_lying_headers_do_no_harm(
+        words in prop::collection::vec((0..140u64, prop_oneof![
+            any::<u64>(), 0..10u64, (0..10u64, 0..10u64).prop_map(|(a, b)| a << 32 | b),
+            Just(u64::MAX), (0..64u32).prop_map(|b| 1 << b),
+        ]), 1..4),
+        len in prop_oneof![Just(DESC_OFFSET + 65_536 * 256), 0..100_000u64],
+    ) {
+        let (_fake, _, bytes) = good();
+        let file = Temporary::with("lies", &bytes);
+        let f = File::options().write(true).open(&file.0).expect("ours");
+        for (at, word) in words.iter().filter(|(at, _)| ![2, 3].contains(at)) {
+            // (A set of instances that never settles is only waited for.)
+            f.write_at(&word.to_ne_bytes(), at * 8).expect("ours");
+        }
+        f.set_len(len).expect("sparse");
+        let _ = try_all(&file.0);
+    }
+
+    #[test]
+    fn library_lying_descriptors_do_no_harm(
+        words in prop::collection::vec((0..192u64, any::<u64>()), 1..20),
+    ) {
+        let (fake, path, _) = good();
+        for (at, word) in words {
+            fake.poke(DESC_OFFSET + 256 + at * 8, word);
+        }
+        if let Ok(mut counters) = Counters::open_path(&path) {
+            let all = counters.catalogue().expect("settled");
+            for instance in all.instances() {
+                // Nothing that a terminal would obey.
+                prop_assert!(!instance.name.chars().any(char::is_control));
+                prop_assert!(!instance.help.chars().any(char::is_control));
+            }
+        }
+        try_all(Path::new(&path)).ok();
+    }
+}
+
+#[test]
+fn library_text_is_never_a_crash() {
+    let mut noise = Vec::new();
+    let mut n = 1u64;
+    for _ in 0..4096 {
+        n ^= n << 13;
+        n ^= n >> 7;
+        n ^= n << 17;
+        noise.write_all(&n.to_ne_bytes()).expect("memory");
+    }
+    let file = Temporary::with("noise", &noise);
+    let _ = try_all(&file.0);
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reading while everything changes: counters, groups, instances, the file.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fake::Fake;
+use perfcounters::{Counters, Error, Pattern, Snapshot, State};
+
+const CPUS: u32 = 2;
+const LONG: Duration = Duration::from_millis(1500);
+
+/// Runs `reader` until it has looked long enough, while `others` run.
+fn while_running(others: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnMut()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for mut other in others {
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    other();
+                }
+            });
+        }
+        let end = Instant::now() + LONG;
+        // A failed assertion must not leave the others running.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            while Instant::now() < end {
+                reader();
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn by_cpu(snapshot: &Snapshot, number: u32) -> Vec<i64> {
+    let reading = snapshot.reading(number).expect("selected");
+    reading.per_cpu().map(|(_, slots)| slots[0]).collect()
+}
+
+#[test]
+fn r0_9_groups_are_seen_whole() {
+    let (mut fake, path) = Fake::in_memory(CPUS, 1).expect("memory");
+    // Far apart: the second lies in another chunk.
+    let a = fake.add_counter("a").expect("room");
+    for n in 0..600 {
+        fake.add_counter(&format!("between/{n}")).expect("room");
+    }
+    let b = fake.add_counter("b").expect("room");
+    let cpus: Vec<_> = (0..CPUS).map(|n| fake.cpu(n)).collect();
+    let writers = cpus
+        .iter()
+        .map(|cpu| {
+            let write: Box<dyn FnMut() + Send> = Box::new(move || {
+                cpu.group(&[(a, 1), (b, 1)]);
+                // Rests, as a CPU does: a reader needs a gap as long as its
+                // own copy.
+                for _ in 0..200 {
+                    std::hint::spin_loop();
+                }
+            });
+            write
+        })
+        .collect();
+    let mut counters = Counters::open_path(path).expect("a good file");
+    let mut last = vec![0; CPUS as usize];
+    let mut seen = 0;
+    while_running(writers, || match counters.snapshot(&Pattern::new(["?"])) {
+        Ok(snapshot) => {
+            let (now, also) = (by_cpu(&snapshot, a), by_cpu(&snapshot, b));
+            assert_eq!(now, also, "a group was seen half");
+            assert!(now.iter().zip(&last).all(|(now, last)| now >= last));
+            last = now;
+            seen += 1;
+        }
+        Err(Error::Busy(_)) => {}
+        Err(other) => panic!("{other}"),
+    });
+    assert!(seen > 100, "only {seen} snapshots");
+}
+
+#[test]
+fn r0_14_the_file_grows_while_it_is_read() {
+    let (mut fake, path) = Fake::in_memory(CPUS, 1).expect("memory");
+    let first = fake.add_counter("first").expect("room");
+    let mut counters = Counters::open_path(path).expect("a good file");
+    let mut known: HashMap<String, u32> = HashMap::new();
+    let cpu = fake.cpu(0);
+    let mut n = 0;
+    let grow: Box<dyn FnMut() + Send> = Box::new(|| {
+        // 16 chunks, then only counting.
+        if n < 8000 {
+            let number = fake.add_counter(&format!("n/{n}")).expect("room");
+            cpu.adjust(number, i64::from(n));
+            n += 1;
+        }
+        cpu.adjust(first, 1);
+        std::thread::sleep(Duration::from_micros(100));
+    });
+    let mut last = 0;
+    let mut most = 0;
+    while_running(vec![grow], || {
+        let snapshot = counters.snapshot(&Pattern::all()).expect("soon");
+        for reading in snapshot.readings() {
+            let instance = reading.instance();
+            let number = *known
+                .entry(instance.name.clone())
+                .or_insert(instance.number);
+            assert_eq!(number, instance.number, "a number changed");
+            if let Some(n) = instance.name.strip_prefix("n/") {
+                let n: i64 = n.parse().expect("a number");
+                assert!([0, n].contains(&reading.total()));
+            }
+        }
+        let now = snapshot.reading(first).expect("the first").total();
+        assert!(now >= last);
+        last = now;
+        assert!(snapshot.readings().len() >= most, "instances got lost");
+        most = snapshot.readings().len();
+    });
+    assert!(most > 600, "it did not grow much: {most}");
+}
+
+#[test]
+fn r0_14_instances_come_and_go_while_they_are_read() {
+    let (mut fake, path) = Fake::in_memory(CPUS, 1).expect("memory");
+    let pairs: Vec<[u32; 2]> = (0..4)
+        .map(|p| ["x", "y"].map(|n| fake.add_counter(&format!("pair{p}/{n}")).expect("room")))
+        .collect();
+    let cpus: Vec<_> = (0..CPUS).map(|n| fake.cpu(n)).collect();
+    let mut others: Vec<Box<dyn FnMut() + Send>> = cpus
+        .iter()
+        .map(|cpu| {
+            let pairs = pairs.clone();
+            let write: Box<dyn FnMut() + Send> = Box::new(move || {
+                for [x, y] in &pairs {
+                    cpu.group(&[(*x, 1), (*y, 1)]);
+                }
+                for _ in 0..500 {
+                    std::hint::spin_loop();
+                }
+            });
+            write
+        })
+        .collect();
+    let mut turn = 0usize;
+    others.push(Box::new(move || {
+        let p = turn % 4;
+        turn += 1;
+        // Both go before one comes back: else one would count without the other.
+        for number in pairs[p] {
+            fake.del(number).expect("live");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        for (number, name) in pairs[p].iter().zip(["x", "y"]) {
+            let again = fake.add_counter(&format!("pair{p}/{name}"));
+            assert_eq!(again, Ok(*number), "the number is another one");
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }));
+    let mut counters = Counters::open_path(path).expect("a good file");
+    let mut last: HashMap<u32, (u32, i64)> = HashMap::new();
+    let (mut seen, mut compared) = (0, 0);
+    while_running(others, || {
+        let snapshot = match counters.snapshot(&Pattern::all().dormant(true)) {
+            Ok(snapshot) => snapshot,
+            Err(Error::Busy(_) | Error::Unsettled) => return,
+            Err(other) => panic!("{other}"),
+        };
+        seen += 1;
+        for p in 0..4 {
+            let [x, y] = ["x", "y"].map(|n| {
+                let name = format!("pair{p}/{n}");
+                snapshot.catalogue().find(&name).expect("never forgotten")
+            });
+            let same_life = x.incarnation == y.incarnation;
+            if same_life && x.state == State::Live && y.state == State::Live {
+                let values = [x, y].map(|i| by_cpu(&snapshot, i.number));
+                assert_eq!(values[0], values[1], "pair {p} was seen half");
+                compared += 1;
+            }
+        }
+        for reading in snapshot.readings() {
+            let (instance, total) = (reading.instance(), reading.total());
+            let before = last.insert(instance.number, (instance.incarnation, total));
+            if let Some((life, value)) = before {
+                assert!(instance.incarnation >= life, "a life came back");
+                if instance.incarnation == life {
+                    assert!(
+                        total >= value,
+                        "values of a new life under the old one's name"
+                    );
+                }
+            }
+        }
+    });
+    assert!(
+        seen > 50 && compared > 50,
+        "only {seen} snapshots, {compared} pairs"
+    );
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the library reads is what the counters hold.
+
+use std::collections::HashMap;
+
+use engine::abi::Kind as RawKind;
+use engine::spec::Spec;
+use fake::Fake;
+use perfcounters::{Counters, Error, Kind, Pattern, Since, State};
+use proptest::prelude::*;
+
+fn open(path: &str) -> Counters {
+    Counters::open_path(path).expect("a good file")
+}
+
+fn total(counters: &mut Counters, name: &str) -> i64 {
+    let snapshot = counters
+        .snapshot(&Pattern::all().dormant(true))
+        .expect("quiet");
+    let number = snapshot.catalogue().find(name).expect("known").number;
+    snapshot.reading(number).expect("selected").total()
+}
+
+fn spec(name: &str, kind: RawKind, nr_slots: u16) -> Spec<'_> {
+    Spec {
+        kind: kind as u16,
+        nr_slots,
+        ..Spec::counter(name.as_bytes())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Add(u8),
+    Del(u8),
+    Count(u8, u32, i64),
+}
+
+fn acts() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        2 => (0..20u8).prop_map(Act::Add),
+        1 => (0..20u8).prop_map(Act::Del),
+        6 => (0..20u8, 0..3u32, any::<i64>()).prop_map(|(n, cpu, d)| Act::Count(n, cpu, d)),
+    ]
+}
+
+/// The model's instance: life, liveness, value of each CPU.
+type Model = HashMap<u8, (u32, bool, [i64; 3])>;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn r0_5_values_are_what_was_added(acts in prop::collection::vec(acts(), 1..200)) {
+        let (mut fake, path) = Fake::in_memory(3, 1).expect("memory");
+        let cpus = [fake.cpu(0), fake.cpu(1), fake.cpu(2)];
+        let mut counters = open(&path);
+        let mut model = Model::new();
+        for (step, act) in acts.into_iter().enumerate() {
+            match act {
+                Act::Add(n) => {
+                    let added = fake.add_counter(&format!("n/{n}")).is_ok();
+                    let entry = model.entry(n).or_insert((0, false, [0; 3]));
+                    prop_assert_eq!(added, !entry.1);
+                    if added {
+                        *entry = (entry.0 + 1, true, [0; 3]);
+                    }
+                }
+                Act::Del(n) => {
+                    if let Some(entry) = model.get_mut(&n) {
+                        let number = fake.find(&format!("n/{n}")).expect("known");
+                        prop_assert_eq!(fake.del(number).is_ok(), entry.1);
+                        entry.1 = false;
+                    }
+                }
+                Act::Count(n, cpu, delta) => {
+                    if let Some(entry) = model.get_mut(&n).filter(|e| e.1) {
+                        let number = fake.find(&format!("n/{n}")).expect("known");
+                        cpus[cpu as usize].adjust(number, delta);
+                        entry.2[cpu as usize] = entry.2[cpu as usize].wrapping_add(delta);
+                    }
+                }
+            }
+            if step % 8 == 0 {
+                compare(&mut counters, &model)?;
+            }
+        }
+        compare(&mut counters, &model)?;
+    }
+}
+
+fn compare(counters: &mut Counters, model: &Model) -> Result<(), TestCaseError> {
+    let snapshot = counters
+        .snapshot(&Pattern::all().dormant(true))
+        .expect("quiet");
+    prop_assert_eq!(snapshot.readings().len(), model.len());
+    prop_assert!(snapshot.stamp().consistent);
+    for (n, (life, live, values)) in model {
+        let instance = snapshot.catalogue().find(&format!("n/{n}")).expect("known");
+        prop_assert_eq!(instance.incarnation, *life);
+        prop_assert_eq!(instance.state == State::Live, *live);
+        let reading = snapshot.reading(instance.number).expect("selected");
+        let per_cpu: Vec<i64> = reading.per_cpu().map(|(_, slots)| slots[0]).collect();
+        prop_assert_eq!(&per_cpu[..], &values[..]);
+        let sum = values.iter().fold(0i64, |a, b| a.wrapping_add(*b));
+        prop_assert_eq!(reading.total(), sum);
+    }
+    Ok(())
+}
+
+#[test]
+fn r0_5_values_are_signed_and_64_bits_wide() {
+    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+    let n = fake.add(&spec("g", RawKind::Gauge, 1)).expect("room");
+    let mut counters = open(&path);
+    fake.cpu(0).adjust(n, -5);
+    fake.cpu(1).adjust(n, 2);
+    assert_eq!(total(&mut counters, "g"), -3);
+    fake.cpu(0).adjust(n, i64::MIN + 5);
+    assert_eq!(total(&mut counters, "g"), i64::MIN + 2);
+    fake.cpu(1).adjust(n, -3);
+    // Sums wrap, as counters do.
+    assert_eq!(total(&mut counters, "g"), i64::MAX);
+}
+
+#[test]
+fn library_kinds_combine_as_they_should() {
+    let (mut fake, path) = Fake::in_memory(3, 1).expect("memory");
+    let peak = fake.add(&spec("peak", RawKind::Peak, 1)).expect("room");
+    let histogram = fake.add(&spec("h", RawKind::Histogram, 8)).expect("room");
+    for cpu in 0..3 {
+        fake.cpu(cpu).adjust(peak, [7, 30, 2][cpu as usize]);
+        fake.cpu(cpu).add(histogram + cpu, 10);
+        fake.cpu(cpu).add(histogram + 7, 1);
+    }
+    let mut counters = open(&path);
+    let snapshot = counters.snapshot(&Pattern::all()).expect("quiet");
+    assert_eq!(snapshot.reading(peak).expect("selected").total(), 30);
+    let reading = snapshot.reading(histogram).expect("selected");
+    assert_eq!(reading.instance().kind, Kind::Histogram);
+    assert_eq!(reading.combined(), [10, 10, 10, 0, 0, 0, 0, 3]);
+    assert_eq!(reading.total(), 33);
+
+    fake.cpu(0).adjust(peak, 30);
+    fake.cpu(2).add(histogram + 7, 2);
+    let after = counters.snapshot(&Pattern::all()).expect("quiet");
+    let changes: Vec<_> = after.since(&snapshot).collect();
+    assert_eq!((changes[0].delta(), changes[0].rate()), (7, None));
+    assert_eq!(changes[1].combined(), [0, 0, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(changes[1].per_cpu(), [(0, 0), (1, 0), (2, 2)]);
+}
+
+#[test]
+fn library_changes_know_what_they_count_from() {
+    let (mut fake, path) = Fake::in_memory(1, 1).expect("memory");
+    let cpu = fake.cpu(0);
+    let [old, again, other] = ["old", "again", "other"].map(|n| fake.add_counter(n).expect("room"));
+    for n in [old, again, other] {
+        cpu.adjust(n, 100);
+    }
+    let mut counters = open(&path);
+    let before = counters
+        .snapshot(&Pattern::new(["o*", "again"]))
+        .expect("quiet");
+    let narrow = counters.snapshot(&Pattern::new(["old"])).expect("quiet");
+
+    cpu.adjust(old, 5);
+    fake.del(again).expect("live");
+    fake.add_counter("again").expect("dormant");
+    cpu.adjust(again, 7);
+    let new = fake.add_counter("new").expect("room");
+    cpu.adjust(new, 9);
+    fake.del(other).expect("live");
+
+    let after = counters
+        .snapshot(&Pattern::all().dormant(true))
+        .expect("quiet");
+    let change = |n: u32| {
+        after
+            .since(&before)
+            .find(|c| c.instance().number == n)
+            .expect("there")
+    };
+    assert_eq!(
+        (change(old).since(), change(old).delta()),
+        (Since::Before, 5)
+    );
+    assert_eq!(
+        (change(again).since(), change(again).delta()),
+        (Since::Birth, 7)
+    );
+    assert_eq!(
+        (change(new).since(), change(new).delta()),
+        (Since::Birth, 9)
+    );
+    // Dormant: it stands still.
+    assert_eq!(
+        (change(other).since(), change(other).delta()),
+        (Since::Before, 0)
+    );
+    assert_eq!(change(other).instance().state, State::Dormant);
+    assert!(change(old).rate().expect("a counter") > 0.0);
+
+    let unknown = after
+        .since(&narrow)
+        .find(|c| c.instance().number == other)
+        .expect("there");
+    assert_eq!(
+        (unknown.since(), unknown.delta(), unknown.rate()),
+        (Since::Unknown, 0, None)
+    );
+}
+
+#[test]
+fn r0_14_offline_cpus_keep_their_values_and_impossible_ones_do_not_count() {
+    let (mut fake, path) = Fake::in_memory(70, 1).expect("memory");
+    let n = fake.add_counter("x").expect("room");
+    for cpu in 0..70 {
+        fake.cpu(cpu).adjust(n, 1);
+    }
+    fake.set_possible(5, false);
+    fake.set_possible(69, false);
+    fake.set_online(64, false);
+    let mut counters = open(&path);
+    let snapshot = counters.snapshot(&Pattern::all()).expect("quiet");
+    assert_eq!(snapshot.cpus().len(), 68);
+    assert!(!snapshot.cpus().contains(&5) && !snapshot.cpus().contains(&69));
+    assert!(!snapshot.online().contains(&64) && snapshot.online().contains(&63));
+    assert_eq!(snapshot.reading(n).expect("selected").total(), 68);
+    // Online changes while it is open.
+    fake.set_online(64, true);
+    assert!(counters.online().contains(&64));
+}
+
+#[test]
+fn r0_7_values_copied_across_a_change_are_discarded() {
+    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+    let n = fake.add_counter("x").expect("room");
+    let mut counters = open(&path);
+    let selection = counters.select(&Pattern::all()).expect("settled");
+    let mut values = Vec::new();
+    counters.fill(&selection, &mut values).expect("quiet");
+
+    // In the middle of a change: nothing is given out.
+    fake.begin_change();
+    assert!(matches!(
+        counters.fill(&selection, &mut values),
+        Err(Error::Changed)
+    ));
+    assert!(matches!(
+        counters.snapshot(&Pattern::all()),
+        Err(Error::Unsettled)
+    ));
+    fake.end_change();
+    // After it: the old selection is of no use, a new one is.
+    assert!(matches!(
+        counters.fill(&selection, &mut values),
+        Err(Error::Changed)
+    ));
+    let snapshot = counters.snapshot(&Pattern::all()).expect("settled");
+    assert!(snapshot.stamp().generation > selection.catalogue().generation());
+    assert!(snapshot.reading(n).is_some());
+}
+
+#[test]
+fn r0_9_a_cpu_in_an_update_is_waited_for_or_said_to_be_busy() {
+    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+    let n = fake.add_counter("x").expect("room");
+    let mut counters = open(&path);
+    let cpu = fake.cpu(1);
+    cpu.begin();
+    cpu.add(n, 3);
+    let everything = Pattern::all();
+    assert!(matches!(
+        counters.snapshot(&everything),
+        Err(Error::Busy(1))
+    ));
+    let each = counters.snapshot_any(&everything).expect("each by itself");
+    assert!(!each.stamp().consistent);
+    assert_eq!(each.reading(n).expect("selected").total(), 3);
+    // It ends while a reader waits.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            cpu.end();
+        });
+        assert!(
+            counters
+                .snapshot(&everything)
+                .expect("quiet")
+                .stamp()
+                .consistent
+        );
+    });
+}
+
+#[test]
+fn library_another_boot_is_noticed() {
+    let (mut fake, path) = Fake::in_memory(1, 1).expect("memory");
+    let n = fake.add_counter("x").expect("room");
+    fake.cpu(0).adjust(n, 40);
+    let mut counters = open(&path);
+    let before = counters.snapshot(&Pattern::all()).expect("quiet");
+    fake.set_boot_id([9; 16]);
+    assert!(matches!(
+        counters.snapshot(&Pattern::all()),
+        Err(Error::OtherBoot)
+    ));
+    assert!(matches!(
+        counters.fill(before.selection(), &mut Vec::new()),
+        Err(Error::OtherBoot)
+    ));
+    let mut again = open(&path);
+    assert_eq!(again.boot_id(), [9; 16]);
+    let after = again.snapshot(&Pattern::all()).expect("quiet");
+    let change = after.since(&before).next().expect("one instance");
+    assert_eq!((change.since(), change.delta()), (Since::Birth, 40));
+    // What was selected from the old one can not be read from the new one.
+    assert!(matches!(
+        again.fill(before.selection(), &mut Vec::new()),
+        Err(Error::OtherBoot)
+    ));
+}
+
+#[test]
+fn library_an_empty_selection_is_no_trouble() {
+    let (mut fake, path) = Fake::in_memory(2, 1).expect("memory");
+    fake.add_counter("x").expect("room");
+    let mut counters = open(&path);
+    let snapshot = counters
+        .snapshot(&Pattern::new(["nothing"]))
+        .expect("quiet");
+    assert_eq!(snapshot.readings().len(), 0);
+    assert_eq!(snapshot.since(&snapshot).len(), 0);
+}
