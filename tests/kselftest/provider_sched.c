@@ -15,11 +15,13 @@ static int64_t processes(const void *arg)
 	return field("/proc/stat", "processes", 0);
 }
 
-/* One task runs at a time: each byte is two wakeups and two switches. */
+/* On one CPU, where a reader is asleep when its byte comes: each is a wakeup. */
 static void ping_pong(void)
 {
 	int there[2], back[2];
 	char byte = 0;
+
+	on_cpu(0);
 
 	if (pipe(there) || pipe(back))
 		bail("pipe");
