@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(NS.value(0), "0 s");
         assert_eq!(NS.value(1), "1 ns");
         assert_eq!(NS.value(1_234), "1.23 us");
-        assert_eq!(NS.value(999_999), "1 ms");
+        assert_eq!(NS.value(999_999), "1.00 ms");
         assert_eq!(NS.value(12_345_678), "12.3 ms");
         assert_eq!(NS.value(-1_500_000_000), "-1.50 s");
         assert_eq!(BYTES.value(1023), "1.00 KiB");

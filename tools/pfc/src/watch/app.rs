@@ -260,9 +260,8 @@ impl App {
             .filter(|n| {
                 let row = &rows[*n];
                 let idle = row.total == 0 && row.rate.unwrap_or(0.0) == 0.0;
-                !(self.hide_zero && idle)
-                    && !(self.hide_dormant && !row.live)
-                    && row.name.to_lowercase().contains(&filter)
+                let hidden = self.hide_zero && idle || self.hide_dormant && !row.live;
+                !hidden && row.name.to_lowercase().contains(&filter)
             })
             .collect();
         let sort = self.sort;

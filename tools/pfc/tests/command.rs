@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc` as a user runs it, against a file that looks like the device.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::abi::{Kind, Unit};
+use engine::spec::Spec;
+use fake::Fake;
+use serde_json::Value;
+
+/// A device of its own for each test.
+struct Device {
+    fake: Fake,
+    path: PathBuf,
+}
+
+impl Device {
+    fn new(cpus: u32) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pfc-test-{}-{n}", std::process::id());
+        let shm = PathBuf::from("/dev/shm");
+        let dir = if shm.is_dir() {
+            shm
+        } else {
+            std::env::temp_dir()
+        };
+        let path = dir.join(name);
+        let fake = Fake::create(&path, cpus, 1).expect("a file");
+        Self { fake, path }
+    }
+
+    /// Some of everything.
+    fn usual() -> Self {
+        let mut this = Self::new(2);
+        let switches = this.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
+        let bytes = this.add("block/sda1/read_bytes", Kind::Counter, Unit::Bytes, 0, 1);
+        let time = this.add("sched/run_time", Kind::Time, Unit::Seconds, -9, 1);
+        let peak = this.add("sched/latency_max", Kind::Peak, Unit::Seconds, -9, 1);
+        let latency = this.add("block/sda1/latency", Kind::Histogram, Unit::Seconds, -9, 8);
+        this.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
+        let gone = this.add("block/sdb/reads", Kind::Counter, Unit::Events, 0, 1);
+        let (zero, one) = (this.fake.cpu(0), this.fake.cpu(1));
+        zero.adjust(switches, 40);
+        one.adjust(switches, 2);
+        zero.adjust(bytes, 3 << 20);
+        zero.adjust(time, 1_500_000_000);
+        one.adjust(peak, 12_345);
+        zero.add(latency + 3, 5);
+        one.add(latency + 7, 1);
+        zero.adjust(gone, 9);
+        this.fake.del(gone).expect("live");
+        this
+    }
+
+    fn add(&mut self, name: &str, kind: Kind, unit: Unit, exponent: i8, nr_slots: u16) -> u32 {
+        let spec = Spec {
+            name: name.as_bytes(),
+            help: b"what it counts",
+            kind: kind as u16,
+            unit: unit as u16,
+            exponent,
+            nr_slots,
+        };
+        self.fake.add(&spec).expect("room")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pfc"));
+        command.arg("--device").arg(&self.path).args(args);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        Run::of(self.command(args).output().expect("pfc runs"))
+    }
+
+    fn spawn(&self, args: &[&str]) -> Child {
+        self.command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("pfc runs")
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+struct Run {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Run {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).expect("text"),
+            err: String::from_utf8(output.stderr).expect("text"),
+        }
+    }
+
+    /// What it printed, if all was well.
+    #[track_caller]
+    fn ok(self) -> String {
+        assert_eq!(
+            (self.code, self.err.as_str()),
+            (Some(0), ""),
+            "{}",
+            self.out
+        );
+        assert!(!self.out.contains('\x1b'), "colours in a pipe");
+        self.out
+    }
+
+    #[track_caller]
+    fn json(self) -> Value {
+        serde_json::from_str(&self.ok()).expect("JSON")
+    }
+}
+
+fn pfc(args: &[&str]) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_pfc")).args(args).output();
+    Run::of(output.expect("pfc runs"))
+}
+
+#[test]
+fn pfc_list_shows_what_there_is() {
+    let device = Device::usual();
+    let out = device.run(&["list"]).ok();
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[0].starts_with("NUMBER  NAME"));
+    assert_eq!(lines.len(), 7, "{out}");
+    assert!(lines[1].contains("1  sched/context_switches  counter    events"));
+    assert!(lines[3].contains("seconds*10^-9"));
+    assert!(!out.contains("sdb"), "dormant ones only with --all");
+    assert!(device
+        .run(&["list", "--all", "sdb"])
+        .ok()
+        .contains("dormant"));
+    assert!(device
+        .run(&["list", "-v", "sda1"])
+        .ok()
+        .contains("what it counts"));
+    assert_eq!(device.run(&["list", "sched/*"]).ok().lines().count(), 4);
+    assert_eq!(
+        device.run(&["list", "getpid", "run"]).ok().lines().count(),
+        3
+    );
+}
+
+#[test]
+fn pfc_list_and_read_are_exact_in_json() {
+    let device = Device::usual();
+    let list = device.run(&["list", "--json", "--all"]).json();
+    let all = list["instances"].as_array().expect("a list");
+    assert_eq!(all.len(), 7);
+    assert_eq!(all[6]["state"], "dormant");
+    assert!(all[6]["ended_ns"].as_u64().expect("a time") > 0);
+    assert_eq!(list["generation"], 8);
+
+    let read = device.run(&["read", "--json", "sched", "latency"]).json();
+    let value = |name: &str| {
+        let all = read["instances"].as_array().expect("a list");
+        all.iter().find(|i| i["name"] == name).expect(name).clone()
+    };
+    assert_eq!(value("sched/context_switches")["value"], 42);
+    assert_eq!(value("sched/run_time")["value"], 1_500_000_000);
+    assert_eq!(value("sched/run_time")["exponent"], -9);
+    assert_eq!(value("sched/latency_max")["value"], 12_345);
+    assert_eq!(value("block/sda1/latency")["buckets"][3], 5);
+    assert_eq!(read["consistent"], true);
+    assert!(value("sched/run_time").get("per_cpu").is_none());
+}
+
+#[test]
+fn pfc_read_is_for_people() {
+    let device = Device::usual();
+    let out = device.run(&["read"]).ok();
+    for part in [
+        "42  events",
+        "3 MiB",
+        "1.50 s",
+        "12.3 us",
+        "6  events",
+        "4 ns .. 8 ns",
+    ] {
+        assert!(out.contains(part), "{part} in\n{out}");
+    }
+    assert!(out.contains("getpid"));
+    assert!(!device.run(&["read", "-z"]).ok().contains("getpid"));
+    let cpus = device.run(&["read", "--per-cpu", "switches"]).ok();
+    assert!(
+        cpus.contains("CPU0  CPU1") && cpus.contains("40     2"),
+        "{cpus}"
+    );
+    device.fake.set_online(1, false);
+    let cpus = device.run(&["read", "--per-cpu", "switches"]).ok();
+    assert!(cpus.contains("CPU1(off)") && cpus.contains("42"), "{cpus}");
+}
+
+#[test]
+fn pfc_read_csv_has_a_value_per_line() {
+    let mut device = Device::usual();
+    device.add("odd,\"name\"", Kind::Counter, Unit::None, 0, 1);
+    let out = device
+        .run(&["read", "--csv", "switches", "latency", "odd"])
+        .ok();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(
+        lines[0],
+        "name,number,incarnation,kind,unit,exponent,cpu,bucket,value"
+    );
+    assert_eq!(lines[1], "sched/context_switches,1,1,counter,events,0,,,42");
+    assert!(lines.contains(&"block/sda1/latency,5,1,histogram,seconds,-9,,3,5"));
+    assert!(lines
+        .last()
+        .expect("lines")
+        .starts_with("\"odd,\"\"name\"\"\","));
+    let out = device.run(&["read", "--csv", "--per-cpu", "switches"]).ok();
+    assert!(out.ends_with(",0,,40\nsched/context_switches,1,1,counter,events,0,1,,2\n"));
+}
+
+#[test]
+fn pfc_snapshot_says_when_and_of_what() {
+    let device = Device::usual();
+    let out = device.run(&["snapshot"]).ok();
+    assert!(out.starts_with("generation  8\nboot id     "), "{out}");
+    assert!(out.contains("2 possible, 2 online"));
+    let json = device.run(&["snapshot", "--json"]).json();
+    assert_eq!(json["generation"], 8);
+    assert_eq!(json["boot_id"].as_str().expect("an id").len(), 36);
+    assert!(json["realtime_ns"].as_u64() > json["monotonic_ns"].as_u64());
+    assert_eq!(json["instances"][0]["per_cpu"], serde_json::json!([40, 2]));
+    assert_eq!(json["instances"][4]["per_cpu"][1][7], 1);
+}
+
+#[test]
+fn pfc_snapshot_is_consistent_or_an_error() {
+    let device = Device::usual();
+    device.fake.cpu(1).begin();
+    let run = device.run(&["snapshot"]);
+    assert_eq!(run.code, Some(2));
+    assert!(
+        run.err.contains("CPU 1") && run.out.is_empty(),
+        "{}",
+        run.err
+    );
+    // Values that stand alone can be had, and it is said.
+    let run = device.run(&["read", "switches"]);
+    assert_eq!(run.code, Some(0));
+    assert!(run.out.contains("42") && run.err.contains("half"));
+    let json = device.run(&["read", "--json", "switches"]);
+    assert!(json.out.contains("\"consistent\":false"));
+}
+
+#[test]
+fn pfc_exit_codes_tell_nothing_from_wrong() {
+    let device = Device::usual();
+    for command in ["list", "read", "watch", "snapshot"] {
+        let run = device.run(&[command, "nothing-like-it"]);
+        assert_eq!((run.code, run.out.as_str()), (Some(1), ""));
+        assert!(
+            run.err.contains("nothing matches 'nothing-like-it'"),
+            "{}",
+            run.err
+        );
+
+        let run = pfc(&[command, "--device", "/nonexistent"]);
+        assert_eq!(run.code, Some(2));
+        assert!(run.err.contains("modprobe perfcounters"), "{}", run.err);
+        assert_eq!(run.err.lines().count(), 1);
+
+        let run = pfc(&[command, "--device", "/etc/passwd"]);
+        assert_eq!(run.code, Some(2));
+        assert!(run.err.contains("no counters"), "{}", run.err);
+    }
+    assert_eq!(Device::new(1).run(&["list"]).code, Some(1));
+    assert_eq!(pfc(&["bake"]).code, Some(2));
+    assert_eq!(pfc(&["read", "--json", "--csv"]).code, Some(2));
+    assert_eq!(pfc(&["watch", "-i", "0"]).code, Some(2));
+}
+
+#[test]
+fn pfc_help_has_examples_for_everything() {
+    for args in [
+        &["--help"][..],
+        &["list", "--help"],
+        &["read", "-h"],
+        &["watch", "--help"],
+    ] {
+        let run = pfc(args);
+        assert_eq!(run.code, Some(0));
+        assert!(run.out.contains("Examples:"), "{args:?}");
+    }
+    assert!(pfc(&["snapshot", "--help"]).out.contains("Examples:"));
+    assert_eq!(pfc(&["--version"]).code, Some(0));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(pfc(&["completions", shell]).ok().contains("snapshot"));
+    }
+    let page = pfc(&["man"]).ok();
+    assert!(
+        page.contains(".TH pfc 1") && page.contains("Exit status"),
+        "{page}"
+    );
+}
+
+#[test]
+fn pfc_writes_to_files_and_into_closed_pipes() {
+    let device = Device::usual();
+    let file = device.path.with_extension("out");
+    let name = file.to_str().expect("text");
+    assert_eq!(device.run(&["read", "-o", name, "switches"]).ok(), "");
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    std::fs::remove_file(&file).expect("ours");
+    assert!(text.contains("42"));
+    let run = device.run(&["read", "-o", "/nonexistent/x"]);
+    assert_eq!(run.code, Some(2));
+    assert!(
+        run.err.contains("cannot write to /nonexistent/x"),
+        "{}",
+        run.err
+    );
+
+    let mut child = device.spawn(&["watch", "-i", "10"]);
+    let mut first = String::new();
+    let mut reader = BufReader::new(child.stdout.take().expect("piped"));
+    reader.read_line(&mut first).expect("a line");
+    drop(reader);
+    let end = Instant::now() + Duration::from_secs(10);
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("ours") {
+            break status;
+        }
+        assert!(Instant::now() < end, "it did not notice that nobody reads");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut err = String::new();
+    let stderr = child.stderr.as_mut().expect("piped");
+    stderr.read_to_string(&mut err).expect("text");
+    assert_eq!((status.code(), err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn pfc_watch_in_lines_is_honest_about_what_begins_anew() {
+    let mut device = Device::usual();
+    let again = device.fake.find("syscalls/getpid").expect("known");
+    device.fake.cpu(0).adjust(again, 1_000_000);
+    let mut child = device.spawn(&["watch", "-i", "600", "--count", "3", "-n", "3", "--all"]);
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    // A head, titles, three rows; between tables an empty line.
+    let mut table = || -> Vec<String> {
+        let text = lines.by_ref().map(|line| line.expect("text"));
+        text.filter(|line| !line.is_empty()).take(5).collect()
+    };
+    let first = table();
+    assert!(first[0].contains("3 of 7 instances"), "{first:?}");
+    // The driver goes and comes back: 50 since then, not 50 - 1000000.
+    device.fake.del(again).expect("live");
+    device.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
+    device.fake.cpu(1).adjust(again, 50);
+    let second = table();
+    let row = second
+        .iter()
+        .find(|l| l.contains("getpid"))
+        .expect("the busiest");
+    assert!(row.contains(" 50 ") && row.ends_with("new"), "{second:?}");
+    assert!(second[2].contains("getpid"), "{second:?}");
+    let third = table();
+    assert!(!third.iter().any(|l| l.ends_with("new")), "{third:?}");
+    assert_eq!(child.wait().expect("ours").code(), Some(0));
+}
+
+#[test]
+fn pfc_watch_survives_a_module_that_is_loaded_anew() {
+    let device = Device::usual();
+    let mut child = device.spawn(&["watch", "-i", "200", "--count", "3"]);
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let first = lines.next().expect("a line").expect("text");
+    assert!(!first.contains("anew"));
+    device.fake.set_boot_id([3; 16]);
+    let rest: Vec<String> = lines.map(|l| l.expect("text")).collect();
+    let anew = rest.iter().filter(|l| l.contains("module loaded anew"));
+    assert_eq!(anew.count(), 1, "{rest:?}");
+    assert_eq!(child.wait().expect("ours").code(), Some(0));
+}
