@@ -3,6 +3,7 @@
 #
 # What the compiler made of the fast paths: instructions are counted, not times.
 
+# shellcheck disable=SC2001 # a here-string has several lines
 set -u
 out=${KBUILD_OUT:?}
 failed=0

@@ -4,6 +4,7 @@
 # The C program in README.md is the one that tests/kselftest/readme.c runs, it
 # is as short as promised, and it needs nothing but the uapi header.
 
+# shellcheck disable=SC2001 # a here-string has several lines
 set -u
 reader=$TOP/tests/kselftest/readme/reader.c
 work=$(mktemp -d)

@@ -28,13 +28,14 @@
 #include <unistd.h>
 #include <linux/perfcounters.h>
 
-#define MAYBE __attribute__((unused)) static
+/* A test uses what it needs. */
+#pragma GCC diagnostic ignored "-Wunused-function"
 
 /* KTAP */
 
 static int ksft_planned, ksft_done, ksft_failed;
 
-MAYBE void plan(int tests)
+static void plan(int tests)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	ksft_planned = tests;
@@ -42,7 +43,7 @@ MAYBE void plan(int tests)
 }
 
 __attribute__((format(printf, 2, 3)))
-MAYBE bool ok(bool good, const char *name, ...)
+static bool ok(bool good, const char *name, ...)
 {
 	va_list ap;
 
@@ -64,7 +65,7 @@ MAYBE bool ok(bool good, const char *name, ...)
 } while (0)
 
 __attribute__((format(printf, 1, 2)))
-MAYBE void note(const char *fmt, ...)
+static void note(const char *fmt, ...)
 {
 	va_list ap;
 
@@ -75,19 +76,19 @@ MAYBE void note(const char *fmt, ...)
 	printf("\n");
 }
 
-MAYBE void skip(const char *name, const char *why)
+static void skip(const char *name, const char *why)
 {
 	printf("ok %d %s # SKIP %s\n", ++ksft_done, name, why);
 }
 
 __attribute__((noreturn))
-MAYBE void bail(const char *what)
+static void bail(const char *what)
 {
 	printf("Bail out! %s: %s\n", what, strerror(errno));
 	exit(1);
 }
 
-MAYBE int finish(void)
+static int finish(void)
 {
 	return ksft_failed || ksft_done != ksft_planned;
 }
@@ -95,7 +96,7 @@ MAYBE int finish(void)
 /* Modules */
 
 /* 0 or a negative errno, as for all calls below. */
-MAYBE int insmod(const char *name, const char *params)
+static int insmod(const char *name, const char *params)
 {
 	char path[80];
 	int fd, ret;
@@ -109,12 +110,12 @@ MAYBE int insmod(const char *name, const char *params)
 	return ret;
 }
 
-MAYBE int rmmod(const char *name)
+static int rmmod(const char *name)
 {
 	return syscall(SYS_delete_module, name, O_NONBLOCK) ? -errno : 0;
 }
 
-MAYBE bool is_loaded(const char *name)
+static bool is_loaded(const char *name)
 {
 	char path[80];
 
@@ -126,7 +127,7 @@ MAYBE bool is_loaded(const char *name)
 
 static __thread int puppet_fd = -1;
 
-MAYBE void puppet_leave(void)
+static void puppet_leave(void)
 {
 	if (puppet_fd >= 0)
 		close(puppet_fd);
@@ -134,7 +135,7 @@ MAYBE void puppet_leave(void)
 }
 
 /* perfcounters.ko and whoever needs it, gone. */
-MAYBE void unload(void)
+static void unload(void)
 {
 	struct dirent *holder;
 	DIR *holders = opendir("/sys/module/perfcounters/holders");
@@ -149,7 +150,7 @@ MAYBE void unload(void)
 }
 
 /* At the end: a mapping or a file left open would keep the module. */
-MAYBE void leave(void)
+static void leave(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
 	unsigned long from, to;
@@ -164,7 +165,7 @@ MAYBE void leave(void)
 }
 
 /* perfcounters.ko afresh, with the puppet; both go when the test ends. */
-MAYBE void load(const char *params)
+static void load(const char *params)
 {
 	static bool again;
 
@@ -180,7 +181,7 @@ MAYBE void load(const char *params)
 	again = true;
 }
 
-MAYBE long long puppet_raw(const char *command, size_t len)
+static long long puppet_raw(const char *command, size_t len)
 {
 	char reply[32] = "";
 
@@ -193,7 +194,7 @@ MAYBE long long puppet_raw(const char *command, size_t len)
 }
 
 __attribute__((format(printf, 1, 2)))
-MAYBE long long puppet(const char *fmt, ...)
+static long long puppet(const char *fmt, ...)
 {
 	char command[4000];
 	va_list ap;
@@ -216,7 +217,7 @@ struct pc {
 };
 
 /* Maps the header, and with what it says, everything that can ever exist. */
-MAYBE void pc_open(struct pc *pc)
+static void pc_open(struct pc *pc)
 {
 	struct perfcounters_header *h;
 	__u64 slots_per_chunk;
@@ -246,24 +247,24 @@ MAYBE void pc_open(struct pc *pc)
 	pc->desc = p;
 }
 
-MAYBE void pc_close(struct pc *pc)
+static void pc_close(struct pc *pc)
 {
 	munmap((void *)pc->base, pc->len);
 	munmap((void *)pc->desc, (size_t)pc->geometry.max_instances * pc->geometry.desc_size);
 	close(pc->fd);
 }
 
-MAYBE const volatile __s64 *pc_slot(const struct pc *pc, __u32 cpu, __u32 slot)
+static const volatile __s64 *pc_slot(const struct pc *pc, __u32 cpu, __u32 slot)
 {
 	return (const void *)(pc->base + perfcounters_offset(&pc->geometry, cpu, slot));
 }
 
-MAYBE __s64 pc_value(const struct pc *pc, __u32 cpu, __u32 slot)
+static __s64 pc_value(const struct pc *pc, __u32 cpu, __u32 slot)
 {
 	return *pc_slot(pc, cpu, slot);
 }
 
-MAYBE __s64 pc_total(const struct pc *pc, __u32 slot)
+static __s64 pc_total(const struct pc *pc, __u32 slot)
 {
 	__s64 sum = 0;
 
@@ -272,12 +273,12 @@ MAYBE __s64 pc_total(const struct pc *pc, __u32 slot)
 	return sum;
 }
 
-MAYBE __u64 pc_seq(const struct pc *pc, __u32 cpu)
+static __u64 pc_seq(const struct pc *pc, __u32 cpu)
 {
 	return __atomic_load_n((const __u64 *)pc_slot(pc, cpu, 0), __ATOMIC_ACQUIRE);
 }
 
-MAYBE __u64 pc_completed(const struct pc *pc)
+static __u64 pc_completed(const struct pc *pc)
 {
 	__u64 sum = 0;
 
@@ -286,13 +287,13 @@ MAYBE __u64 pc_completed(const struct pc *pc)
 	return sum;
 }
 
-MAYBE bool pc_named(const struct pc *pc, __u32 n, const char *name)
+static bool pc_named(const struct pc *pc, __u32 n, const char *name)
 {
 	return !strcmp((const char *)pc->desc[n].name, name);
 }
 
 /* The number of a live instance of that name, 0 if there is none. */
-MAYBE __u32 pc_find(const struct pc *pc, const char *name)
+static __u32 pc_find(const struct pc *pc, const char *name)
 {
 	for (__u32 n = 1; n < pc->h->nr_slots; n++)
 		if (pc->desc[n].state == PERFCOUNTERS_LIVE && pc_named(pc, n, name))
@@ -302,7 +303,7 @@ MAYBE __u32 pc_find(const struct pc *pc, const char *name)
 
 /* Odds and ends */
 
-MAYBE void on_cpu(int cpu)
+static void on_cpu(int cpu)
 {
 	cpu_set_t set;
 
@@ -312,7 +313,7 @@ MAYBE void on_cpu(int cpu)
 		bail("sched_setaffinity");
 }
 
-MAYBE void sleep_ms(long ms)
+static void sleep_ms(long ms)
 {
 	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
 
@@ -333,7 +334,7 @@ MAYBE void sleep_ms(long ms)
 })
 
 /* The whole of a small file, cut to the buffer. */
-MAYBE char *slurp(const char *path, char *buf, size_t size)
+static char *slurp(const char *path, char *buf, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	size_t len = 0;
@@ -348,7 +349,7 @@ MAYBE char *slurp(const char *path, char *buf, size_t size)
 }
 
 /* The kernel log from here on. */
-MAYBE int klog_mark(void)
+static int klog_mark(void)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
@@ -357,7 +358,7 @@ MAYBE int klog_mark(void)
 }
 
 /* Does a line since then hold one of these words? Shows it if it does. */
-MAYBE bool klog_has(int fd, const char *const words[])
+static bool klog_has(int fd, const char *const words[])
 {
 	char line[2048];
 	ssize_t len;
@@ -379,7 +380,7 @@ MAYBE bool klog_has(int fd, const char *const words[])
 	return found;
 }
 
-MAYBE bool klog_bad(int fd)
+static bool klog_bad(int fd)
 {
 	static const char *const bad[] = {
 		"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "soft lockup",

@@ -48,7 +48,7 @@ int main(void)
 	size_t len = 0;
 	ssize_t got;
 	__u64 gen;
-	int fd;
+	int fd, fields;
 
 	plan(17);
 	load("");
@@ -60,8 +60,8 @@ int main(void)
 	puppet("del %u", gone);
 
 	slurp(NAMES, text, sizeof(text));
-	is(sscanf(text, "# perfcounters generation %llu boot_id %32s\n", &generation, boot_id), 2,
-	   "0.2 first line: generation and boot id");
+	fields = sscanf(text, "# perfcounters generation %llu boot_id %32s\n", &generation, boot_id);
+	is(fields, 2, "0.2 first line: generation and boot id");
 	is(generation, pc.h->gen2, "0.2 the generation is the header's");
 	for (int i = 0; i < 16; i++)
 		sprintf(hex + 2 * i, "%02x", pc.geometry.boot_id[i]);

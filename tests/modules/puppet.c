@@ -123,7 +123,7 @@ static s64 do_loop(const struct call *c)
 
 static s64 do_handle(const struct call *c)
 {
-	return perf_counter_handle(c->arg[0]) != NULL;
+	return !!perf_counter_handle(c->arg[0]);
 }
 
 /* tests/host/objdump.sh looks at the code of these three. */
@@ -276,7 +276,7 @@ struct reply {
 
 static int puppet_open(struct inode *inode, struct file *file)
 {
-	file->private_data = kzalloc(sizeof(struct reply), GFP_KERNEL);
+	file->private_data = kzalloc_obj(struct reply);
 	return file->private_data ? 0 : -ENOMEM;
 }
 

@@ -75,7 +75,9 @@ impl Counters {
         drop(group);
 
         // A counter that stands alone: one instruction.
-        self.latency.counter().hist(LATENCY_BUCKETS.into(), latency.as_nanos());
+        self.latency
+            .counter()
+            .hist(LATENCY_BUCKETS.into(), latency.as_nanos());
     }
 }
 

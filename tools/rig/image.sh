@@ -70,7 +70,7 @@ if [ -d "$tools_out" ]; then
 fi
 
 # Test programs: static, rebuilt when they or any header changed.
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" -name '*.h' -newer "$image/tests/.stamp" 2>/dev/null || echo all)
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$image/tests/.stamp" 2>/dev/null || echo all)
 for c in "$TOP"/tests/kselftest/*.c; do
 	[ -e "$c" ] || continue
 	prog=$image/tests/$(basename "$c" .c)
