@@ -60,7 +60,8 @@ int main(void)
 	puppet("del %u", gone);
 
 	slurp(NAMES, text, sizeof(text));
-	fields = sscanf(text, "# perfcounters generation %llu boot_id %32s\n", &generation, boot_id);
+	fields = sscanf(text, "# perfcounters generation %llu boot_id %32s\n",
+			&generation, boot_id);
 	is(fields, 2, "0.2 first line: generation and boot id");
 	is(generation, pc.h->gen2, "0.2 the generation is the header's");
 	for (int i = 0; i < 16; i++)

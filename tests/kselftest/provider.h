@@ -10,7 +10,7 @@
 static struct pc pc;
 
 /* perfcounters.ko and one provider, nothing else. */
-MAYBE void load_provider(const char *module)
+static void load_provider(const char *module)
 {
 	unload();
 	errno = -insmod("perfcounters", "");
@@ -23,7 +23,7 @@ MAYBE void load_provider(const char *module)
 	pc_open(&pc);
 }
 
-MAYBE int64_t by_name(const char *name)
+static int64_t by_name(const char *name)
 {
 	uint32_t n = pc_find(&pc, name);
 
@@ -31,7 +31,7 @@ MAYBE int64_t by_name(const char *name)
 }
 
 /* Number @column (from 0) of the line of @path that begins with @first. */
-MAYBE int64_t field(const char *path, const char *first, int column)
+static int64_t field(const char *path, const char *first, int column)
 {
 	static char buf[1 << 18];
 	size_t len = strlen(first);
@@ -57,7 +57,7 @@ MAYBE int64_t field(const char *path, const char *first, int column)
 }
 
 /* The sum of the columns, one for each online CPU, of such a line. */
-MAYBE int64_t row_sum(const char *path, const char *first)
+static int64_t row_sum(const char *path, const char *first)
 {
 	int64_t sum = 0;
 
@@ -68,7 +68,7 @@ MAYBE int64_t row_sum(const char *path, const char *first)
 
 typedef int64_t (*reading)(const void *arg);
 
-MAYBE int64_t instance_total(const void *name)
+static int64_t instance_total(const void *name)
 {
 	return by_name(name);
 }
@@ -84,7 +84,7 @@ MAYBE int64_t instance_total(const void *name)
  * end, unless the caller says why it is more. @least keeps the test honest:
  * /proc's own figure must have moved by that much.
  */
-MAYBE bool agrees(const char *test, reading ours, const void *our_arg, reading theirs,
+static bool agrees(const char *test, reading ours, const void *our_arg, reading theirs,
 		  const void *their_arg, void (*work)(void), int64_t least, int64_t slack)
 {
 	int64_t outer1 = ours(our_arg), proc1 = theirs(their_arg), inner1 = ours(our_arg);
@@ -110,7 +110,7 @@ MAYBE bool agrees(const char *test, reading ours, const void *our_arg, reading t
  * Unloaded, a provider leaves dormant instances, values and all, and no probe;
  * loaded again, they have their numbers back and begin at zero.
  */
-MAYBE void comes_and_goes(const char *module, const char *name, void (*work)(void))
+static void comes_and_goes(const char *module, const char *name, void (*work)(void))
 {
 	uint32_t n = pc_find(&pc, name), life;
 	int mark = klog_mark();
