@@ -2,6 +2,7 @@
 
 //! What went wrong, said so that it can be put right.
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,23 +10,42 @@ use std::process::ExitCode;
 use perfcounters::Error;
 
 /// Why `pfc` ends before its time.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum Failure {
     /// Nothing to show.
-    #[error("nothing matches{}", .0)]
     NoMatch(String),
     /// The counters could not be read.
-    #[error("{}", advice(.0))]
-    Counters(#[from] Error),
+    Counters(Error),
     /// Output could not be written.
-    #[error("cannot write: {0}")]
-    Write(#[from] io::Error),
+    Write(io::Error),
     /// The output file could not be made.
-    #[error("cannot write to {}: {}", .0.display(), .1)]
-    Create(PathBuf, #[source] io::Error),
+    Create(PathBuf, io::Error),
     /// The terminal could not be used.
-    #[error("cannot use this terminal: {0}; try --plain")]
-    Terminal(#[source] io::Error),
+    Terminal(io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Counters(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMatch(what) => write!(f, "nothing matches{what}"),
+            Self::Counters(error) => f.write_str(&advice(error)),
+            Self::Write(e) => write!(f, "cannot write: {e}"),
+            Self::Create(path, e) => write!(f, "cannot write to {}: {e}", path.display()),
+            Self::Terminal(e) => write!(f, "cannot use this terminal: {e}; try --plain"),
+        }
+    }
 }
 
 impl Failure {

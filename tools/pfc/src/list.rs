@@ -7,7 +7,7 @@ use std::path::Path;
 use perfcounters::{Counters, State};
 
 use crate::cli::ListArgs;
-use crate::document::Document;
+use crate::document;
 use crate::failure::Failure;
 use crate::out::{Out, Style};
 use crate::table::{Lean, Table};
@@ -21,7 +21,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
         return Err(Failure::no_match(&args.select.words()));
     }
     if args.json {
-        Document::list(selection.catalogue(), selection.instances()).print(out)?;
+        document::list(selection.catalogue(), selection.instances(), out)?;
         return Ok(());
     }
     let mut table = Table::new()

@@ -8,7 +8,7 @@ use std::path::Path;
 use perfcounters::{Counters, Kind, Reading, Snapshot, State};
 
 use crate::cli::ReadArgs;
-use crate::document::Document;
+use crate::document;
 use crate::failure::Failure;
 use crate::out::{Out, Style};
 use crate::table::{Lean, Table};
@@ -23,7 +23,7 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
     }
     let readings = snapshot.readings().filter(wanted);
     if args.json {
-        Document::values(&snapshot, readings, args.per_cpu).print(out)?;
+        document::values(&snapshot, readings, args.per_cpu, out)?;
     } else if args.csv {
         csv(readings, args.per_cpu, out)?;
     } else {

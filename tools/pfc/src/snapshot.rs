@@ -8,7 +8,7 @@ use std::path::Path;
 use perfcounters::Counters;
 
 use crate::cli::SnapshotArgs;
-use crate::document::Document;
+use crate::document;
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::read;
@@ -21,7 +21,7 @@ pub fn run(device: &Path, args: &SnapshotArgs, out: &mut Out) -> Result<(), Fail
         return Err(Failure::no_match(&args.select.words()));
     }
     if args.json {
-        Document::values(&snapshot, snapshot.readings(), true).print(out)?;
+        document::values(&snapshot, snapshot.readings(), true, out)?;
         return Ok(());
     }
     let stamp = snapshot.stamp();

@@ -167,6 +167,7 @@ fn pfc_list_and_read_are_exact_in_json() {
     let all = list["instances"].as_array().expect("a list");
     assert_eq!(all.len(), 7);
     assert_eq!(all[6]["state"], "dormant");
+    assert_eq!(all[0]["ended_ns"], 0);
     assert!(all[6]["ended_ns"].as_u64().expect("a time") > 0);
     assert_eq!(list["generation"], 8);
 

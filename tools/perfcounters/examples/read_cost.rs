@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What reading costs: copies a selection again and again.
+//!
+//! ```text
+//! read_cost DEVICE [PATTERN [ROUNDS [each]]]
+//! ```
+//!
+//! Prints nanoseconds per value; the difference between two runs with other
+//! ROUNDS, under `valgrind --tool=none` or `perf stat`, gives instructions.
+
+use std::time::Instant;
+
+use perfcounters::{Counters, Pattern};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let device = args.next().unwrap_or(perfcounters::DEVICE.into());
+    let pattern = Pattern::new(args.next());
+    let rounds: u32 = args.next().unwrap_or("1000".into()).parse()?;
+    let each = args.next().is_some();
+
+    let mut counters = Counters::open_path(device)?;
+    let selection = counters.select(&pattern)?;
+    let mut values = Vec::new();
+    let start = Instant::now();
+    for _ in 0..rounds {
+        if each {
+            counters.fill_each(&selection, &mut values)?;
+        } else {
+            counters.fill(&selection, &mut values)?;
+        }
+    }
+    let ns = start.elapsed().as_nanos() as f64 / f64::from(rounds);
+    println!(
+        "{} values ({} CPUs): {ns:.0} ns, {:.3} ns per value",
+        values.len(),
+        counters.cpus().len(),
+        ns / values.len().max(1) as f64
+    );
+    Ok(())
+}
