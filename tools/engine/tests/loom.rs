@@ -7,8 +7,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p engine --test loom --release
 //! ```
 //!
-//! Preemption bound: PREEMPTIONS below. Cost: see COST in
-//! `Documentation/barriers.rst`.
+//! Preemption bound: PREEMPTIONS below. Cost: see
+//! `Documentation/barriers.md`.
 //!
 //! A trap of loom 0.7, found because the broken protocols below were not: it
 //! remembers only the last access to a word, so a thread that loads a word
