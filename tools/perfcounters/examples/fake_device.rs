@@ -48,7 +48,10 @@ const EVENTS: &[(&str, i64, &str)] = &[
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let path = PathBuf::from(args.next().unwrap_or("/dev/shm/perfcounters".into()));
+    let path = match args.next() {
+        Some(path) if !path.starts_with('-') => PathBuf::from(path),
+        _ => return Err("usage: fake_device FILE [CPUS [MORE_INSTANCES]]".into()),
+    };
     let nr_cpus: u32 = args.next().unwrap_or("4".into()).parse()?;
     let extra: u32 = args.next().unwrap_or("0".into()).parse()?;
     let mut fake = Fake::create(&path, nr_cpus, 1)?;
