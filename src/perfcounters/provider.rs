@@ -32,11 +32,13 @@ pub struct What {
 
 impl What {
     /// A counter of events.
+    #[inline]
     pub const fn events(help: &'static core::ffi::CStr) -> Self {
         Self::counter(Unit::Events, help)
     }
 
     /// A counter of something else.
+    #[inline]
     pub const fn counter(unit: Unit, help: &'static core::ffi::CStr) -> Self {
         Self {
             kind: Kind::Counter,
@@ -48,6 +50,7 @@ impl What {
     }
 
     /// Time spent, in nanoseconds.
+    #[inline]
     pub const fn nanoseconds(help: &'static core::ffi::CStr) -> Self {
         Self {
             kind: Kind::Time,
@@ -59,6 +62,7 @@ impl What {
     }
 
     /// log2 buckets of nanoseconds.
+    #[inline]
     pub const fn latency(nr_slots: u16, help: &'static core::ffi::CStr) -> Self {
         Self {
             kind: Kind::Histogram,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::DefaultTerminal;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::WatchArgs;
 use crate::failure::Failure;
@@ -29,7 +29,9 @@ pub fn run(device: &Path, args: &WatchArgs, look: Look) -> Result<(), Failure> {
         return Err(Failure::no_match(&args.select.words()));
     }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    // Not SIGHUP: a terminal that has hung up needs no restoring, and reading
+    // events from it would never come back.
+    for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Terminal)?;
     }
     // Also restores the terminal when something panics.
