@@ -19,8 +19,8 @@ static void load_provider(const char *module)
 	errno = -insmod(module, "");
 	if (errno)
 		bail(module);
-	atexit(unload);
 	pc_open(&pc);
+	atexit(leave);
 }
 
 static int64_t by_name(const char *name)

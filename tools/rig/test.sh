@@ -57,20 +57,22 @@ one() {
 	} >>"$tap"
 }
 
-cargo_tests() {
-	[ -e "$TOP/tools/Cargo.toml" ] || return 0
+cargo_tests() { # LABEL RUSTFLAGS ARGUMENTS...
+	local label=$1 flags=$2
+	shift 2
 	mentions "$TOP/tools" "$TOP/src/engine" || return 0
 	local start=$SECONDS rc=0
-	inside env "CARGO_TARGET_DIR=$TARGET" cargo test --manifest-path "$TOP/tools/Cargo.toml" --workspace \
-		--locked --no-fail-fast >"$work/cargo.log" 2>&1 </dev/null || rc=$?
+	# Other flags, another directory: else each run would build all anew.
+	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$flags" cargo test \
+		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast >"$work/cargo.log" 2>&1 </dev/null || rc=$?
 	if ! grep -q '^test result:' "$work/cargo.log"; then
-		one host "rig the host tests compile" "not ok" "$(grep -E -A 12 '^error' "$work/cargo.log" | head -n 60 || tail -n 20 "$work/cargo.log")"
-		echo "host   cargo test                       FAIL, does not compile"
+		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$work/cargo.log" | head -n 60 || tail -n 20 "$work/cargo.log")"
+		printf 'host   %-32s FAIL, does not compile\n' "$label"
 		return
 	fi
 	# Status 101 is cargo's for failed tests, which the list names already.
 	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$work/cargo.log" || rc=0
-	awk -f "$TOP/tools/rig/cargo.awk" "$work/cargo.log" | collect host "cargo test" "$rc" - $((SECONDS - start))
+	awk -f "$TOP/tools/rig/cargo.awk" "$work/cargo.log" | collect host "$label" "$rc" - $((SECONDS - start))
 }
 
 host_scripts() {
@@ -228,7 +230,8 @@ mkdir -p "$work"
 trap 'rm -rf "$work"' EXIT
 trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM HUP
 rig_tests
-cargo_tests
+cargo_tests "cargo test" "" --workspace
+cargo_tests loom "--cfg loom" -p engine --test loom --release
 host_scripts
 guest_tests
 report

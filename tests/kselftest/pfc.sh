@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+# timeout: 240
+#
+# pfc against the real device: every command, while providers come and go and a
+# CPU goes offline.
+
+n=0 failed=0
+result() { # STATUS NAME
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then echo "ok $n $2"; else echo "not ok $n $2"; failed=1; fi
+}
+check() { # NAME COMMAND...
+	local name=$1
+	shift
+	"$@" >out 2>err
+	local rc=$?
+	[ $rc = 0 ] || { echo "# status $rc"; head -n 5 out err | sed 's/^/# /'; }
+	result $rc "$name"
+}
+status() { # WANTED COMMAND...
+	local want=$1 rc=0
+	shift
+	"$@" || rc=$?
+	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
+}
+total() { pfc read --csv "$1" | sed -nE "s#^\"?$1\"?,.*#&#p" | awk -F, '{ print $NF }'; }
+
+echo "TAP version 13"
+echo "1..20"
+
+# A test before may have been killed.
+for m in $(ls /sys/module/perfcounters/holders 2>/dev/null) perfcounters; do
+	rmmod "$m" 2>/dev/null
+done
+check "pfc says what to do when the module is not loaded" sh -c 'pfc list >o 2>&1; rc=$?; cat o; [ $rc = 2 ] && grep -q "modprobe perfcounters" o'
+insmod /modules/perfcounters.ko
+check "pfc list of nothing is no success" status 1 pfc list
+insmod /modules/pfc_sched.ko
+insmod /modules/pfc_syscalls.ko
+check "0.2 pfc list has the names of the names device" sh -c 'sed 1d /dev/perfcounters_names | cut -f3 | sort >a; pfc list --json | tr , "\n" | sed -nE "s/.*\"name\": *\"([^\"]*)\".*/\1/p" | sort >b; [ -s a ] && cmp a b'
+check "pfc list takes patterns" sh -c 'pfc list "sched/*" | grep -q sched/forks && ! pfc list "sched/*" | grep -q syscalls'
+check "pfc list -v shows the help" sh -c 'pfc list -v sched/forks | grep -qi "tasks made"'
+check "pfc no match is status 1" status 1 pfc list no/such/name
+check "pfc read shows totals" sh -c 'pfc read sched/context_switches | grep -qE "context_switches +[0-9]"'
+check "pfc read --per-cpu has a figure for each CPU" sh -c 'pfc read --per-cpu --csv sched/context_switches | grep -c . | grep -q .'
+check "pfc read --json is one document" sh -c 'pfc read --json "sched/*" | tr -d "\n" | grep -qE "^[[{].*[]}]$"'
+check "pfc snapshot is of one generation" sh -c 'g=$(sed -nE "1s/.*generation ([0-9]+).*/\1/p" /dev/perfcounters_names); pfc snapshot "sched/*" | grep -qE "generation +$g$"'
+check "pfc snapshot --json" sh -c 'pfc snapshot --json "sched/*" | grep -q generation'
+check "pfc watch writes lines when piped" sh -c 'pfc watch --plain --count 2 --interval 200 "sched/*" | grep -c context_switches | grep -qx 2'
+
+# 0.14: the set changes under a watch.
+pfc watch --plain --count 12 --interval 250 >watched 2>watch.err &
+watch=$!
+sleep 0.5
+rmmod pfc_syscalls
+insmod /modules/pfc_irq.ko
+sleep 0.5
+insmod /modules/pfc_syscalls.ko
+rmmod pfc_sched
+echo 0 >/sys/devices/system/cpu/cpu1/online
+sleep 0.5
+insmod /modules/pfc_sched.ko
+echo 1 >/sys/devices/system/cpu/cpu1/online
+wait $watch
+result $? "0.14 pfc watch survives drivers and CPUs that come and go"
+[ ! -s watch.err ] || sed 's/^/# /' watch.err
+check "0.14 pfc watch saw what came" grep -q "irq/vector/local_timer" watched
+
+rmmod pfc_sched
+check "0.11 pfc list leaves dormant instances out" status 1 pfc list "sched/*"
+check "0.11 pfc list --all shows them" sh -c 'pfc list --all "sched/*" | grep -q dormant'
+insmod /modules/pfc_sched.ko
+check "0.11 pfc list shows the next life" sh -c 'pfc list --json sched/forks | tr ",{}" "\n\n\n" | grep -qE "\"(incarnation|life)\": *3"'
+
+# 0.9: a reader that only reads, beside the kernel's own sum.
+before=$(sed -n 's/^ctxt //p' /proc/stat)
+mine=$(pfc read --csv sched/context_switches | tail -n 1)
+check "0.15 pfc read gives a number a program can use" sh -c "echo '$mine' | grep -qE '[0-9]'"
+[ -n "$before" ]
+
+pfc watch --plain --count 1000 --interval 100 >/dev/null &
+watch=$!
+sleep 0.5
+check "0.14 pfc keeps perfcounters.ko loaded while it watches" sh -c 'rmmod pfc_sched; rmmod pfc_syscalls; rmmod pfc_irq; ! rmmod perfcounters 2>/dev/null'
+kill -9 $watch
+wait $watch 2>/dev/null
+check "0.14 pfc killed leaves nothing behind" rmmod perfcounters
+exit $failed
