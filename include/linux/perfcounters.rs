@@ -30,13 +30,17 @@ extern "C" {
     fn perf_adjust(instance: c_int, delta: i64);
     fn perf_counter_handle(instance: c_int) -> *mut i64;
     static perf_counter_seqflag: *mut u64;
-}
-
-#[cfg(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE))]
-extern "C" {
     fn perf_counter_begin_slow();
     fn perf_counter_end_slow();
 }
+
+/// Is preempt_disable() what [`Group`] has inline: a per-CPU count and a static
+/// call? Elsewhere C's own is called.
+const PREEMPT_INLINE: bool = cfg!(all(
+    CONFIG_PREEMPT_DYNAMIC,
+    not(CONFIG_DEBUG_PREEMPT),
+    not(CONFIG_TRACE_PREEMPT_TOGGLE)
+));
 
 /// `struct perf_counter_spec`.
 #[repr(C)]
@@ -264,19 +268,18 @@ impl Group {
     pub fn begin() -> Self {
         // SAFETY: Set before any driver can be loaded, and never again.
         let flag = unsafe { perf_counter_seqflag };
-        #[cfg(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE))]
-        // SAFETY: May be called in any context; ended by drop.
-        unsafe {
-            perf_counter_begin_slow()
-        };
-        #[cfg(not(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE)))]
-        // SAFETY: The first instruction is preempt_disable(); the second adds
-        // to this CPU's seqflag, which exists while perfcounters.ko does. A of
-        // the seqflag protocol.
-        unsafe {
-            asm!("incl %gs:__preempt_count(%rip)",
-                 "incq %gs:({f})", f = in(reg) flag, options(att_syntax, nostack))
-        };
+        if PREEMPT_INLINE {
+            // SAFETY: The first instruction is preempt_disable(); the second
+            // adds to this CPU's seqflag, which exists while perfcounters.ko
+            // does. A of the seqflag protocol.
+            unsafe {
+                asm!("incl %gs:__preempt_count(%rip)",
+                     "incq %gs:({f})", f = in(reg) flag, options(att_syntax, nostack))
+            };
+        } else {
+            // SAFETY: May be called in any context; ended by drop.
+            unsafe { perf_counter_begin_slow() };
+        }
         // INVARIANT: just read.
         Self(flag)
     }
@@ -285,24 +288,24 @@ impl Group {
 impl Drop for Group {
     #[inline(always)]
     fn drop(&mut self) {
-        #[cfg(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE))]
-        // SAFETY: Pairs with begin().
-        unsafe {
-            perf_counter_end_slow()
-        };
-        #[cfg(not(any(CONFIG_DEBUG_PREEMPT, CONFIG_TRACE_PREEMPT_TOGGLE)))]
-        // SAFETY: B of the seqflag protocol, then preempt_enable(), which calls
-        // the scheduler through its register-preserving static call when the
-        // count and the inverted need-resched bit are both zero. The kernel has
-        // no red zone and aligns stacks to 8, so the call needs no frame.
-        unsafe {
-            asm!("addq $65535, %gs:({f})",
-                 "decl %gs:__preempt_count(%rip)",
-                 "jnz 2f",
-                 "call __SCT__preempt_schedule",
-                 "2:",
-                 f = in(reg) self.0,
-                 options(att_syntax, nostack))
-        };
+        if PREEMPT_INLINE {
+            // SAFETY: B of the seqflag protocol, then preempt_enable(), which
+            // calls the scheduler through its register-preserving static call
+            // when the count and the inverted need-resched bit are both zero.
+            // The kernel has no red zone and aligns stacks to 8, so the call
+            // needs no frame.
+            unsafe {
+                asm!("addq $65535, %gs:({f})",
+                     "decl %gs:__preempt_count(%rip)",
+                     "jnz 2f",
+                     "call __SCT__preempt_schedule",
+                     "2:",
+                     f = in(reg) self.0,
+                     options(att_syntax, nostack))
+            };
+        } else {
+            // SAFETY: Pairs with begin().
+            unsafe { perf_counter_end_slow() };
+        }
     }
 }

@@ -85,7 +85,7 @@ static int64_t instance_total(const void *name)
  * /proc's own figure must have moved by that much.
  */
 static bool agrees(const char *test, reading ours, const void *our_arg, reading theirs,
-		  const void *their_arg, void (*work)(void), int64_t least, int64_t slack)
+		   const void *their_arg, void (*work)(void), int64_t least, int64_t slack)
 {
 	int64_t outer1 = ours(our_arg), proc1 = theirs(their_arg), inner1 = ours(our_arg);
 	int64_t outer2, proc2, inner2, proc, inner, outer;

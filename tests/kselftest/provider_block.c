@@ -175,7 +175,8 @@ int main(void)
 	io();
 	is(pc_find(&pc, name), number, "0.11 block: a disk that comes back has its old numbers");
 	device = disk;
-	agrees("0.14 block: and counts on", ours, &figures[0], theirs, &figures[0], io, 50, HALF_DONE);
+	agrees("0.14 block: and counts on", ours, &figures[0], theirs, &figures[0], io, 50,
+	       HALF_DONE);
 	ok(pc.desc[number].unit == PERFCOUNTERS_EVENTS, "0.3 block: reads are events");
 	snprintf(name, sizeof(name), "block/%s/read_latency", disk);
 	ok(pc.desc[pc_find(&pc, name)].kind == PERFCOUNTERS_HISTOGRAM &&

@@ -9,7 +9,8 @@
 static void touch(void)
 {
 	size_t page = getpagesize();
-	char *p = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		bail("mmap");
@@ -23,7 +24,8 @@ static void touch(void)
 static void touch_by_kernel(void)
 {
 	size_t page = getpagesize();
-	char *p = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *p = mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int fd = open("/dev/zero", O_RDONLY);
 
 	if (p == MAP_FAILED || fd < 0)
@@ -61,14 +63,15 @@ int main(void)
 	touch_by_kernel();
 	gain = by_name("mm/page_faults_kernel") - before;
 	note("%lld kernel faults for %d pages", (long long)gain, PAGES);
-	ok(gain >= PAGES && gain < PAGES + PAGES / 20, "0.15 mm: every page the kernel touches is a kernel fault");
+	ok(gain >= PAGES && gain < PAGES + PAGES / 20,
+	   "0.15 mm: every page the kernel touches is a kernel fault");
 	/*
 	 * pgfault counts faults in the memory manager: again after a retry, not
 	 * at all when refused earlier, and pages that exec and fork populate
 	 * without a fault. Hence 2 %.
 	 */
-	agrees("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", faults, NULL, pgfault, NULL,
-	       touch, PAGES, PAGES / 50);
+	agrees("0.15 mm: faults are pgfault of /proc/vmstat within 2 %", faults, NULL, pgfault,
+	       NULL, touch, PAGES, PAGES / 50);
 	comes_and_goes("pfc_mm", "mm/page_faults_user", touch);
 	return finish();
 }

@@ -41,7 +41,8 @@ static void frames(void)
 static void datagrams(void)
 {
 	struct sockaddr_in to = {
-		.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)
+		.sin_family = AF_INET, .sin_port = htons(9),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)
 	};
 	int sink = socket(AF_INET, SOCK_DGRAM, 0), fd = socket(AF_INET, SOCK_DGRAM, 0);
 	char data[500] = "";

@@ -244,7 +244,7 @@ impl Shared {
 
     fn put_header(&self) {
         let mut id = [0; 16];
-        let seed = now_ns() ^ u64::from(std::process::id()) << 40;
+        let seed = now_ns() ^ (u64::from(std::process::id()) << 40);
         id[..8].copy_from_slice(&seed.to_ne_bytes());
         let h = Header {
             version: abi::VERSION,

@@ -295,7 +295,7 @@ fn bitmap(map: &Map, offset: u32) -> Vec<u32> {
     let words = map.page0(offset as usize / 8, nr_cpus.div_ceil(64) as usize);
     let words: Vec<u64> = words.iter().map(Word::load_relaxed).collect();
     (0..nr_cpus)
-        .filter(|cpu| words[*cpu as usize / 64] >> (cpu % 64) & 1 != 0)
+        .filter(|cpu| (words[*cpu as usize / 64] >> (cpu % 64)) & 1 != 0)
         .collect()
 }
 

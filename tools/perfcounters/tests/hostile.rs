@@ -145,7 +145,7 @@ fn library_instances_that_overlap_are_refused() {
     try_all(Path::new(&path)).expect("good");
     // Kind, unit, exponent and nr_slots are the second word.
     let at = DESC_OFFSET + u64::from(h) * 256 + 8;
-    let word = |slots: u64| 4 | slots << 48;
+    let word = |slots: u64| 4 | (slots << 48);
     for slots in [0, 5, 400, 65_535] {
         fake.poke(at, word(slots));
         assert!(
@@ -154,7 +154,7 @@ fn library_instances_that_overlap_are_refused() {
         );
     }
     // A kind from the future is left out, the rest is read.
-    fake.poke(at, 77 | 4 << 48);
+    fake.poke(at, 77 | (4 << 48));
     let mut counters = Counters::open_path(&path).expect("good");
     let all = counters.catalogue().expect("settled");
     assert!(all.find("h").is_none() && all.find("after").is_some());
@@ -165,7 +165,7 @@ proptest! {
     #[test]
     fn library_lying_headers_do_no_harm(
         words in prop::collection::vec((0..140u64, prop_oneof![
-            any::<u64>(), 0..10u64, (0..10u64, 0..10u64).prop_map(|(a, b)| a << 32 | b),
+            any::<u64>(), 0..10u64, (0..10u64, 0..10u64).prop_map(|(a, b)| (a << 32) | b),
             Just(u64::MAX), (0..64u32).prop_map(|b| 1 << b),
         ]), 1..4),
         len in prop_oneof![Just(DESC_OFFSET + 65_536 * 256), 0..100_000u64],

@@ -71,6 +71,8 @@ unsigned long pfc_virt_pfn(const void *p)
 bool pfc_may_sleep(void)
 {
 	might_sleep();
+	if (!IS_ENABLED(CONFIG_PREEMPT_COUNT))
+		return !in_interrupt() && !irqs_disabled();
 	return preemptible();
 }
 
