@@ -55,10 +55,52 @@ typedef s64 __percpu *perf_counter_t;
 
 #ifdef CONFIG_PERFCOUNTERS
 
+/**
+ * perf_add() - add a counter of events
+ * @name: 1 to 127 bytes of UTF-8 without control characters
+ *
+ * Context: process; may sleep.
+ * Return: the instance number, the same for the name as long as perfcounters.ko
+ * is loaded; values are zero. -EINVAL, -ENAMETOOLONG, -EILSEQ, -EEXIST (the
+ * name is live), -ENOSPC or -ENOMEM; then nothing has changed and the kernel
+ * log says why.
+ */
 int perf_add(const char *name);
+
+/**
+ * perf_add_desc() - add an instance of any kind
+ * @spec: what to add
+ *
+ * Context and return value as perf_add().
+ */
 int perf_add_desc(const struct perf_counter_spec *spec);
+
+/**
+ * perf_del() - make an instance dormant
+ * @instance: its number; it and the last values stay
+ *
+ * The caller has stopped its updates through handles. A number that is not live
+ * changes nothing and is noted in the kernel log.
+ * Context: process; may sleep.
+ */
 void perf_del(int instance);
+
+/**
+ * perf_adjust() - add to this CPU's value, seen whole and in order by snapshots
+ * @instance: a number; one that is not live changes nothing
+ * @delta: may be negative
+ *
+ * Context: any, NMI included.
+ */
 void perf_adjust(int instance, s64 delta);
+
+/**
+ * perf_counter_handle() - resolve an instance for the inlines below
+ * @instance: a number
+ *
+ * Context: any.
+ * Return: the handle, valid until perf_del(); NULL if the number is not live.
+ */
 perf_counter_t perf_counter_handle(int instance);
 
 /* The seqflags, slot 0 of every CPU. Set before any driver can be loaded. */

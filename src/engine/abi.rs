@@ -3,7 +3,7 @@
 //! The structures of `include/uapi/linux/perfcounters.h`, word for word.
 //!
 //! The header says what each field means; the sizes and offsets are asserted
-//! here and, from the C side, in `sys/shim/abi.c`.
+//! here and, from the C side, in `sys/shim/shim.c`.
 
 /// Version of the layout.
 pub const VERSION: u32 = 1;

@@ -18,6 +18,10 @@ pub const DESCS_PER_PAGE: u32 = (PAGE_SIZE / core::mem::size_of::<Desc>()) as u3
 /// kernel's per-CPU allocator (32 KiB).
 pub const MAX_PAGES_PER_CHUNK: u32 = 8;
 
+/// Pages of one CPU's slots that can ever exist: the last chunk may reach
+/// beyond the last slot by less than a chunk.
+pub const MAX_SLOT_PAGES: u32 = MAX_INSTANCES / SLOTS_PER_PAGE + MAX_PAGES_PER_CHUNK;
+
 /// The two numbers that fix every offset.
 ///
 /// # Invariants

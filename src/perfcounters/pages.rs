@@ -114,21 +114,19 @@ impl Pages {
         while (self.chunks.len() as u32) < self.layout.chunks_for(slots) {
             let chunk = Chunk::new(per_chunk)?;
             let first = self.chunks.len() as u32 * per_chunk;
-            let addresses = (0..per_chunk).map(|page| chunk.page(page));
+            // Kept before it is published: what a fault has seen is never freed.
+            self.chunks
+                .reserve(1, GFP_KERNEL)
+                .map_err(|_| Error::NoMemory)?;
             if first == 0 {
                 percpu::set_seqflag(&chunk);
             }
-            for (index, address) in (first..).zip(addresses) {
-                tables::SLOT_PAGES.publish(index as usize, address);
+            for page in 0..per_chunk {
+                tables::SLOT_PAGES.publish((first + page) as usize, chunk.page(page));
             }
-            // Nothing is live there, so a failed push only needs the entries
-            // taken back.
-            if self.chunks.push(chunk, GFP_KERNEL).is_err() {
-                for index in first..first + per_chunk {
-                    tables::SLOT_PAGES.publish(index as usize, 0);
-                }
-                return Err(Error::NoMemory);
-            }
+            self.chunks
+                .push(chunk, GFP_KERNEL)
+                .map_err(|_| Error::NoMemory)?;
             self.header.set_nr_chunks(self.chunks.len() as u32);
         }
         Ok(())

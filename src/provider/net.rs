@@ -29,6 +29,7 @@ struct Provider {
 
 struct Counts {
     interfaces: Pin<KBox<Family<Traffic>>>,
+    unnamed: Instance,
 }
 
 struct Traffic {
@@ -73,6 +74,8 @@ impl kernel::Module for Provider {
         let mut probes = Probes::new(Counts {
             // Nothing is wanted by probes: interfaces are announced.
             interfaces: Family::new(|_: &Key| Err(ENODEV))?,
+            unnamed: What::counter(Unit::Packets, c"Packets of interfaces without instances")
+                .named(fmt!("net/unnamed"))?,
         })?;
         probes.attach::<NetReceive<'_>>()?;
         probes.attach::<NetXmit<'_>>()?;
@@ -101,12 +104,22 @@ impl Watch for Counts {
     }
 }
 
+impl Counts {
+    /// An interface's row; what has none is counted apart, unless it is of
+    /// another network namespace.
+    fn traffic(&self, interface: Option<&Interface>) -> Option<&Traffic> {
+        let key = interface?.key();
+        let found = self.interfaces.find(&key);
+        if found.is_none() && key.number() != 0 {
+            self.unnamed.counter().add(1);
+        }
+        found
+    }
+}
+
 impl Handler<NetReceive<'_>> for Counts {
     fn on(&self, event: NetReceive<'_>) {
-        let interface = event
-            .interface
-            .and_then(|at| self.interfaces.find(&at.key()));
-        if let Some(traffic) = interface {
+        if let Some(traffic) = self.traffic(event.interface) {
             let _group = Group::begin();
             traffic.rx_packets.counter().add(1);
             traffic
@@ -119,7 +132,7 @@ impl Handler<NetReceive<'_>> for Counts {
 
 impl Handler<NetXmit<'_>> for Counts {
     fn on(&self, event: NetXmit<'_>) {
-        let Some(traffic) = self.interfaces.find(&event.interface.key()) else {
+        let Some(traffic) = self.traffic(Some(event.interface)) else {
             return;
         };
         let _group = Group::begin();
@@ -134,10 +147,7 @@ impl Handler<NetXmit<'_>> for Counts {
 
 impl Handler<NetDrop<'_>> for Counts {
     fn on(&self, event: NetDrop<'_>) {
-        let interface = event
-            .interface
-            .and_then(|at| self.interfaces.find(&at.key()));
-        if let Some(traffic) = interface {
+        if let Some(traffic) = self.traffic(event.interface) {
             traffic.rx_drops.counter().add(1);
         }
     }

@@ -31,7 +31,7 @@ use super::shim;
 /// Rows at the most.
 const ROWS: usize = 1024;
 /// Places looked at for one key.
-const REACH: usize = 16;
+const REACH: usize = 64;
 /// Keys that may wait for the worker at once.
 const WAITING: usize = 32;
 /// A place whose row has gone; searches go on past it.
@@ -204,7 +204,7 @@ impl<R: Send + Sync> Family<R> {
 
     #[inline]
     fn around(&self, key: &Key) -> impl Iterator<Item = &Place<R>> {
-        let start = key.hash as usize;
+        let start = (key.hash >> 20) as usize;
         (0..REACH).filter_map(move |i| self.places.get(start.wrapping_add(i) % ROWS))
     }
 

@@ -15,7 +15,7 @@
 //! | `lock`   | the registry and its lock |
 //! | `misc`   | random numbers, time, RCU cookies |
 //! | `shim`   | declarations of `shim/shim.c` |
-//! | `probe`, `task`, `block`, `irq`, `net` | what providers see of the kernel |
+//! | `probe`, `family`, `block`, `irq`, `net` | what providers see of the kernel |
 
 pub(crate) mod adjust;
 pub mod block;

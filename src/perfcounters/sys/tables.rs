@@ -6,7 +6,7 @@
 use core::cell::UnsafeCell;
 
 use engine::abi::MAX_INSTANCES;
-use engine::layout::{DESCS_PER_PAGE, SLOTS_PER_PAGE};
+use engine::layout::{DESCS_PER_PAGE, MAX_SLOT_PAGES, SLOTS_PER_PAGE};
 
 /// A table of words that only the holder of the registry's lock writes and
 /// anyone reads.
@@ -47,7 +47,7 @@ impl<const N: usize> Table<N> {
 }
 
 /// Per-CPU address of each page of slots.
-pub(crate) static SLOT_PAGES: Table<{ (MAX_INSTANCES / SLOTS_PER_PAGE) as usize }> = Table::new();
+pub(crate) static SLOT_PAGES: Table<{ MAX_SLOT_PAGES.next_power_of_two() as usize }> = Table::new();
 /// Address of each page of descriptors.
 pub(crate) static DESC_PAGES: Table<{ (MAX_INSTANCES / DESCS_PER_PAGE) as usize }> = Table::new();
 /// A bit for each instance that counts.

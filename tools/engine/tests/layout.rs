@@ -236,3 +236,12 @@ fn expected() -> String {
     }
     text
 }
+
+#[test]
+fn r0_4_the_kernel_s_table_of_pages_has_room_for_every_chunk_size() {
+    use engine::layout::{MAX_PAGES_PER_CHUNK, MAX_SLOT_PAGES};
+    for pages in 1..=MAX_PAGES_PER_CHUNK {
+        let layout = engine::layout::Layout::new(2, pages).unwrap();
+        assert!(layout.max_chunks() * pages <= MAX_SLOT_PAGES, "{pages}");
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Chunks whose size does not divide the slots: the last one reaches beyond the
+ * last slot, and must leave the first one alone.
+ */
+#include "kselftest_pc.h"
+
+int main(void)
+{
+	static const int sizes[] = { 3, 7 };
+	struct pc pc;
+
+	plan(2 * 3);
+	for (int i = 0; i < 2; i++) {
+		char params[40];
+		long long n, added = 0;
+
+		snprintf(params, sizeof(params), "pages_per_chunk=%d", sizes[i]);
+		load(params);
+		n = puppet("add first");
+		puppet("adjust %lld 5", n);
+		while (added < 2000 && puppet("desc 32 4 1 0 64 0 -1 h/%lld", added) > 0)
+			added++;
+		note("%lld histograms", added);
+		ok(added > 1000 && added < 2000, "0.4 chunks of %d pages: the table fills", sizes[i]);
+		pc_open(&pc);
+		is(pc_total(&pc, n), 5, "0.4 chunks of %d pages: the first value stays", sizes[i]);
+		puppet("adjust %lld 5", n);
+		is(pc_total(&pc, n), 10, "0.4 chunks of %d pages: the first value counts on", sizes[i]);
+		pc_close(&pc);
+	}
+	return finish();
+}
