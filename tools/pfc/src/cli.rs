@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use perfcounters::{Pattern, DEVICE};
 
+use crate::export;
+
 /// Kernel counters, read without system calls
 #[derive(Debug, Parser)]
 #[command(
@@ -88,6 +90,11 @@ Examples:
 All values are of one generation of the set of instances, and those of each
 CPU belong together: no group of updates is seen half.")]
     Snapshot(SnapshotArgs),
+    /// Give values to other monitors, in their formats
+    #[command(hide = true, after_help = "\
+Examples:
+  pfc export --openmetrics          text for Prometheus, on standard output")]
+    Export(ExportArgs),
     /// Print the completions of a shell
     #[command(hide = true)]
     Completions {
@@ -184,4 +191,16 @@ pub struct SnapshotArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `pfc export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    pub format: export::Chosen,
+    #[command(flatten)]
+    pub select: Select,
+    /// Totals over all CPUs only
+    #[arg(short, long)]
+    pub sum: bool,
 }

@@ -7,7 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `cli.rs` | the command line, with its help and examples |
-//! | `list.rs` `read.rs` `snapshot.rs` `watch/` | the subcommands |
+//! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands |
 //! | `document.rs` | the JSON that list, read and snapshot share |
 //! | `table.rs` `units.rs` `time.rs` | what values look like to people |
 //! | `out.rs` | where output goes, and in which colours |
@@ -15,6 +15,7 @@
 
 mod cli;
 mod document;
+mod export;
 mod failure;
 mod list;
 mod manual;
@@ -58,6 +59,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Read(args) => read::run(device, args, &mut out)?,
         Command::Watch(args) => watch::run(device, args, &mut out)?,
         Command::Snapshot(args) => snapshot::run(device, args, &mut out)?,
+        Command::Export(args) => export::run(device, args, &mut out)?,
         Command::Completions { shell } => manual::completions(*shell, &mut out)?,
         Command::Man { directory } => manual::pages(directory.as_deref(), &mut out)?,
     }
