@@ -20,6 +20,8 @@ mkdir -p "$STAMPS"
 stamped()  { [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
 stamp()    { printf '%s' "$2" >"$STAMPS/$1.new" && mv "$STAMPS/$1.new" "$STAMPS/$1"; }
 packages() { sed 's/#.*//' "$TOP/tools/rig/packages" | xargs; }
+tree_packages() { sed '/^# What follows is for tests/,$d; s/#.*//' "$TOP/tools/rig/packages" | xargs; }
+python_packages() { sed 's/#.*//' "$TOP/tools/rig/python-packages" | xargs; }
 
 # Nothing is ever removed across a mount: a base system that was being built
 # may still have some.
@@ -37,7 +39,7 @@ explain() {
 	tail=$(tail -n 60 "$LOG")
 	tail -n 15 <<<"$tail" >&2
 	if grep -qiE 'could not resolve|temporary failure|unable to connect|could not connect|connection (timed out|refused|failed)|network is unreachable|no route to host' <<<"$tail"; then
-		die "$1: the Debian archive cannot be reached. Set-up needs the network once; connect and run the same command again, it goes on where it stopped."
+		die "$1: an archive of packages (Debian, PyPI) cannot be reached. Set-up needs the network once; connect and run the same command again, it goes on where it stopped."
 	elif grep -qi 'no space left' <<<"$tail"; then
 		die "$1: no space left. Set-up needs about 6 GB in $CACHE; make room, or name another place with PERFCOUNTERS_CACHE=DIR, and run it again."
 	fi
@@ -93,6 +95,19 @@ tool_chain() {
 	stage "compilers, QEMU" inside sh -c "dpkg --configure -a && apt-get -f install -y -q && apt-get install -y -q --no-install-recommends $want"
 	stage "check the compilers" inside sh -c 'rustc --version && bindgen --version && gcc-14 --version'
 	stamp packages "$want"
+}
+
+# Readers of what we write, for tests: a venv of their own, beside the tool chain.
+python() {
+	local want
+	want=$(python_packages)
+	stamped python "$want" && [ -x "$CACHE/python/bin/python" ] && return
+	step "Python packages"
+	remove "$CACHE/python" "$STAMPS/python"
+	stage "venv" inside python3 -m venv "$CACHE/python"
+	# shellcheck disable=SC2086 # a list of names
+	stage "$want" inside "$CACHE/python/bin/pip" install -q --disable-pip-version-check --no-input $want
+	stamp python "$want"
 }
 
 # The pinned release if the archive still has its image, modules, headers and
@@ -169,7 +184,7 @@ prepared_tree() {
 	local rel dir tree want config sym
 	read -r rel _ <"$CACHE/release" || :
 	dir=$CACHE/kernel/$rel tree=$dir/tree
-	want="$rel recipe $TREE_RECIPE for $(packages)"
+	want="$rel recipe $TREE_RECIPE for $(tree_packages)"
 	stamped "tree-$rel" "$want" && [ -e "$tree/include/generated/autoconf.h" ] && return
 	step "prepared tree $rel"
 	config=$dir/stock/usr/lib/modules/$rel/config
@@ -201,20 +216,21 @@ main() {
 	read -r rel _ 2>/dev/null <"$CACHE/release" || rel=
 	# All done for this very recipe? Then say nothing.
 	local all
-	all="$mode ${KERNEL_RELEASE:-$rel} recipe $TREE_RECIPE $(packages)"
+	all="$mode ${KERNEL_RELEASE:-$rel} recipe $TREE_RECIPE $(packages) $(python_packages)"
 	stamped kdir "$all" && [ -e "$CACHE/kernel/$rel/tree/include/generated/autoconf.h" ] && return
 	rm -f "$STAMPS/kdir"
 	: >"$LOG"
 	echo "$mode" >"$CACHE/mode"
 	[ "$mode" = direct ] || base_system
 	tool_chain
+	python
 	if [ -z "$rel" ] || [ "${KERNEL_RELEASE:-$rel}" != "$rel" ]; then
 		choose_release
 	fi
 	stock_kernel
 	prepared_tree
 	read -r rel _ <"$CACHE/release" || :
-	stamp kdir "$mode $rel recipe $TREE_RECIPE $(packages)"
+	stamp kdir "$mode $rel recipe $TREE_RECIPE $(packages) $(python_packages)"
 }
 
 main "$@"
