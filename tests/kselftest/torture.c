@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout: 600
+ *
+ * Everything at once: CPUs go and come, chunks are appended, drivers and
+ * providers load and unload, children with mappings run and are killed,
+ * instances are added, deleted and counted in from every context, and readers,
+ * pfc and hostile mapping calls look on. Each is a process with a role; what
+ * they saw and did is in shared memory. In the end every count is exact.
+ *
+ * torture.h has what must happen, how often at least, and what must not.
+ */
+#include "torture.h"
+#include "torture_readers.h"
+#include "torture_writers.h"
+#include <sys/resource.h>
+
+static void worker0(void) { worker(0); }
+static void worker1(void) { worker(1); }
+static void worker2(void) { worker(2); }
+static void adder0(void) { adder(0); }
+static void adder1(void) { adder(1); }
+
+static const struct {
+	const char *name;
+	void (*play)(void);
+} roles[] = {
+	{ "fixed_reader", fixed_reader }, { "renewing_reader", renewing_reader },
+	{ "old_reader", old_reader }, { "forker", forker }, { "names_reader", names_reader },
+	{ "pfc_runner", pfc_runner }, { "worker0", worker0 }, { "worker1", worker1 },
+	{ "worker2", worker2 }, { "adder0", adder0 }, { "adder1", adder1 }, { "grower", grower },
+	{ "cpu0_counter", cpu0_counter }, { "hotplugger", hotplugger },
+	{ "sample_loader", sample_loader }, { "provider_loader", provider_loader },
+	{ "unloader", unloader }, { "abuser", abuser },
+};
+
+#define ROLES ((int)(sizeof(roles) / sizeof(*roles)))
+
+/* What the whole run proves, over all sessions. */
+static __u64 role_failed, inexact_pairs, updates;
+static bool exact_cpu0 = true, exact_cpu1 = true, exact_all = true, exact_dead = true;
+static bool settled = true;
+
+static bool enough(void)
+{
+	for (int e = 0; e < NR_EVENTS; e++)
+		if (s->count[e] < events[e].least)
+			return false;
+	return true;
+}
+
+static void start(pid_t pid[ROLES], __u32 base)
+{
+	for (int i = 0; i < ROLES; i++) {
+		pid[i] = fork();
+		if (pid[i] < 0)
+			bail("fork");
+		if (pid[i])
+			continue;
+		seed = base + 7919 * (i + 1);
+		seed |= !seed;
+		/* Readers never rest, and pfc has much to do. */
+		setpriority(PRIO_PROCESS, 0, i < 3 ? 10 : roles[i].play == pfc_runner ? -10 : 0);
+		roles[i].play();
+		_exit(0);
+	}
+}
+
+/* All stop by themselves, and soon. */
+static void stop(pid_t pid[ROLES])
+{
+	s->stop = 1;
+	for (int i = 0; i < ROLES; i++) {
+		pid_t ended = 0;
+		int status = 0;
+
+		for (int ms = 0; ms < 60000 && !(ended = waitpid(pid[i], &status, WNOHANG)); ms += 20)
+			sleep_ms(20);
+		if (ended == pid[i] && !status)
+			continue;
+		note("role %s: %s %#x", roles[i].name, ended ? "ended with" : "hangs", status);
+		kill(pid[i], SIGKILL);
+		waitpid(pid[i], NULL, 0);
+		role_failed++;
+	}
+}
+
+/* Every counter against what was put in. */
+static void add_up(void)
+{
+	__s64 all = 0;
+
+	for (__u32 i = 0; i < s->nr_pairs; i++) {
+		__u64 want = 0, a = pc_total(&pc, s->pair[i]), b = pc_total(&pc, s->pair[i] + 1);
+
+		for (int w = 0; w < WORKERS; w++)
+			want += s->pair_count[w][i];
+		updates += want;
+		if (a != want || b != want) {
+			note("pair %u: %llu and %llu, not %llu", i, (unsigned long long)a,
+			     (unsigned long long)b, (unsigned long long)want);
+			inexact_pairs++;
+		}
+	}
+	for (int w = 0; w < WORKERS + ADDERS; w++)
+		all += s->sum_all[w];
+	exact_all = exact_all && pc_total(&pc, s->by_all) == all;
+	exact_cpu0 = exact_cpu0 && pc_value(&pc, 0, s->on_cpu0) == s->sum_cpu0 &&
+		     pc_total(&pc, s->on_cpu0) == s->sum_cpu0;
+	exact_cpu1 = exact_cpu1 && pc_value(&pc, 1, s->on_cpu1) == s->sum_cpu1 &&
+		     pc_total(&pc, s->on_cpu1) == s->sum_cpu1;
+	exact_dead = exact_dead && pc_total(&pc, s->dead) == 7 &&
+		     pc.desc[s->dead].state == PERFCOUNTERS_DORMANT;
+	settled = settled && pc.h->gen1 == pc.h->gen2;
+	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
+		settled = settled && !(pc_seq(&pc, cpu) & PERFCOUNTERS_SEQ_BUSY);
+}
+
+/* With no driver left, mappings alone keep the module, whoever holds them. */
+static void hold_by_mapping(void)
+{
+	pid_t pid;
+	int err;
+
+	puppet_leave();
+	err = rmmod("puppet");
+	expect(!err, WRONG_RMMOD, "rmmod puppet: %d", err);
+	for (int i = 0; i < 20; i++) {
+		err = rmmod("perfcounters");
+		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters while mapped: %d", err);
+		pid = fork();
+		if (!pid) {
+			sleep_ms(5);
+			_exit(0);
+		}
+		if (i == 19)
+			pc_close(&pc);
+		err = rmmod("perfcounters");
+		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters, mapped by %s: %d",
+		       i < 19 ? "two" : "a child", err);
+		waitpid(pid, NULL, 0);
+	}
+	err = rmmod("perfcounters");
+	expect(!err && access("/dev/perfcounters", F_OK) &&
+	       access("/dev/perfcounters_names", F_OK) && !is_loaded("perfcounters"), WRONG_RMMOD,
+	       "rmmod perfcounters, not in use: %d", err);
+}
+
+/* At least that long, and until enough happened, but not for ever. */
+static void session(int seconds, bool whole, __u32 base)
+{
+	time_t begun = time(NULL);
+	pid_t pid[ROLES];
+
+	load("");
+	pc_open(&pc);
+	memset(s->pair_count, 0, sizeof(s->pair_count));
+	memset(s->sum_all, 0, sizeof(s->sum_all));
+	memset(s->number, 0, sizeof(s->number));
+	s->in_haste = !whole;
+	s->sum_cpu0 = s->sum_cpu1 = s->nr_pairs = s->stop = 0;
+	s->pair[0] = puppet("add torture/pair/first/a");
+	puppet("add torture/pair/first/b");
+	s->nr_pairs = 1;
+	s->on_cpu0 = puppet("add torture/cpu0");
+	s->on_cpu1 = puppet("add torture/cpu1");
+	s->by_all = puppet("add torture/all");
+	s->dead = puppet("add torture/dead");
+	puppet("adjust %u 7", s->dead);
+	puppet("del %u", s->dead);
+	puppet_leave();
+	start(pid, base);
+	while (time(NULL) < begun + seconds ||
+	       (time(NULL) < begun + 4 * seconds &&
+		(pc.h->nr_chunks < MAX_CHUNKS || (whole && !enough()))))
+		sleep_ms(100);
+	stop(pid);
+	add_up();
+	hold_by_mapping();
+}
+
+struct memory {
+	long free, percpu;
+};
+
+static long number_after(const char *path, const char *word)
+{
+	static char buf[65536];
+	long sum = 0;
+
+	for (char *at = slurp(path, buf, sizeof(buf)); (at = strstr(at, word)); ) {
+		at += strlen(word);
+		sum += strtol(at, &at, 10);
+	}
+	return sum;
+}
+
+/* kB that are free, and that the per-CPU allocator holds, once all is calm. */
+static struct memory memory(void)
+{
+	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
+
+	if (write(fd, "3", 1) != 1)
+		bail("drop_caches");
+	close(fd);
+	sleep_ms(2000);
+	return (struct memory){
+		number_after("/proc/meminfo", "MemFree:") +
+			4 * number_after("/proc/zoneinfo", " count:"),
+		number_after("/proc/meminfo", "Percpu:"),
+	};
+}
+
+static bool none(enum wrong from, enum wrong to)
+{
+	for (enum wrong w = from; w <= to; w++)
+		if (s->wrong[w])
+			return false;
+	return true;
+}
+
+int main(void)
+{
+	bool debug = !access("/sys/kernel/debug/kmemleak", F_OK);
+	__u32 base = time(NULL) ^ getpid() << 16;
+	struct memory before, after;
+	int log;
+
+	plan(22);
+	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (s == MAP_FAILED)
+		bail("mmap");
+	note("seed %u", base);
+	log = klog_mark();
+	unload();
+
+	/*
+	 * Once to warm up, with as many chunks: the kernel's allocators keep some
+	 * of what was freed, and keep no more the second time.
+	 */
+	session(debug ? 6 : 10, false, base);
+	before = memory();
+	memset(s->count, 0, sizeof(s->count));
+	session(debug ? 25 : 60, true, base + 1);
+	after = memory();
+
+	for (int e = 0; e < NR_EVENTS; e++)
+		note("%10llu %s", (unsigned long long)s->count[e], events[e].what);
+	note("%10llu updates of pairs", (unsigned long long)updates);
+
+	for (int e = 0; e < NR_EVENTS; e++)
+		if (s->count[e] < events[e].least)
+			note("only %llu %s, wanted %u", (unsigned long long)s->count[e],
+			     events[e].what, events[e].least);
+	ok(enough(), "0.14 torture: enough of everything happened at once");
+	is(role_failed, 0, "0.14 torture: all %d roles ran to their end", ROLES);
+	is(s->wrong[WRONG_SNAPSHOT], 0, "0.9 torture: no snapshot was inconsistent");
+	ok(s->count[REJECTED_WRONG] >= events[REJECTED_WRONG].least,
+	   "0.9 torture: inconsistent copies were there, and rejected");
+	is(s->wrong[WRONG_BACKWARDS], 0, "0.9 torture: no counter or seqflag went back");
+	is(inexact_pairs, 0, "0.12 torture: every pair in every chunk is exact");
+	ok(exact_all, "0.12 torture: what all counted from all contexts is exact");
+	ok(exact_cpu0, "0.5 torture: what CPU 0 counted is exact, and on CPU 0 only");
+	ok(exact_cpu1, "0.14 torture: what CPU 1 counted between its absences is exact");
+	is(s->wrong[WRONG_HOTPLUG], 0, "0.14 torture: CPU 1 always went, came and kept its values");
+	ok(exact_dead, "0.11 torture: a dormant instance never counted");
+	ok(settled, "0.8 torture: at rest no flag is up and gen1 is gen2");
+	ok(none(WRONG_LIFE, WRONG_NUMBER), "0.10 torture: each life began at zero, under its number");
+	is(s->wrong[WRONG_OWNER], 0, "0.10 torture: each owner of a name found just what it counted");
+	ok(none(WRONG_DRIVER, WRONG_DRIVER) && none(WRONG_DESC, WRONG_DESC),
+	   "0.14 torture: drivers came and went, their counters add up");
+	is(s->wrong[WRONG_CHILD], 0, "0.1 torture: children read what they inherited");
+	is(s->wrong[WRONG_NAMES], 0, "0.2 torture: names files were whole, in pieces as at once");
+	is(s->wrong[WRONG_ABUSE], 0, "0.1 torture: mapping calls were refused or harmless");
+	is(s->wrong[WRONG_PFC], 0, "0.7 torture: pfc always got a consistent picture");
+	is(s->wrong[WRONG_RMMOD], 0,
+	   "0.1 torture: perfcounters.ko stayed while in use, and went then");
+	note("free %ld then %ld kB, Percpu %ld then %ld kB", before.free, after.free,
+	     before.percpu, after.percpu);
+	/* The descriptors alone took more than this; a debug kernel keeps freed memory. */
+	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
+	   "0.10 torture: memory was given back");
+	ok(!klog_bad(log), "0.14 torture: the kernel had nothing to complain about");
+	return finish();
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Roles of torture.c that look on: snapshots, forks, names, pfc. */
+#ifndef TORTURE_READERS_H
+#define TORTURE_READERS_H
+
+#include "torture.h"
+#include <poll.h>
+
+struct seen {
+	__u64 seq[64];
+	__s64 a[PAIRS][64];
+};
+
+/* One consistent copy of a pair on a CPU, or none; false if it was rejected. */
+static bool look(const struct pc *p, __u32 i, __u32 cpu, struct seen *seen)
+{
+	__u32 n = s->pair[i];
+	__u64 before = pc_seq(p, cpu);
+	__s64 a = pc_value(p, cpu, n), b = pc_value(p, cpu, n + 1);
+
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(p, cpu) != before) {
+		happened(REJECTED);
+		if (a != b)
+			happened(REJECTED_WRONG);
+		return false;
+	}
+	expect(a == b, WRONG_SNAPSHOT, "pair %u, CPU %u: %lld and %lld", i, cpu, (long long)a,
+	       (long long)b);
+	if (seen) {
+		expect(before >= seen->seq[cpu] && a >= seen->a[i][cpu], WRONG_BACKWARDS,
+		       "pair %u, CPU %u went back", i, cpu);
+		seen->seq[cpu] = before;
+		seen->a[i][cpu] = a;
+	}
+	return true;
+}
+
+static void look_everywhere(const struct pc *p, __u32 pairs, struct seen *seen, enum event e)
+{
+	for (__u32 i = 0; i < pairs && !s->stop; i++) {
+		const volatile struct perfcounters_desc *d = &p->desc[s->pair[i]];
+
+		expect(d->instance == s->pair[i] && d->state == PERFCOUNTERS_LIVE, WRONG_DESC,
+		       "descriptor of pair %u: instance %u, state %u", i, d->instance, d->state);
+		for (__u32 cpu = 0; cpu < p->geometry.nr_cpus; cpu++)
+			if (look(p, i, cpu, seen))
+				happened(e);
+	}
+}
+
+/* Maps once, more than there is, and sees what comes. */
+static void fixed_reader(void)
+{
+	static struct seen seen;
+
+	while (!s->stop)
+		look_everywhere(&pc, pairs_now(), &seen, FIXED);
+}
+
+/* Maps exactly what there is, anew each time, with a file of its own. */
+static void renewing_reader(void)
+{
+	static struct seen seen;
+
+	while (!s->stop) {
+		struct pc p = pc;
+		__u32 pairs = pairs_now(), chunks = p.h->nr_chunks;
+		__u32 per_chunk = p.geometry.pages_per_chunk * p.geometry.page_size / 8;
+		void *base;
+
+		p.fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
+		p.len = perfcounters_offset(&p.geometry, 0, chunks * per_chunk);
+		base = mmap(NULL, p.len, PROT_READ, MAP_SHARED, p.fd, 0);
+		close(p.fd);
+		expect(base != MAP_FAILED, WRONG_ABUSE, "a mapping of %zu bytes: errno %d", p.len,
+		       errno);
+		if (base == MAP_FAILED)
+			continue;
+		p.base = base;
+		look_everywhere(&p, pairs, &seen, RENEWED);
+		munmap(base, p.len);
+		happened(RENEWALS);
+	}
+}
+
+/* Knew chunk 0 only, and keeps it. */
+static void old_reader(void)
+{
+	static struct seen seen;
+	struct pc p = pc;
+
+	p.len = perfcounters_offset(&p.geometry, p.geometry.nr_cpus, 0);
+	p.base = mmap(NULL, p.len, PROT_READ, MAP_SHARED, pc.fd, 0);
+	if (p.base == MAP_FAILED)
+		bail("mmap of chunk 0");
+	while (!s->stop)
+		look_everywhere(&p, 1, &seen, OLD);
+}
+
+/* A child with all mappings of its parent. */
+static void child(__u32 kind)
+{
+	for (int i = 0; kind == 0 || i < 3; i++) {
+		__u32 pairs = pairs_now();
+
+		for (__u32 k = 0; k < pairs; k++)
+			for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
+				look(&pc, k, cpu, NULL);
+	}
+	if (kind == 1)
+		pc_close(&pc);
+	if (kind == 2)
+		execl("/bin/busybox", "true", NULL);
+	_exit(0);
+}
+
+static void forker(void)
+{
+	while (!s->stop) {
+		__u32 kind = random_below(4);
+		pid_t pid = fork();
+		int status = 0;
+
+		if (!pid)
+			child(kind);
+		if (pid < 0) {
+			expect(false, WRONG_CHILD, "fork: errno %d", errno);
+			return;
+		}
+		happened(FORKS);
+		if (kind == 0) {
+			sleep_ms(random_below(30));
+			kill(pid, SIGKILL);
+		}
+		waitpid(pid, &status, 0);
+		if (kind == 0)
+			happened(KILLS);
+		expect(kind == 0 ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : !status,
+		       WRONG_CHILD, "child of kind %u ended with %#x", kind, status);
+	}
+}
+
+/* A text that was read whole: lines in order, states that exist, one end. */
+static void check_names(const char *text, __u64 *generation)
+{
+	unsigned long long gen;
+	unsigned int number, last = 0;
+	char state[16], name[PERFCOUNTERS_NAME_MAX + 1];
+	const char *line;
+
+	if (sscanf(text, "# perfcounters generation %llu boot_id", &gen) != 1 ||
+	    gen < *generation) {
+		expect(false, WRONG_NAMES, "first line, %.40s", text);
+		return;
+	}
+	*generation = gen;
+	for (line = strchr(text, '\n') + 1; *line; line = strchr(line, '\n') + 1) {
+		if (!strchr(line, '\n') ||
+		    sscanf(line, "%u\t%15[a-z]\t%128[^\n]", &number, state, name) != 3 ||
+		    number <= last || (strcmp(state, "live") && strcmp(state, "dormant"))) {
+			expect(false, WRONG_NAMES, "line %.60s", line);
+			return;
+		}
+		last = number;
+	}
+}
+
+static void names_reader(void)
+{
+	static char whole[4 << 20], pieces[4 << 20];
+	__u64 generation = 0;
+
+	while (!s->stop) {
+		int fd = open("/dev/perfcounters_names", O_RDONLY | O_CLOEXEC);
+		struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+		ssize_t len = pread(fd, whole, sizeof(whole) - 1, 0), at = 0, got;
+
+		expect(fd >= 0 && len > 0, WRONG_NAMES, "open %d, %zd bytes, errno %d", fd, len,
+		       errno);
+		if (len <= 0)
+			continue;
+		whole[len] = '\0';
+		check_names(whole, &generation);
+		expect(poll(&poll_fd, 1, 0) == 1 && poll_fd.revents & POLLIN, WRONG_NAMES,
+		       "poll gives %#x", poll_fd.revents);
+		happened(POLLS);
+		/* The same text in pieces, and from somewhere in the middle. */
+		while ((got = read(fd, pieces + at, 1 + random_below(9000))) > 0)
+			at += got;
+		expect(at == len && !memcmp(whole, pieces, len), WRONG_NAMES,
+		       "in pieces it is another text");
+		at = random_below(len);
+		got = lseek(fd, at, SEEK_SET) == at ? read(fd, pieces, 333) : -1;
+		expect(got > 0 && !memcmp(whole + at, pieces, got), WRONG_NAMES,
+		       "from %zd on it is another text", at);
+		expect(pread(fd, pieces, 1, len + random_below(1 << 30)) == 0, WRONG_NAMES,
+		       "behind its end there is something");
+		close(fd);
+		happened(NAMES);
+		sleep_ms(50);
+	}
+}
+
+static void pfc_runner(void)
+{
+	static const char *const args[][8] = {
+		{ "pfc", "list", "torture/*" },
+		{ "pfc", "snapshot", "torture/pair/*" },
+		{ "pfc", "read", "--csv", "torture/*" },
+		{ "pfc", "watch", "--plain", "--count", "2", "--interval", "200" },
+	};
+
+	for (__u32 i = 0; !s->stop; i++) {
+		const char *const *argv = args[i % 4];
+		pid_t pid = fork();
+		int status = 0;
+
+		if (!pid) {
+			int null = open("/dev/null", O_WRONLY);
+
+			dup2(null, 1);
+			execv("/bin/pfc", (char *const *)argv);
+			_exit(127);
+		}
+		waitpid(pid, &status, 0);
+		expect(!status, WRONG_PFC, "pfc %s ended with %#x", argv[1], status);
+		happened(PFC);
+	}
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Roles of torture.c that change things: counts, instances, drivers, CPUs. */
+#ifndef TORTURE_WRITERS_H
+#define TORTURE_WRITERS_H
+
+#include "torture.h"
+
+/* The puppet's contexts; "nested" is an interrupt in the middle of a group. */
+static const char *const contexts[] = {
+	"task", "lock", "irqoff", "softirq", "hardirq", "nested", "nmi",
+};
+
+static const char *any_context(void)
+{
+	return contexts[random_below(sizeof(contexts) / sizeof(*contexts))];
+}
+
+/* Counts in groups of two, wherever there are any, from anywhere. */
+static void worker(int me)
+{
+	while (!s->stop) {
+		__u32 i = random_below(pairs_now()), rounds = 1 + random_below(50);
+		int delta = (int)random_below(2001) - 1000;
+
+		/* An NMI that did not come in time has not counted. */
+		if (!puppet("@%s group %u %u 1 %u", any_context(), s->pair[i], s->pair[i] + 1,
+			    rounds))
+			s->pair_count[me][i] += rounds;
+		/* Now and then one that takes its time, for readers to stumble over. */
+		if (!random_below(16) && !puppet("hold %u %u 1 1", s->pair[i], s->pair[i] + 1))
+			s->pair_count[me][i]++;
+		if (!puppet("@%s adjust %u %d", any_context(), s->by_all, delta))
+			s->sum_all[me] += delta;
+		puppet("@%s adjust %u 1", any_context(), s->dead);
+		happened(STALE);
+		happened(ADJUSTS);
+	}
+}
+
+/* Names that others want, too: who adds it owns it, until it deletes it. */
+static void adder(int me)
+{
+	while (!s->stop) {
+		__u32 k = random_below(POOL), rounds = random_below(20);
+		long long n = puppet(k % 3 ? "add torture/pool/%u" :
+				     "desc 32 4 1 0 16 0 -1 torture/pool/%u", k), delta;
+		__s64 want = 0;
+
+		if (n == -EEXIST) {
+			happened(REFUSED);
+			continue;
+		}
+		expect(n > 0 && (!s->number[k] || s->number[k] == n), WRONG_NUMBER,
+		       "name %u: %lld, was %u", k, n, s->number[k]);
+		if (n <= 0)
+			continue;
+		s->number[k] = n;
+		happened(ADDS);
+		expect(pc_total(&pc, n) == 0 && pc.desc[n].state == PERFCOUNTERS_LIVE, WRONG_LIFE,
+		       "instance %lld begins with %lld", n, (long long)pc_total(&pc, n));
+		while (rounds--) {
+			delta = 1 + random_below(100);
+			if (!puppet("@%s adjust %lld %lld", any_context(), n, delta))
+				want += delta;
+			if (!puppet("@%s adjust %u 3", any_context(), s->by_all))
+				s->sum_all[WORKERS + me] += 3;
+		}
+		expect(pc_total(&pc, n) == want, WRONG_OWNER, "instance %lld: %lld, not %lld", n,
+		       (long long)pc_total(&pc, n), (long long)want);
+		puppet("del %lld", n);
+		happened(DELS);
+	}
+}
+
+/* A chunk more, and a pair in it. */
+static void grow(void)
+{
+	__u32 chunks = pc.h->nr_chunks, per_chunk = pc.geometry.pages_per_chunk * 512, a, b;
+	static __u32 filled;
+
+	while (pc.h->nr_chunks == chunks) {
+		__u32 room = per_chunk - pc.h->nr_slots % per_chunk;
+
+		if (room >= 64)
+			puppet("desc 32 4 1 0 64 0 -1 torture/fill/%u", filled++);
+		else
+			puppet("add torture/fill/%u", filled++);
+	}
+	/* Two in a row, which others may get in between. */
+	do {
+		a = puppet("add torture/pair/%u/a", filled);
+		b = puppet("add torture/pair/%u/b", filled++);
+	} while (b != a + 1);
+	s->pair[s->nr_pairs] = a;
+	__atomic_store_n(&s->nr_pairs, s->nr_pairs + 1, __ATOMIC_RELEASE);
+}
+
+static void grower(void)
+{
+	while (!s->stop) {
+		if (pc.h->nr_chunks < MAX_CHUNKS) {
+			grow();
+			happened(CHUNKS);
+		}
+		sleep_ms(s->in_haste ? 10 : 500);
+	}
+}
+
+/* Nobody else counts there, and CPU 0 never goes. */
+static void cpu0_counter(void)
+{
+	on_cpu(0);
+	while (!s->stop) {
+		puppet("loop %u 1 17 1", s->on_cpu0);
+		s->sum_cpu0 += 17;
+		sleep_ms(5);
+	}
+}
+
+static bool cpu1(bool on)
+{
+	int fd = open("/sys/devices/system/cpu/cpu1/online", O_WRONLY | O_CLOEXEC);
+	bool done = fd >= 0 && write(fd, on ? "1" : "0", 1) == 1;
+	const volatile __u64 *bitmap = (const void *)(pc.base + pc.geometry.online_offset);
+
+	close(fd);
+	return done && !!(*bitmap & 2) == on;
+}
+
+static void hotplugger(void)
+{
+	while (!s->stop) {
+		on_cpu(1);
+		puppet("loop %u 1 11 1", s->on_cpu1);
+		s->sum_cpu1 += 11;
+		on_cpu(0);
+		expect(cpu1(false), WRONG_HOTPLUG, "CPU 1 offline: errno %d", errno);
+		expect(pc_value(&pc, 1, s->on_cpu1) == s->sum_cpu1, WRONG_HOTPLUG,
+		       "CPU 1 offline: its value is not what was counted");
+		expect(!(pc_seq(&pc, 1) & PERFCOUNTERS_SEQ_BUSY), WRONG_HOTPLUG,
+		       "CPU 1 offline: an update in flight");
+		sleep_ms(random_below(50));
+		expect(cpu1(true), WRONG_HOTPLUG, "CPU 1 online: errno %d", errno);
+		happened(CPU_CYCLES);
+		sleep_ms(random_below(150));
+	}
+}
+
+/* What a sample driver counted in its life: all four ways agree. */
+static void check_sample(const char *driver)
+{
+	static const char *const words[] = { "ticks", "requests", "bytes", "latency" };
+	__s64 value[4] = { 0 };
+	char name[60];
+
+	for (int i = 0; i < 4; i++)
+		for (__u32 n = 1; n < pc.h->nr_slots; n++) {
+			snprintf(name, sizeof(name), "%s/%s", driver, words[i]);
+			if (!pc_named(&pc, n, name))
+				continue;
+			for (int k = 0; k < pc.desc[n].nr_slots; k++)
+				value[i] += pc_total(&pc, n + k);
+			break;
+		}
+	expect(value[0] == value[1] && value[2] == 4096 * value[0] && value[3] == value[0],
+	       WRONG_DRIVER, "%s: %lld ticks, %lld requests, %lld bytes, %lld in the histogram",
+	       driver, (long long)value[0], (long long)value[1], (long long)value[2],
+	       (long long)value[3]);
+}
+
+static void loader(const char *const drivers[], int nr)
+{
+	while (!s->stop) {
+		int which = random_below(nr), err;
+		const char *driver = drivers[which];
+		int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
+
+		err = insmod(driver, "");
+		expect(!err, WRONG_DRIVER, "insmod %s: %d", driver, err);
+		sleep_ms(random_below(200));
+		err = err ? err : rmmod(driver);
+		expect(!err, WRONG_DRIVER, "rmmod %s: %d", driver, err);
+		if (!strncmp(driver, "sample", 6))
+			check_sample(driver);
+		close(fd);
+		happened(LOADS);
+	}
+}
+
+static void sample_loader(void)
+{
+	static const char *const samples[] = { "sample_c", "sample_rust" };
+
+	loader(samples, 2);
+}
+
+static void provider_loader(void)
+{
+	static const char *const providers[] = {
+		"pfc_sched", "pfc_syscalls", "pfc_irq", "pfc_block", "pfc_net", "pfc_mm",
+	};
+
+	loader(providers, 6);
+}
+
+static void unloader(void)
+{
+	while (!s->stop) {
+		int err = rmmod("perfcounters");
+
+		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters in use: %d", err);
+		happened(RMMODS);
+		sleep_ms(20);
+	}
+}
+
+/* The mapping calls: what could hurt is refused, what is allowed hurts nobody. */
+static void abuser(void)
+{
+	static const int advices[] = {
+		MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED,
+		MADV_FREE, MADV_REMOVE, MADV_DONTFORK, MADV_DOFORK, MADV_MERGEABLE, MADV_HUGEPAGE,
+		MADV_DODUMP, MADV_WIPEONFORK, MADV_COLD, MADV_PAGEOUT, 22, 23, 24, 25,
+	};
+	const size_t page = 4096;
+
+	while (!s->stop) {
+		size_t len = (1 + random_below(64)) * page, at = random_below(200) * page;
+		char *p = mmap(NULL, len, PROT_READ, random_below(2) ? MAP_SHARED : MAP_PRIVATE,
+			       pc.fd, at), *q;
+		int err = 0;
+
+		expect(p != MAP_FAILED, WRONG_ABUSE, "mmap: errno %d", errno);
+		if (p == MAP_FAILED)
+			continue;
+		switch (random_below(8)) {
+		case 0:
+			err = mprotect(p, len, PROT_READ | PROT_WRITE) ? errno : 0;
+			expect(err == EACCES, WRONG_ABUSE, "mprotect(WRITE): %d", err);
+			break;
+		case 1:
+			err = mprotect(p, len, PROT_READ | PROT_EXEC) ? errno : 0;
+			expect(err == EACCES, WRONG_ABUSE, "mprotect(EXEC): %d", err);
+			break;
+		case 2:
+			q = mremap(p, len, len + page, MREMAP_MAYMOVE);
+			err = q == MAP_FAILED ? errno : 0;
+			expect(err == EFAULT, WRONG_ABUSE, "mremap to more: %d", err);
+			break;
+		case 3:
+			q = mremap(p, len, len - page ? len - page : len, MREMAP_MAYMOVE);
+			expect(q != MAP_FAILED, WRONG_ABUSE, "mremap to less: %d", errno);
+			p = q == MAP_FAILED ? p : q;
+			break;
+		case 4:
+			/* Some are refused; none may do more than cost time. */
+			err = madvise(p, len, advices[random_below(sizeof(advices) / 4)]) ?
+			      errno : 0;
+			break;
+		case 5:
+			munmap(p + random_below(len / page) * page, page);
+			break;
+		case 6:
+			err = mlock(p, len) ? errno : 0;
+			munlock(p, len);
+			break;
+		case 7:
+			mprotect(p, page, PROT_NONE);
+			err = mprotect(p, page, PROT_READ) ? errno : 0;
+			expect(!err, WRONG_ABUSE, "mprotect(READ): %d", err);
+			break;
+		}
+		happened(err ? ABUSES_REFUSED : ABUSES);
+		munmap(p, len);
+	}
+}
+
+#endif
