@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 rig := tools/rig
 
 # Variables given to make reach the scripts through the environment.
-export KDIR ONLY SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
+export KDIR ONLY WORLDS WORLD GUEST SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
 export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE
 
 all:
@@ -28,6 +28,11 @@ vm:
 	@$(rig)/vm.sh shell
 
 test:
+	@$(rig)/test.sh
+
+# Every detector there is: KCSAN needs a kernel of its own.
+test-debug: export WORLDS = debug kcsan
+test-debug:
 	@$(rig)/test.sh
 
 rows:
@@ -52,13 +57,14 @@ distclean:
 help:
 	@sed -n 's/^#? \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all modules tools kdir demo vm test rows check bench install clean distclean help
+.PHONY: all modules tools kdir demo vm test test-debug rows check bench install clean distclean help
 
 #? perfcounters: per-CPU kernel counters, read from user space without system calls
 #?
 #? make demo                 boot an unmodified Debian kernel in QEMU, watch its counters
 #? make                      build the kernel modules and the tools
 #? make test                 run all tests (ONLY=PATTERN: some; a row id, name or file)
+#? make test-debug           the tests in the guest on the two debug kernels (built once)
 #? make rows                 which promises the last full test run proved
 #? make vm                   a shell in the guest (CMD='...': run that instead)
 #? make check                formatting, lints, host tests
@@ -69,6 +75,8 @@ help:
 #?
 #? KDIR=DIR                  make, install: your own Rust-enabled, prepared kernel tree
 #? DIRECT=1                  on a Debian 13 host: no chroot, use its own packages
+#? WORLDS='host stock debug' test: which worlds; kcsan is one more
+#? WORLD=debug GUEST=many    vm: another kernel, another guest (tests/vm/guests)
 #? SMP=2 MEM=1G              the guest's size
 #? PREFIX=/usr/local         install: where; DESTDIR= is put before it
 #? DEBIAN_MIRROR=ADDRESS     set-up: another archive than this machine's apt uses

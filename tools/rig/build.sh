@@ -3,6 +3,7 @@
 #
 # make, make modules, make tools: build the kernel modules and the user tools.
 # Usage: build.sh [modules] [tools]
+# WORLD=debug or kcsan: modules for that kernel, which is built if need be.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -34,7 +35,7 @@ claim() {
 # A kernel tree of the user's own: the host's tools, no chroot, no stock kernel.
 modules_for_kdir() {
 	local kdir out release
-	kdir=$(cd "$KDIR" && pwd -P) || die "KDIR=$KDIR is no directory"
+	kdir=$(cd "$KDIR" 2>/dev/null && pwd -P) || die "KDIR=$KDIR is no directory"
 	grep -q '^CONFIG_RUST=y' "$kdir/.config" 2>/dev/null ||
 		die "KDIR=$KDIR is not a configured kernel tree with CONFIG_RUST=y. Distribution headers carry no Rust metadata: a prepared source tree is needed (make modules_prepare), or leave KDIR out and make kdir prepares one."
 	release=$(cat "$kdir/include/config/kernel.release") || die "KDIR=$KDIR is not prepared; run make modules_prepare there"
@@ -46,15 +47,13 @@ modules_for_kdir() {
 }
 
 modules() {
-	[ -e "$TOP/Kbuild" ] || { say "    no Kbuild in this tree yet: no modules"; return; }
 	claim "$KBUILD_OUT"
-	built "modules for $RELEASE" "$LOGS/modules.log" inside make -C "$KTREE" -j"$JOBS" \
-		"M=$TOP" "MO=$KBUILD_OUT" CC=gcc-14 modules
+	built "modules for $RELEASE" "$LOGS/modules.log" inside "${KMAKE[@]}" -j"$JOBS" \
+		"M=$TOP" "MO=$KBUILD_OUT" modules
 }
 
 # Static programs: they run in an initramfs that has no libraries.
 tools() {
-	[ -e "$TOP/tools/Cargo.toml" ] || { say "    no tools/Cargo.toml in this tree yet: no tools"; return; }
 	built "tools" "$LOGS/tools.log" inside env "CARGO_TARGET_DIR=$TARGET" "RUSTFLAGS=-C target-feature=+crt-static" \
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked --target x86_64-unknown-linux-gnu
 }
@@ -73,6 +72,6 @@ if [ -n "${KDIR:-}" ]; then
 	done
 	exit
 fi
-set_up
+enter_world "${WORLD:-stock}"
 lock_cache
 for what; do "$what"; done

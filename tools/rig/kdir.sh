@@ -3,48 +3,18 @@
 #
 # make kdir: the tool chain and a prepared kernel tree that matches the stock
 # Debian kernel, so that Rust modules built against it load into that kernel.
-#
-# Each stage is built beside its place and moved there when it is whole, or is
-# safe to repeat; its stamp says what it was made from. So a run that was cut
-# off continues, and a changed recipe builds anew.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
-
 LOG=$LOGS/kdir.log
-STAMPS=$CACHE/stamps
+# shellcheck source=tools/rig/stages.sh
+. "$TOP/tools/rig/stages.sh"
+
 # Raise this when prepared_tree() below changes what it makes.
 TREE_RECIPE=1
-mkdir -p "$STAMPS"
 
-stamped()  { [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
-stamp()    { printf '%s' "$2" >"$STAMPS/$1.new" && mv "$STAMPS/$1.new" "$STAMPS/$1"; }
-packages() { sed 's/#.*//' "$TOP/tools/rig/packages" | xargs; }
 tree_packages() { sed '/^# What follows is for tests/,$d; s/#.*//' "$TOP/tools/rig/packages" | xargs; }
 python_packages() { sed 's/#.*//' "$TOP/tools/rig/python-packages" | xargs; }
-
-# Nothing is ever removed across a mount: a base system that was being built
-# may still have some.
-remove() { rm -rf --one-file-system "$@"; }
-
-# stage WHAT COMMAND...: quietly, and a failure ends the set-up with its reason.
-stage() {
-	local what=$1
-	quietly "$what" "$LOG" "${@:2}" && return
-	explain "$what"
-}
-
-explain() {
-	local tail
-	tail=$(tail -n 60 "$LOG")
-	tail -n 15 <<<"$tail" >&2
-	if grep -qiE 'could not resolve|temporary failure|unable to connect|could not connect|connection (timed out|refused|failed)|network is unreachable|no route to host' <<<"$tail"; then
-		die "$1: an archive of packages (Debian, PyPI) cannot be reached. Set-up needs the network once; connect and run the same command again, it goes on where it stopped."
-	elif grep -qi 'no space left' <<<"$tail"; then
-		die "$1: no space left. Set-up needs about 6 GB in $CACHE; make room, or name another place with PERFCOUNTERS_CACHE=DIR, and run it again."
-	fi
-	die "$1 failed (log: $LOG). Running the same command again goes on where it stopped."
-}
 
 # The archive the host itself uses; DEBIAN_MIRROR=... overrides. No host name
 # is written down here.
@@ -192,8 +162,7 @@ prepared_tree() {
 	[[ -e $config && -e $sym ]] || die "the packages of $rel lack config or Module.symvers (looked in $dir/stock)"
 	remove "$tree" "$tree.partial" "$STAMPS/tree-$rel"
 	mkdir -p "$tree.partial"
-	# shellcheck disable=SC2016
-	stage "unpack source" inside sh -c 'tar -C "$0" --strip-components=1 -xf "$1"/usr/src/linux-source-*.tar.xz' "$tree.partial" "$dir/stock"
+	unpack_source "$tree.partial" "$dir/stock"
 	# Kbuild writes the tree's own path into what it generates, so it is
 	# prepared where it stays; the stamp alone says that it is whole.
 	mv "$tree.partial" "$tree"

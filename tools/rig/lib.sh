@@ -8,7 +8,8 @@ set -euo pipefail
 umask 022
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
-CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/perfcounters}
+: "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
+CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters}
 mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another place with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
 LOGS=$CACHE/logs
@@ -98,7 +99,35 @@ set_up() {
 		KTREE=$CACHE/kernel/$RELEASE/tree
 		STOCK=$CACHE/kernel/$RELEASE/stock
 		KBUILD_OUT=$CACHE/build/$RELEASE
+		KMAKE=(make -C "$KTREE" CC=gcc-14)
+		IMAGE=$CACHE/image/stock
 		TARGET=$CACHE/target
 		TOOLS_OUT=$TARGET/x86_64-unknown-linux-gnu/release
+		# Emulated time that a test needs, against the stock kernel's.
+		SLOWNESS=1
+	}
+}
+
+# enter_world WORLD: set_up, and from then on the variables above speak of that
+# world's kernel, which is built if it has to be.
+enter_world() {
+	local dir
+	set_up
+	case $1 in
+	host | stock) return ;;
+	debug | kcsan) ;;
+	*) die "there is no world $1; there are host, stock, debug, kcsan" ;;
+	esac
+	"$TOP/tools/rig/kernel.sh" "$1"
+	dir=$CACHE/kernel/$RELEASE/$1
+	# shellcheck disable=SC2034
+	{
+		KTREE=$dir/build
+		STOCK=$dir/root
+		KMAKE=(make -C "${dir%/*}/source" "O=$KTREE" LLVM=1)
+		RELEASE=$(cat "$dir/release")
+		KBUILD_OUT=$CACHE/build/$RELEASE
+		IMAGE=$CACHE/image/$1
+		SLOWNESS=3
 	}
 }

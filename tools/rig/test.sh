@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make test [ONLY=PATTERN]: the host world (cargo test, tests/host) and the
-# stock world (tests/kselftest in the guest). See Documentation/testing.md.
+# make test [ONLY=PATTERN] [WORLDS='...']: the host world (cargo test, tests/host)
+# and the worlds of the guest: stock and debug (tests/kselftest on that kernel).
+# make test-debug: the worlds debug and kcsan. See Documentation/testing.md.
 
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 ONLY=${ONLY:-}
+usual="host stock"
+WORLDS=${WORLDS:-$usual}
 work=$LOGS/run.$$
 tap=$work/tap
-splat='BUG:|WARNING:|Oops|Kernel panic|general protection fault|Call Trace:|cut here|soft lockup|hard LOCKUP|self-detected stall|detected stalls|blocked for more than|refcount_t:|list_(add|del) corruption|unable to handle|UBSAN:|KASAN:|bad: scheduling|sleeping function called'
+# shellcheck source=tools/rig/guest.sh
+. "$TOP/tools/rig/guest.sh"
 
 # mentions FILE|DIRECTORY...: do these sources speak of what was asked for?
 mentions() {
@@ -35,7 +39,7 @@ collect() {
 	[ -n "$ONLY" ] && [ $((p + f + s)) = 0 ] && return
 	local word=ok
 	[ "$f" = 0 ] || word=FAIL
-	printf '%-6s %-32s %-4s %3d passed' "$1" "$2" "$word" "$p"
+	printf '%-12s %-32s %-4s %3d passed' "$1" "$2" "$word" "$p"
 	[ "$f" = 0 ] || printf ', %d failed' "$f"
 	[ "$s" = 0 ] || printf ', %d skipped' "$s"
 	printf '%s\n' "${5:+  (${5}s)}"
@@ -67,7 +71,7 @@ cargo_tests() { # LABEL RUSTFLAGS ARGUMENTS...
 		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast >"$work/cargo.log" 2>&1 </dev/null || rc=$?
 	if ! grep -q '^test result:' "$work/cargo.log"; then
 		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$work/cargo.log" | head -n 60 || tail -n 20 "$work/cargo.log")"
-		printf 'host   %-32s FAIL, does not compile\n' "$label"
+		printf '%-12s %-32s FAIL, does not compile\n' host "$label"
 		return
 	fi
 	# Status 101 is cargo's for failed tests, which the list names already.
@@ -100,109 +104,34 @@ rig_tests() {
 	fi
 }
 
-limit_of() { # a line "timeout: SECONDS" in the head of a source, else 120
-	local t
-	t=$(head -n 40 "$1" | sed -nE 's#^(/\*|//| \*|\#) *timeout: *([0-9]+).*#\2#p' | head -n 1)
-	echo "${t:-120}"
-}
-
-guest_tests() {
-	local f n=0
-	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
-		[ -e "$f" ] && mentions "$f" || continue
-		printf '%s %s\n' "$(basename "$f" .c)" "$(limit_of "$f")"
-	done >"$work/list"
-	n=$(wc -l <"$work/list")
-	# Without ONLY the guest is started in any case: that it boots is a result.
-	[ "$n" -gt 0 ] || [ -z "$ONLY" ] || return 0
-	: >"$work/results"
-	: >"$work/console"
-	NO_BUILD=1 "$TOP/tools/rig/vm.sh" test "$work/list" "$work" >"$work/vm.log" 2>&1 &
-	follow $!
-	kernel_log
-}
-
-# follow PID: report programs as they end; a guest that stops reporting is ended.
-follow() {
-	local pid=$1 begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + 240)) end="died"
-	local results=$work/results
-	while :; do
-		local alive=1
-		kill -0 "$pid" 2>/dev/null || alive=
-		new=$(grep -ac '^# begin ' "$results" || :)
-		if [ "$new" -gt "$begun" ]; then
-			begun=$new
-			read -r _ _ prog limit < <(grep -a '^# begin ' "$results" | sed -n "${begun}p")
-			deadline=$((SECONDS + limit + 60))
-			[ ! -t 1 ] || printf 'stock  %s ...\r' "$prog"
-		fi
-		new=$(grep -ac '^# end ' "$results" || :)
-		while [ "$ended" -lt "$new" ]; do
-			ended=$((ended + 1))
-			read -r _ _ prog rc seconds < <(grep -a '^# end ' "$results" | sed -n "${ended}p")
-			limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$work/list")
-			block "$prog" | collect stock "$prog" "$rc" "$limit" "$seconds"
-		done
-		[ -n "$alive" ] || break
-		if [ $SECONDS -gt $deadline ]; then
-			end="hung and was ended"
-			kill "$pid" 2>/dev/null || :
-			wait "$pid" 2>/dev/null || :
-			break
-		fi
-		sleep 0.3
-	done
-	if grep -aq '^# ' "$results"; then
-		one stock "rig the guest boots" ok
-	else
-		one stock "rig the guest boots" "not ok" "$(cat "$work/vm.log"; tail -n 40 "$work/console")"
-	fi
-	if grep -aq '^# done 0' "$results"; then
-		one stock "rig the guest runs to its end" ok
-		return
-	fi
-	# The program that was running, and all that never ran, are failures.
-	tail -n +$((ended + 1)) "$work/list" | while read -r prog limit; do
-		block "$prog" | collect stock "$prog" "" "$limit" ""
-	done
-	one stock "rig the guest runs to its end" "not ok" "the guest $end; its console's end:
-$(tail -n 40 "$work/console")"
-}
-
-# block PROGRAM: what it printed.
-block() { awk -v p="$1" '/^# (begin|end) / { on = $2 == "begin" && $3 == p; next } on' "$work/results"; }
-
-kernel_log() {
-	local found
-	found=$(awk -v splat="$splat" '{ sub(/\r$/, "") }
-		/\] ### / { prog = $NF }
-		$0 ~ splat && !left { print "during " (prog ? prog : "boot") ":"; left = 25 }
-		left { print; left-- }' "$work/console" | head -n 120)
-	if [ -z "$found" ]; then
-		one stock "rig the kernel log is clean" ok
-	else
-		one stock "rig the kernel log is clean" "not ok" "$found"
-	fi
-}
-
 # Number the results, show failures and skips, count.
 report() {
-	local kept=$LOGS/test p f s
-	[ -z "$ONLY" ] || kept=$LOGS/only
+	local kept=$LOGS/only p f s dir label
+	# Only a full run is kept as one: make rows speaks of those.
+	[ -n "$ONLY" ] || case $WORLDS in
+	"$usual") kept=$LOGS/test ;;
+	"debug kcsan") kept=$LOGS/test-debug ;;
+	esac
+	rm -f "$kept".*.log
 	awk 'BEGIN { print "TAP version 13" }
 		/^ok - / { sub(/^ok - /, ""); print "ok " ++n " " $0; next }
 		/^not ok - / { sub(/^not ok - /, ""); print "not ok " ++n " " $0; next }
 		{ print } END { print "1.." n + 0 }' "$tap" >"$kept.tap"
 	[ ! -e "$work/cargo.log" ] || cat "$work/cargo.log" >>"$work/host.log"
-	mv -f "$work/console" "$kept.console.log" 2>/dev/null || :
-	mv -f "$work/results" "$kept.guest.log" 2>/dev/null || :
+	for dir in "$work"/*.*/; do
+		[ -e "$dir/console" ] || continue
+		label=$(basename "$dir")
+		mv -f "$dir/console" "$kept.${label%.plain}.console.log"
+		mv -f "$dir/results" "$kept.${label%.plain}.guest.log"
+	done
 	mv -f "$work/host.log" "$kept.host.log" 2>/dev/null || :
 	p=$(grep -E '^ok ' "$kept.tap" | grep -vc ' # SKIP ' || :)
 	f=$(grep -cE '^not ok ' "$kept.tap" || :)
 	s=$(grep -cE '^ok .* # SKIP ' "$kept.tap" || :)
 	if [ "$f" != 0 ]; then
 		printf '\nFailed:\n'
-		awk '/^not ok / { on = 1; sub(/^not ok [0-9]+ /, ""); print "  " $0; next }
+		awk '/^# [^ ]+ / { world = $2 }
+			/^not ok / { on = 1; sub(/^not ok [0-9]+ /, ""); print "  " world ": " $0; next }
 			/^#   / { if (on && on <= 45) print "      " substr($0, 5)
 				else if (on == 46) print "      ... more in the log"
 				if (on) on++
@@ -211,7 +140,7 @@ report() {
 	fi
 	if [ "$s" != 0 ]; then
 		printf '\nSkipped:\n'
-		sed -nE 's/^ok [0-9]+ (.*) # SKIP (.*)/  \1: \2/p' "$kept.tap"
+		sed -nE 's/^ok [0-9]+ (.*) # SKIP (.*)/  \1: \2/p' "$kept.tap" | sort -u
 	fi
 	printf '\nlog: %s\n' "$kept.tap"
 	[ $((p + f + s)) != 0 ] || printf 'no test matches ONLY=%s\n' "$ONLY"
@@ -223,15 +152,23 @@ report() {
 	[ "$f" = 0 ] && [ $((p + s)) != 0 ]
 }
 
+for world in $WORLDS; do
+	[[ " host stock debug kcsan " == *" $world "* ]] || die "there is no world $world; WORLDS= takes host, stock, debug, kcsan"
+done
 "$TOP/tools/rig/build.sh"
 set_up
 mkdir -p "$work"
 : >"$tap"
 trap 'rm -rf "$work"' EXIT
 trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM HUP
-rig_tests
-cargo_tests "cargo test" "" --workspace
-cargo_tests loom "--cfg loom" -p engine --test loom --release
-host_scripts
-guest_tests
+for world in $WORLDS; do
+	if [ "$world" = host ]; then
+		rig_tests
+		cargo_tests "cargo test" "" --workspace
+		cargo_tests loom "--cfg loom" -p engine --test loom --release
+		host_scripts
+	else
+		guest_tests "$world"
+	fi
+done
 report

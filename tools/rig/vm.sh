@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Boots the stock kernel in QEMU (no KVM) with what was built.
+# Boots a kernel in QEMU (no KVM) with what was built for it.
 # Usage: vm.sh demo            real counters for some seconds
 #        vm.sh shell           an interactive shell; CMD='...' or piped input is run instead
 #        vm.sh test LIST DIR   run LIST ("PROGRAM SECONDS" a line); console and results go to DIR
+# WORLD=stock, debug or kcsan says which kernel, GUEST which guest (tests/vm/guests).
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/vm/guests
+. "$TOP/tests/vm/guests"
 
-SMP=${SMP:-2}
-MEM=${MEM:-1G}
+world=${WORLD:-stock}
+guest=${GUEST:-plain}
 DEMO_SECONDS=${DEMO_SECONDS:-15}
+[ "$world" != host ] || die "the host world has no guest; WORLD= is stock, debug or kcsan"
+declare -F "guest_$guest" >/dev/null || die "there is no guest $guest in tests/vm/guests"
 
 # The guest's initramfs is the image and this boot's orders, one after the other.
 run=$CACHE/image/run.$$
@@ -24,25 +29,44 @@ finish() {
 }
 
 boot() { # boot QEMU-ARGUMENTS...
-	local -a qemu=(qemu-system-x86_64 -M q35 -accel tcg -cpu max -smp "$SMP" -m "$MEM"
-		-nodefaults -no-user-config -display none -no-reboot -pidfile "$run/pid"
-		-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd"
-		-append "console=ttyS0 panic=-1 loglevel=$([ "$mode" = test ] && echo 5 || echo 4) ${APPEND:-}")
+	local smp=2 mem=1G append="" prepare="" patience=0
+	local -a qemu=()
+	append="console=ttyS0 panic=-1 loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
+	# A debug kernel in an emulator computes for long at a time.
+	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60"
+	"guest_$guest"
+	[ -z "$prepare" ] || (cd "$TOP" && eval "$prepare") || die "the guest $guest could not be prepared"
+	order world "$world"
+	order slowness "$SLOWNESS"
 	# shellcheck disable=SC2016
-	inside sh -ec 'cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" - >initrd' "$run" "$CACHE/image/base.cpio"
-	inside "${qemu[@]}" "$@"
+	inside sh -ec 'cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" - >initrd' "$run" "$IMAGE/base.cpio"
+	inside qemu-system-x86_64 -M q35 -accel tcg -cpu max -smp "${SMP:-$smp}" -m "${MEM:-$mem}" \
+		-nodefaults -no-user-config -display none -no-reboot -pidfile "$run/pid" \
+		-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
+		-append "$append ${APPEND:-}" "${qemu[@]}" "$@"
 }
 
 image() {
-	[ -n "${NO_BUILD:-}" ] || "$TOP/tools/rig/build.sh"
-	set_up
+	local log=$LOGS/image.$world.log
+	[ -n "${NO_BUILD:-}" ] || {
+		"$TOP/tools/rig/build.sh" tools
+		WORLD=$world "$TOP/tools/rig/build.sh" modules
+	}
+	enter_world "$world"
 	(
 		lock_cache
-		inside "$TOP/tools/rig/image.sh" "$RELEASE" "$STOCK" "$KBUILD_OUT" "$TOOLS_OUT" >"$LOGS/image.log" 2>&1
+		# A test that does not compile must not keep anybody from the guest.
+		inside env "LENIENT=$([ "$mode" = test ] || echo 1)" "$TOP/tools/rig/image.sh" \
+			"$RELEASE" "$STOCK" "$KBUILD_OUT" "$TOOLS_OUT" "$IMAGE" >"$log" 2>&1
 	) || {
-		tail -n 40 "$LOGS/image.log" >&2
-		die "the guest's image could not be built (log: $LOGS/image.log)"
+		tail -n 40 "$log" >&2
+		die "the guest's image could not be built (log: $log)"
 	}
+	sed -n 's/^image: \(.*does not compile\)$/    left out: \1/p' "$log" >&2
+}
+
+kernel_name() {
+	if [ "$world" = stock ]; then echo "the unmodified Debian kernel $RELEASE"; else echo "the $world kernel $RELEASE"; fi
 }
 
 terminal() {
@@ -63,10 +87,12 @@ demo() {
 	order mode demo
 	order seconds "$DEMO_SECONDS"
 	terminal
-	step "booting the unmodified Debian kernel $RELEASE in QEMU"
+	step "booting $(kernel_name) in QEMU"
 	watchdog $((DEMO_SECONDS + 150)) &
 	if [ -t 0 ] && [ -t 1 ]; then
-		boot -serial mon:stdio -serial "file:$run/results"
+		# Ctrl-C is QEMU's here, not the guest's: it ends the demo at once.
+		boot -chardev stdio,id=terminal,mux=on,signal=on -serial chardev:terminal \
+			-mon chardev=terminal -serial "file:$run/results"
 	else
 		boot -serial stdio -serial "file:$run/results" -monitor none </dev/null
 	fi || rc=$?
@@ -94,7 +120,7 @@ shell() {
 	fi
 	order mode shell
 	terminal
-	step "booting $RELEASE; Ctrl-A X ends the guest at once, Ctrl-A C opens QEMU's monitor"
+	step "booting $(kernel_name); Ctrl-A X ends the guest at once, Ctrl-A C opens QEMU's monitor"
 	boot -serial mon:stdio -serial "file:$run/results"
 }
 

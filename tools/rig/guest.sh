@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+# shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
+#
+# The part of test.sh that runs in guests. Each guest of each world is one boot
+# with a folder of its own: $work/WORLD.GUEST with list, results and console.
+
+# shellcheck source=tests/vm/guests
+. "$TOP/tests/vm/guests"
+
+# What no kernel says without a reason. The debug kernels' detectors first.
+splat='BUG:|WARNING:|KASAN:|KCSAN:|UBSAN:|KFENCE:|ODEBUG:|DEBUG_LOCKS_WARN_ON'
+splat+='|possible (circular locking|recursive locking|irq lock inversion|deadlock)|inconsistent lock state|[a-zA-Z]+-safe -> [a-zA-Z]+-unsafe lock order'
+splat+='|suspicious RCU usage|held lock freed|locks? (still )?held (when|at)|bad unlock balance|bad contention detected|invalid wait context|Nested lock was not taken|MAX_LOCK'
+splat+='|sleeping function called|scheduling while atomic|bad: scheduling|in preemptible|Voluntary context switch within RCU'
+splat+='|Oops|Kernel panic|general protection fault|Call Trace:|cut here|unable to handle|refcount_t:|list_(add|del) corruption|kernel tried to execute'
+splat+='|soft lockup|hard LOCKUP|self-detected stall|detected stalls|detected expedited stalls|blocked for more than|blocked in I/O wait for more'
+
+# head_of FILE KEY DEFAULT: a line "KEY: VALUE" in the head of a source.
+head_of() {
+	local v
+	v=$(head -n 40 "$1" | sed -nE "s#^(/\\*|//| \\*|\\#) *$2: *([^*]*[^* ]).*#\\2#p" | head -n 1)
+	echo "${v:-$3}"
+}
+
+limit_of() { # a test's seconds on the stock kernel
+	head_of "$1" timeout 120 | sed 's/[^0-9].*//'
+}
+
+# guest_value GUEST VARIABLE: what tests/vm/guests says.
+guest_value() {
+	local smp="" mem="" append="" prepare="" patience=240 world=$2
+	local -a qemu=()
+	"guest_$1" && printf '%s' "$patience"
+}
+
+# guest_tests WORLD: all guests that this world's wanted tests ask for.
+guest_tests() {
+	local world=$1 f worlds guest limit slow=1 name dir
+	[ "$world" = stock ] || slow=3
+	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
+		[ -e "$f" ] && mentions "$f" || continue
+		worlds=$(head_of "$f" worlds "stock debug kcsan")
+		[[ " $worlds " == *" $world "* ]] || continue
+		guest=$(head_of "$f" guest plain)
+		name=$(basename "$f" .c)
+		declare -F "guest_$guest" >/dev/null || {
+			one "$world" "rig $name asks for a guest that exists" "not ok" "tests/vm/guests has no guest_$guest"
+			continue
+		}
+		dir=$work/$world.$guest
+		mkdir -p "$dir"
+		limit=$(limit_of "$f")
+		printf '%s %s\n' "$name" $((limit * slow)) >>"$dir/list"
+	done
+	# Without ONLY the guest is started in any case: that it boots is a result.
+	[ -n "$ONLY" ] || { mkdir -p "$work/$world.plain"; : >>"$work/$world.plain/list"; }
+	compgen -G "$work/$world.*/list" >/dev/null || return 0
+	# A program's modules come with the world.
+	WORLD=$world "$TOP/tools/rig/build.sh" modules
+	for dir in "$work/$world".*/; do
+		dir=${dir%/}
+		guest=${dir##*.}
+		: >"$dir/results"
+		: >"$dir/console"
+		WORLD=$world GUEST=$guest NO_BUILD=1 "$TOP/tools/rig/vm.sh" test "$dir/list" "$dir" >"$dir/vm.log" 2>&1 &
+		follow $! "$world" "$guest" "$dir" $(($(guest_value "$guest" "$world") * slow))
+		if [ "$guest" = faulty ]; then
+			expected_reports "$world/$guest" "$dir"
+		else
+			kernel_log "$world${guest:+/$guest}" "$dir"
+			leaks "$world/$guest" "$dir"
+		fi
+	done
+}
+
+# follow PID WORLD GUEST DIR PATIENCE: report programs as they end; a guest that
+# stops reporting is ended.
+follow() {
+	local pid=$1 world=$2 dir=$4 begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
+	local results=$dir/results label=$2/$3
+	label=${label%/plain}
+	while :; do
+		local alive=1
+		kill -0 "$pid" 2>/dev/null || alive=
+		new=$(grep -ac '^# begin ' "$results" || :)
+		if [ "$new" -gt "$begun" ]; then
+			begun=$new
+			read -r _ _ prog limit < <(grep -a '^# begin ' "$results" | sed -n "${begun}p")
+			deadline=$((SECONDS + limit + 60))
+			[ ! -t 1 ] || printf '%-12s %s ...\r' "$label" "$prog"
+		fi
+		new=$(grep -ac '^# end ' "$results" || :)
+		while [ "$ended" -lt "$new" ]; do
+			ended=$((ended + 1))
+			read -r _ _ prog rc seconds < <(grep -a '^# end ' "$results" | sed -n "${ended}p")
+			limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
+			block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
+			# The scans for leaks take their time on a debug kernel.
+			[ "$world" = stock ] || deadline=$((SECONDS + 300))
+		done
+		[ -n "$alive" ] || break
+		if [ $SECONDS -gt $deadline ]; then
+			end="hung and was ended"
+			kill "$pid" 2>/dev/null || :
+			wait "$pid" 2>/dev/null || :
+			break
+		fi
+		sleep 0.3
+	done
+	if grep -aq '^# ' "$results"; then
+		one "$label" "rig the guest boots" ok
+	else
+		one "$label" "rig the guest boots" "not ok" "$(cat "$dir/vm.log"; tail -n 40 "$dir/console")"
+	fi
+	if grep -aq '^# done 0' "$results"; then
+		one "$label" "rig the guest runs to its end" ok
+		return
+	fi
+	# The program that was running, and all that never ran, are failures.
+	tail -n +$((ended + 1)) "$dir/list" | while read -r prog limit; do
+		block "$dir" "$prog" | collect "$label" "$prog" "" "$limit" ""
+	done
+	one "$label" "rig the guest runs to its end" "not ok" "the guest $end; its console's end:
+$(tail -n 40 "$dir/console")"
+}
+
+# block DIR PROGRAM: what it printed.
+block() { awk -v p="$2" '/^# (begin|end) / { on = $2 == "begin" && $3 == p; next } on' "$1/results"; }
+
+# reports CONSOLE: what the kernel complained of, with the program that ran.
+# Injected failures announce themselves with a trace, unless told not to: those
+# are wanted.
+reports() {
+	awk -v splat="$splat" '{ sub(/\r$/, "") }
+		/\] ### / { prog = $0; sub(/.*\] ### /, "", prog); left = 0 }
+		/FAULT_INJECTION: forcing a failure/ { wanted = 60 }
+		/<\/TASK>/ { wanted = 0 }
+		wanted { wanted--; if (!/BUG:|WARNING:|KASAN/) next; wanted = 0 }
+		$0 ~ splat && !left { print "during " (prog ? prog : "boot") ":"; left = 25 }
+		left { print; left-- }' "$1"
+}
+
+kernel_log() { # kernel_log LABEL DIR
+	local found label=${1%/plain}
+	found=$(reports "$2/console" | head -n 160)
+	if [ -z "$found" ]; then
+		one "$label" "rig the kernel log is clean" ok
+	else
+		one "$label" "rig the kernel log is clean" "not ok" "$found"
+	fi
+}
+
+# leaks LABEL DIR: what the guest's scans for leaked memory found at the end.
+leaks() {
+	local found label=${1%/plain}
+	grep -aq '^# leaks begin' "$2/results" || {
+		[[ $label != debug* ]] || one "$label" "rig nothing leaked" "not ok" "the guest made no scan"
+		return 0
+	}
+	found=$(sed -n '/^# leaks begin/,/^# leaks end/{/^# leaks /!p}' "$2/results" | tr -d '\r' | head -n 160)
+	if [ -z "$found" ]; then
+		one "$label" "rig nothing leaked" ok
+	else
+		one "$label" "rig nothing leaked" "not ok" "$found"
+	fi
+}
