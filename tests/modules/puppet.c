@@ -233,6 +233,10 @@ static const struct verb verbs[] = {
 	{ "hold", 4, do_hold },
 	{ "storm", 4, do_storm },
 	{ "calm", 0, do_calm },
+	{ "tempest", 2, do_tempest },
+	{ "gust", 1, do_gust },
+	{ "lull", 0, do_lull },
+	{ "tally", 1, do_tally },
 };
 
 /* Cuts the next word off; what follows begins after exactly one blank. */
@@ -340,6 +344,7 @@ static void __exit puppet_exit(void)
 
 	remove_proc_entry("puppet", NULL);
 	storm_end();
+	tempest_end();
 	contexts_exit();
 	for_each_set_bit(instance, owned, PERFCOUNTERS_MAX_INSTANCES)
 		perf_del(instance);

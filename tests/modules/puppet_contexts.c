@@ -100,12 +100,14 @@ static int from_nested(struct call *c)
 static DEFINE_PER_CPU(struct call *, nmi_call);
 static bool have_nmi;
 
+#include "puppet_tempest.c"
+
 static int nmi_run(unsigned int type, struct pt_regs *regs)
 {
 	struct call *c = this_cpu_xchg(nmi_call, NULL);
 
 	if (!c)
-		return NMI_DONE;
+		return tempest_nmi();
 	run(c);
 	return NMI_HANDLED;
 }

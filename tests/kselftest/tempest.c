@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout: 600
+ *
+ * Tasks, a timer interrupt, an NMI and a kprobe update at once on every CPU, in
+ * the middle of one another's groups (tests/modules/puppet_tempest.c), while
+ * readers take consistent snapshots.
+ *
+ * All counting goes through the seqflag, by ones: for each of the four a single
+ * update of `alone` and a group of a pair (a, b), in which it adds to the counter
+ * of everybody, too. So in a consistent snapshot of a CPU
+ *
+ *	a == b for each pair,
+ *	everybody == sum of all a, and
+ *	completed updates == sum of all alone + sum of all a.
+ *
+ * It blows until enough has happened, however long that takes: it cannot pass
+ * because nothing came to pass. PATIENCE is when it is taken for stuck. On a
+ * kernel that checks its locks, which is slow, less is enough.
+ *
+ * An emulated CPU takes NMIs between blocks of instructions, so one within an
+ * update that is not a single instruction is found only if that has a jump.
+ */
+#include "kselftest_pc.h"
+#include <pthread.h>
+#include <sys/resource.h>
+
+#define TASKS		8
+#define READERS		2
+#define PERIOD_US	700
+#define ROUNDS		50	/* of a task, in one command */
+#define PATIENCE	480	/* seconds */
+
+/* Who updates, and what tally numbers mean: as in puppet_tempest.c. */
+enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_BY };
+#define FOUND		NR_BY
+#define DEPTHS		4
+#define TRIPPED_IN_NMI	(FOUND + DEPTHS)
+#define MISSED		(TRIPPED_IN_NMI + 1)
+static const char *const by_word[NR_BY] = { "tasks", "timers", "NMIs", "kprobes" };
+
+/* Enough of each, a twentieth of it where the kernel is slow. */
+static unsigned int slow = 1;
+#define ENOUGH_IN_GROUP		(100000 / slow)	/* NMIs that found an update begun */
+#define ENOUGH_IN_TWO		(1000 / slow)	/* found two: a task's, and the timer's in it */
+#define ENOUGH_TRIPPED		(100000 / slow)	/* kprobes within an NMI's group */
+#define ENOUGH_TICKS		(5000 / slow)
+#define ENOUGH_SNAPSHOTS	(1000000 / slow)
+
+#define EVERYBODY	(3 * NR_BY)
+#define SLOTS	(EVERYBODY + 1)
+
+static struct pc pc;
+static __u32 first;
+static __u64 completed_before[64];
+static volatile int stop;
+
+struct count {
+	__u64 snapshots, wrong, rejected, rejected_wrong, rounds;
+} __attribute__((aligned(64)));
+
+static void *task(void *arg)
+{
+	struct count *c = arg;
+
+	setpriority(PRIO_PROCESS, syscall(SYS_gettid), 10);
+	while (!stop) {
+		if (puppet("gust %d", ROUNDS))
+			bail("gust");
+		c->rounds += ROUNDS;
+	}
+	puppet_leave();
+	return NULL;
+}
+
+/* Broken invariants of a CPU's counters. */
+static int compare(__u32 cpu, __u64 seq, const __s64 *v)
+{
+	__u64 alone = 0, a = 0;
+	int wrong = 0;
+
+	for (int by = 0; by < NR_BY; by++) {
+		alone += v[3 * by];
+		a += v[3 * by + 1];
+		wrong += v[3 * by + 1] != v[3 * by + 2];
+	}
+	wrong += (__u64)v[EVERYBODY] != a;
+	return wrong + ((seq >> PERFCOUNTERS_SEQ_SHIFT) - completed_before[cpu] != alone + a);
+}
+
+static void *reader(void *arg)
+{
+	struct count *c = arg;
+	__s64 v[SLOTS];
+
+	for (__u32 i = 0; !stop; i++) {
+		__u32 cpu = i % 2;
+		__u64 before = pc_seq(&pc, cpu);
+		bool good;
+
+		for (int n = 0; n < SLOTS; n++)
+			v[n] = pc_value(&pc, cpu, first + n);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		good = !(before & PERFCOUNTERS_SEQ_BUSY) && pc_seq(&pc, cpu) == before;
+		if (good) {
+			c->wrong += compare(cpu, before, v);
+			__atomic_store_n(&c->snapshots, c->snapshots + 1, __ATOMIC_RELAXED);
+		} else {
+			c->rejected++;
+			if (compare(cpu, before, v))
+				__atomic_store_n(&c->rejected_wrong, c->rejected_wrong + 1,
+						 __ATOMIC_RELAXED);
+		}
+	}
+	return NULL;
+}
+
+static __u64 tally(int what)
+{
+	return puppet("tally %d", what);
+}
+
+static __u64 in_group(void)
+{
+	return tally(FOUND + 1) + tally(FOUND + 2) + tally(FOUND + 3);
+}
+
+static __u64 in_two(void)
+{
+	return tally(FOUND + 2) + tally(FOUND + 3);
+}
+
+static bool enough(const struct count *readers)
+{
+	__u64 snapshots = 0, torn = 0;
+
+	for (int i = 0; i < READERS; i++) {
+		snapshots += __atomic_load_n(&readers[i].snapshots, __ATOMIC_RELAXED);
+		torn += __atomic_load_n(&readers[i].rejected_wrong, __ATOMIC_RELAXED);
+	}
+	return in_group() >= ENOUGH_IN_GROUP && in_two() >= ENOUGH_IN_TWO &&
+	       tally(TRIPPED_IN_NMI) >= ENOUGH_TRIPPED && tally(BY_TIMER) >= ENOUGH_TICKS &&
+	       snapshots >= ENOUGH_SNAPSHOTS && torn;
+}
+
+int main(void)
+{
+	static pthread_t thread[TASKS + READERS];
+	static struct count count[TASKS + READERS];
+	__u64 rounds = 0, completed = 0, sum = 0;
+	struct count all = { 0 };
+	struct timespec since, now;
+	int log, i;
+
+	plan(14);
+	if (!access("/proc/lockdep", F_OK))
+		slow = 20;
+	load("");
+	log = klog_mark();
+	pc_open(&pc);
+	first = puppet("add tempest/0");
+	for (i = 1; i < SLOTS; i++)
+		puppet("add tempest/%d", i);
+	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
+		completed_before[cpu] = pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT;
+	errno = -puppet("tempest %u %d", first, PERIOD_US);
+	if (errno)
+		bail("tempest");
+	for (i = 0; i < TASKS + READERS; i++)
+		pthread_create(&thread[i], NULL, i < TASKS ? task : reader, &count[i]);
+
+	clock_gettime(CLOCK_MONOTONIC, &since);
+	do {
+		sleep_ms(200);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (!enough(&count[TASKS]) && now.tv_sec - since.tv_sec < PATIENCE);
+	stop = 1;
+	for (i = 0; i < TASKS + READERS; i++) {
+		pthread_join(thread[i], NULL);
+		rounds += count[i].rounds;
+		all.snapshots += count[i].snapshots;
+		all.wrong += count[i].wrong;
+		all.rejected += count[i].rejected;
+		all.rejected_wrong += count[i].rejected_wrong;
+	}
+	is(puppet("lull"), 0, "0.12 the tempest ends");
+
+	note("%lld s; updates, two at a time: %llu by tasks, %llu by timers, %llu by NMIs, %llu by kprobes (%llu not run)",
+	     (long long)(now.tv_sec - since.tv_sec), (unsigned long long)tally(BY_TASK),
+	     (unsigned long long)tally(BY_TIMER), (unsigned long long)tally(BY_NMI),
+	     (unsigned long long)tally(BY_KPROBE), (unsigned long long)tally(MISSED));
+	note("NMIs found begun updates: none %llu, one %llu, two %llu, more %llu; %llu kprobes in an NMI",
+	     (unsigned long long)tally(FOUND), (unsigned long long)tally(FOUND + 1),
+	     (unsigned long long)tally(FOUND + 2), (unsigned long long)tally(FOUND + 3),
+	     (unsigned long long)tally(TRIPPED_IN_NMI));
+	note("%llu snapshots; %llu copies rejected, %llu of them inconsistent",
+	     (unsigned long long)all.snapshots, (unsigned long long)all.rejected,
+	     (unsigned long long)all.rejected_wrong);
+
+	ok(in_group() >= ENOUGH_IN_GROUP, "0.12 NMIs came in the middle of begun updates");
+	ok(in_two() >= ENOUGH_IN_TWO, "0.12 and in that of two, one nested in the other");
+	ok(tally(TRIPPED_IN_NMI) >= ENOUGH_TRIPPED && tally(BY_TIMER) >= ENOUGH_TICKS,
+	   "0.12 kprobes came within NMIs, and timers did");
+	ok(all.snapshots >= ENOUGH_SNAPSHOTS, "0.9 readers got through");
+	ok(all.rejected_wrong, "0.9 and there was something to reject");
+	is(rounds, tally(BY_TASK), "0.12 each round of a task was counted");
+	for (int by = 0; by < NR_BY; by++) {
+		__s64 want = tally(by), alone = pc_total(&pc, first + 3 * by);
+		__s64 a = pc_total(&pc, first + 3 * by + 1), b = pc_total(&pc, first + 3 * by + 2);
+
+		sum += 2 * want;
+		if (!ok(want && alone == want && a == want && b == want,
+			"0.12 the totals by %s are exact", by_word[by]))
+			note("want %lld, got %lld, %lld, %lld", (long long)want, (long long)alone,
+			     (long long)a, (long long)b);
+	}
+	is(pc_total(&pc, first + EVERYBODY), sum / 2, "0.12 and so is that of everybody together");
+	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
+		completed += (pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT) - completed_before[cpu];
+	ok(completed == sum && !all.wrong,
+	   "0.8 the seqflags counted every update once, and no snapshot was inconsistent");
+	if (completed != sum || all.wrong)
+		note("%llu completed of %llu, %llu broken invariants", (unsigned long long)completed,
+		     (unsigned long long)sum, (unsigned long long)all.wrong);
+	ok(!klog_bad(log), "0.12 the kernel had nothing to complain about");
+	return finish();
+}
