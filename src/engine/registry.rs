@@ -24,13 +24,16 @@ use core::hash::Hasher;
 )]
 use core::hash::SipHasher;
 
-use crate::abi::{Desc, DORMANT, LIVE};
+use crate::abi::{Desc, DORMANT, LIVE, MAX_INSTANCES};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::spec::Spec;
 
-/// Heads of the hash chains; 65,536 names make chains of 4.
-pub const BUCKETS: u32 = 16384;
+/// Heads of the hash chains: as many as there can be names, so that a chain has
+/// one of them on average when all are taken, and the 60,000th name costs what
+/// the 10th did. That few names share a bucket whoever chooses them is the
+/// keyed hash's doing; `tools/engine/tests/probes.rs` counts.
+pub const BUCKETS: u32 = MAX_INSTANCES;
 
 /// Where a registry keeps things.
 ///

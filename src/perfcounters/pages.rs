@@ -32,20 +32,22 @@ pub(crate) struct Pages {
     _nobody: Page,
     chunks: VVec<Chunk>,
     descs: VVec<Page>,
-    heads: VVec<u32>,
-    next: VVec<u32>,
+    heads: VVec<u16>,
+    next: VVec<u16>,
     last_death: GracePeriod,
 }
 
 impl Pages {
-    /// A header page and nothing else.
+    /// A header page, and the index and the lists at their full size, so that
+    /// no later name pays for moving them.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new()?);
         let nobody = Page::new()?;
-        let mut heads = VVec::new();
-        heads
-            .resize(BUCKETS as usize, 0, GFP_KERNEL)
-            .map_err(|_| Error::NoMemory)?;
+        let (heads, next) = (links(BUCKETS)?, links(abi::MAX_INSTANCES)?);
+        let chunks = layout.max_chunks() as usize;
+        let descs = abi::MAX_INSTANCES.div_ceil(DESCS_PER_PAGE) as usize;
+        let chunks = VVec::with_capacity(chunks, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
+        let descs = VVec::with_capacity(descs, GFP_KERNEL).map_err(|_| Error::NoMemory)?;
         header.fill(&Header {
             version: abi::VERSION,
             size: core::mem::size_of::<Header>() as u32,
@@ -77,10 +79,10 @@ impl Pages {
             layout,
             header,
             _nobody: nobody,
-            chunks: VVec::new(),
-            descs: VVec::new(),
+            chunks,
+            descs,
             heads,
-            next: VVec::new(),
+            next,
             last_death: GracePeriod::now(),
         })
     }
@@ -99,12 +101,6 @@ impl Pages {
                 .push(page, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
             tables::DESC_PAGES.publish(self.descs.len() - 1, address);
-        }
-        let links = pages * DESCS_PER_PAGE as usize;
-        if self.next.len() < links {
-            self.next
-                .resize(links, 0, GFP_KERNEL)
-                .map_err(|_| Error::NoMemory)?;
         }
         Ok(())
     }
@@ -140,22 +136,23 @@ impl Store for Pages {
     }
 
     fn head(&self, bucket: u32) -> u32 {
-        self.heads.get(bucket as usize).copied().unwrap_or(0)
+        self.heads.get(bucket as usize).map_or(0, |n| u32::from(*n))
     }
 
     fn set_head(&mut self, bucket: u32, instance: u32) {
         if let Some(head) = self.heads.get_mut(bucket as usize) {
-            *head = instance;
+            // Numbers are below 65536.
+            *head = instance as u16;
         }
     }
 
     fn next(&self, instance: u32) -> u32 {
-        self.next.get(instance as usize).copied().unwrap_or(0)
+        self.next.get(instance as usize).map_or(0, |n| u32::from(*n))
     }
 
     fn set_next(&mut self, instance: u32, next: u32) {
         if let Some(link) = self.next.get_mut(instance as usize) {
-            *link = next;
+            *link = next as u16;
         }
     }
 
@@ -208,6 +205,15 @@ impl Store for Pages {
     fn now_ns(&self) -> u64 {
         misc::realtime_ns()
     }
+}
+
+/// Numbers of instances, none at first.
+fn links(count: u32) -> Result<VVec<u16>, Error> {
+    let mut links = VVec::new();
+    links
+        .resize(count as usize, 0, GFP_KERNEL)
+        .map_err(|_| Error::NoMemory)?;
+    Ok(links)
 }
 
 /// Page frame of a page of the file; `None` where there is none yet, or ever.

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an operation of the registry costs, counted: descriptors looked at,
+//! everything the store is asked for. No clock.
+#![cfg(not(loom))]
+
+use std::cell::Cell;
+#[expect(deprecated, reason = "the engine's own hash, to attack it")]
+use std::hash::{Hasher, SipHasher};
+
+use engine::abi::{Desc, MAX_INSTANCES};
+use engine::error::Error;
+use engine::layout::Layout;
+use engine::registry::{Registry, Store, BUCKETS};
+use engine::spec::Spec;
+use proptest::prelude::*;
+
+/// A store that counts how often it is asked.
+struct Counting {
+    heads: Vec<u32>,
+    nexts: Vec<u32>,
+    descs: Vec<Desc>,
+    /// Descriptors looked at: a name's probes, and one more where the instance
+    /// is looked up by number.
+    looks: Cell<u32>,
+    /// All calls.
+    calls: Cell<u32>,
+}
+
+impl Counting {
+    fn new() -> Self {
+        Self {
+            heads: vec![0; BUCKETS as usize],
+            nexts: vec![0; MAX_INSTANCES as usize],
+            descs: vec![Desc::FREE; MAX_INSTANCES as usize],
+            looks: Cell::new(0),
+            calls: Cell::new(0),
+        }
+    }
+
+    fn called(&self) {
+        self.calls.set(self.calls.get() + 1);
+    }
+}
+
+impl Store for Counting {
+    fn grow(&mut self, _slots: u32) -> Result<(), Error> {
+        self.called();
+        Ok(())
+    }
+    fn head(&self, bucket: u32) -> u32 {
+        self.called();
+        self.heads[bucket as usize]
+    }
+    fn set_head(&mut self, bucket: u32, instance: u32) {
+        self.called();
+        self.heads[bucket as usize] = instance;
+    }
+    fn next(&self, instance: u32) -> u32 {
+        self.called();
+        self.nexts[instance as usize]
+    }
+    fn set_next(&mut self, instance: u32, next: u32) {
+        self.called();
+        self.nexts[instance as usize] = next;
+    }
+    fn desc(&self, instance: u32) -> Desc {
+        self.called();
+        self.looks.set(self.looks.get() + 1);
+        self.descs[instance as usize]
+    }
+    fn set_desc(&mut self, instance: u32, desc: &Desc) {
+        self.called();
+        self.descs[instance as usize] = *desc;
+    }
+    fn set_live(&mut self, _instance: u32, _nr_slots: u16, _live: bool) {
+        self.called();
+    }
+    fn settle(&mut self, _instance: u32) {
+        self.called();
+    }
+    fn zero(&mut self, _instance: u32, _nr_slots: u16) {
+        self.called();
+    }
+    fn set_nr_slots(&mut self, _slots: u32) {
+        self.called();
+    }
+    fn begin_change(&mut self) {
+        self.called();
+    }
+    fn end_change(&mut self) {
+        self.called();
+    }
+    fn now_ns(&self) -> u64 {
+        self.called();
+        1
+    }
+}
+
+type Counted = Registry<Counting>;
+
+fn registry(key: (u64, u64)) -> Counted {
+    let layout = Layout::new(2, 1).expect("possible numbers");
+    Registry::new(layout, key, Counting::new()).expect("nothing is allocated")
+}
+
+/// What an operation asked the store for: looks at descriptors, and all calls.
+fn cost(r: &mut Counted, operation: impl FnOnce(&mut Counted)) -> (u32, u32) {
+    r.store().looks.set(0);
+    r.store().calls.set(0);
+    operation(r);
+    (r.store().looks.get(), r.store().calls.get())
+}
+
+fn add(r: &mut Counted, name: &str) -> (u32, u32) {
+    cost(r, |r| {
+        r.add(&Spec::counter(name.as_bytes())).expect("room");
+    })
+}
+
+/// Looks of a number of operations.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looks {
+    count: u32,
+    sum: u32,
+    most: u32,
+}
+
+impl Looks {
+    fn of(looks: impl Iterator<Item = u32>) -> Self {
+        looks.fold(Self::default(), |all, one| Self {
+            count: all.count + 1,
+            sum: all.sum + one,
+            most: all.most.max(one),
+        })
+    }
+
+    fn mean(self) -> f64 {
+        f64::from(self.sum) / f64::from(self.count)
+    }
+}
+
+const MANY: u32 = 60_000;
+
+/// Names as they come: numbered, of devices, alike but for a letter in the
+/// middle, long ones that differ in the last byte only.
+const FAMILIES: [fn(u32) -> String; 4] = [
+    |n| format!("n{n}"),
+    |n| {
+        format!(
+            "block/sd{}/{}",
+            n / 12,
+            ["reads", "writes", "flushes"][n as usize % 3]
+        ) + &"s".repeat(n as usize / 3 % 4)
+    },
+    |n| format!("net/veth{n:08x}/rx_packets"),
+    |n| "x".repeat(110) + &format!("{n:016b}"),
+];
+
+#[test]
+fn scale_a_name_costs_the_same_at_the_10th_and_the_60000th() {
+    for (family, name) in FAMILIES.iter().enumerate() {
+        let mut r = registry((0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210));
+        let costs: Vec<_> = (0..MANY).map(|n| add(&mut r, &name(n))).collect();
+        // Apart from the chain of its bucket each takes the same steps.
+        let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
+        assert!(costs.iter().all(|c| steps(*c) == steps(costs[10])));
+        let first = Looks::of(costs[..1000].iter().map(|c| c.0));
+        let last = Looks::of(costs[59_000..].iter().map(|c| c.0));
+        eprintln!("family {family}: first 1000 {first:?}, last 1000 {last:?}");
+        // 60,000 names in 65,536 buckets: 0.92 looks are to be expected.
+        assert!(last.mean() < 1.1, "{last:?}");
+        assert!(last.most <= 8, "{last:?}");
+        // Names that are there already, and names that are not.
+        let found = Looks::of((0..MANY).map(|n| {
+            cost(&mut r, |r| {
+                assert_eq!(r.find(name(n).as_bytes()), Some(n + 1))
+            })
+            .0
+        }));
+        let missed = Looks::of((0..MANY).map(|n| {
+            cost(&mut r, |r| {
+                assert_eq!(r.find(format!("no/{n}").as_bytes()), None)
+            })
+            .0
+        }));
+        eprintln!("family {family}: found {found:?}, missed {missed:?}");
+        assert!(found.mean() < 1.6, "{found:?}");
+        assert!(missed.mean() < 1.1, "{missed:?}");
+        assert!(
+            found.most <= 12 && missed.most <= 12,
+            "{found:?} {missed:?}"
+        );
+    }
+}
+
+#[test]
+fn scale_deleting_and_reviving_cost_the_same_too() {
+    let name = FAMILIES[2];
+    let mut r = registry((3, 4));
+    let round = |r: &mut Counted, n: u32| {
+        let del = cost(r, |r| r.del(n + 1).expect("live"));
+        let revive = add(r, &name(n));
+        (del, revive)
+    };
+    for n in 0..100 {
+        add(&mut r, &name(n));
+    }
+    let few: Vec<_> = (0..100).map(|n| round(&mut r, n)).collect();
+    for n in 100..MANY {
+        add(&mut r, &name(n));
+    }
+    let many: Vec<_> = (MANY - 100..MANY).map(|n| round(&mut r, n)).collect();
+    // Deleting is by number: it never depends on how many there are.
+    assert!(few.iter().chain(&many).all(|c| c.0 == few[0].0));
+    let steps = |(looks, calls): (u32, u32)| calls - 2 * looks;
+    assert!(few
+        .iter()
+        .chain(&many)
+        .all(|c| steps(c.1) == steps(few[0].1)));
+    let looks = Looks::of(many.iter().map(|c| c.1 .0));
+    assert!(looks.mean() < 1.8 && looks.most <= 12, "{looks:?}");
+}
+
+#[expect(deprecated, reason = "see the import")]
+fn bucket(key: (u64, u64), name: &str) -> u64 {
+    let mut hasher = SipHasher::new_with_keys(key.0, key.1);
+    hasher.write(name.as_bytes());
+    hasher.finish() % u64::from(BUCKETS)
+}
+
+/// Names that all fall into one bucket, for one who knows the key.
+fn flood(key: (u64, u64), count: usize) -> Vec<String> {
+    (0u64..)
+        .map(|n| format!("net/evil{n:x}/rx_packets"))
+        .filter(|name| bucket(key, name) == 7)
+        .take(count)
+        .collect()
+}
+
+#[test]
+fn scale_names_made_to_collide_do_not_without_the_key() {
+    let known = (1, 2);
+    let names = flood(known, 48);
+    let longest = |key| {
+        let mut r = registry(key);
+        Looks::of(names.iter().map(|name| add(&mut r, name).0)).most
+    };
+    // The attack is one: with the key each looks at all before it.
+    assert_eq!(longest(known), names.len() as u32 - 1);
+    // Every load of the module has a key of its own.
+    for other in 0..32 {
+        let key = (other * 0x9e37_79b9 + 5, other ^ 0xdead_beef);
+        assert!(longest(key) <= 3, "{other}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Any key, any pattern of names: no chain is long.
+    #[test]
+    fn scale_no_chain_is_long_whatever_the_key(
+        key: (u64, u64), family in 0..FAMILIES.len(), stride in 1..97u32,
+    ) {
+        let mut r = registry(key);
+        let name = FAMILIES[family];
+        // Names of a family repeat after 2^16.
+        let names = (0..20_000u32).map(|n| name(n.wrapping_mul(stride * 2 + 1) % 65_536));
+        let looks = Looks::of(names.map(|name| add(&mut r, &name).0));
+        // 20,000 in 65,536 buckets: the longest of random chains has 7 or 8 with
+        // a probability of less than 1 in 1,000.
+        prop_assert!(looks.most <= 9, "{:?}", looks);
+        prop_assert!(looks.mean() < 0.25, "{:?}", looks);
+    }
+}
