@@ -11,6 +11,9 @@ use kernel::ffi::c_void;
 
 use super::shim;
 
+/// `__GFP_NORETRY`, a macro that bindings have no constant for.
+const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
+
 /// The pages of one chunk, zero at first.
 ///
 /// # Invariants
@@ -28,6 +31,10 @@ unsafe impl Send for Chunk {}
 
 impl Chunk {
     /// Allocates. May sleep.
+    ///
+    /// A chunk is a page of each possible CPU or more, megabytes on large
+    /// machines: where they are not to be had perf_add() fails, and says so in
+    /// one line, rather than that other processes are killed for them.
     pub(crate) fn new(pages: u32) -> Result<Self, Error> {
         // SAFETY: No requirements; 0 is "not reserved".
         let base = unsafe {
@@ -35,7 +42,7 @@ impl Chunk {
                 pages as usize * PAGE_SIZE,
                 PAGE_SIZE,
                 false,
-                bindings::GFP_KERNEL,
+                bindings::GFP_KERNEL | NO_RETRY | bindings::__GFP_NOWARN,
             )
         };
         // INVARIANT: just allocated so.
