@@ -3,7 +3,7 @@
  * timeout: 300
  *
  * The table filled to its last slot: 65,535 names, each with its own number,
- * and what happens then.
+ * and what happens then. What a name costs early and late.
  */
 #include "kselftest_pc.h"
 
@@ -15,12 +15,40 @@ static __u64 state(void)
 	return pc.h->gen1 * 1000003 + pc.h->gen2 * 10007 + pc.h->nr_slots * 101 + pc.h->nr_chunks;
 }
 
-static double now(void)
-{
-	struct timespec ts;
+/* Names from EARLY and from LATE on are timed, SAMPLES of each. */
+#define EARLY	10
+#define LATE	60000
+#define SAMPLES	301
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec + ts.tv_nsec / 1e9;
+struct costs {
+	long long add[SAMPLES], del[SAMPLES];
+};
+
+static int by_size(const void *a, const void *b)
+{
+	long long x = *(const long long *)a, y = *(const long long *)b;
+
+	return (x > y) - (x < y);
+}
+
+static long long median(long long *of)
+{
+	qsort(of, SAMPLES, sizeof(*of), by_size);
+	return of[SAMPLES / 2];
+}
+
+/* Adds the next names, deletes and revives them, and says what that cost. */
+static bool timed(struct costs *costs, __u32 from)
+{
+	bool order = true;
+
+	for (__u32 i = 0; i < SAMPLES; i++)
+		costs->add[i] = puppet("@cost add full/%u", from + i);
+	for (__u32 i = 0; i < SAMPLES; i++)
+		costs->del[i] = puppet("@cost del %u", from + i);
+	for (__u32 i = 0; i < SAMPLES; i++)
+		order = order && puppet("add full/%u", from + i) == from + i;
+	return order;
 }
 
 static void singles(void)
@@ -28,15 +56,25 @@ static void singles(void)
 	static const char *const advice[] = { "all 65536 instance numbers are taken", NULL };
 	bool order = true, descs = true, again = true;
 	__u32 n = 0, max = PERFCOUNTERS_MAX_INSTANCES;
-	double begun = now();
+	static struct costs early, late;
 	int log = klog_mark();
 	__u64 before;
 
 	for (__u32 i = 1; i < max; i++) {
+		if (i == EARLY || i == LATE) {
+			order = timed(i == EARLY ? &early : &late, i) && order;
+			i += SAMPLES;
+		}
 		n = puppet("add full/%u", i);
 		order = order && n == i;
 	}
-	note("%u instances in %.1f s", n, now() - begun);
+	note("in thousandths of 500 updates, the median: add %lld then %lld, del %lld then %lld",
+	     median(early.add), median(late.add), median(early.del), median(late.del));
+	/* Anything that looks at each instance would be 100 times dearer. */
+	ok(median(early.add) > 0 && median(late.add) <= 2 * median(early.add),
+	   "scale adding the 60,000th name costs what the 10th did");
+	ok(median(early.del) > 0 && median(late.del) <= 2 * median(early.del),
+	   "scale and so does deleting it");
 	ok(order && n == max - 1, "0.10 65,535 names get 65,535 numbers");
 	is(pc.h->nr_slots, max, "0.4 every slot is in use");
 	is(pc.h->nr_chunks, max / 512, "0.4 every chunk exists");
@@ -93,7 +131,7 @@ int main(void)
 {
 	int log;
 
-	plan(18);
+	plan(20);
 	load("");
 	log = klog_mark();
 	pc_open(&pc);
