@@ -147,7 +147,9 @@ impl Store for Pages {
     }
 
     fn next(&self, instance: u32) -> u32 {
-        self.next.get(instance as usize).map_or(0, |n| u32::from(*n))
+        self.next
+            .get(instance as usize)
+            .map_or(0, |n| u32::from(*n))
     }
 
     fn set_next(&mut self, instance: u32, next: u32) {
