@@ -220,8 +220,9 @@ int main(void)
 	ok(completed == sum && !all.wrong,
 	   "0.8 the seqflags counted every update once, and no snapshot was inconsistent");
 	if (completed != sum || all.wrong)
-		note("%llu completed of %llu, %llu broken invariants", (unsigned long long)completed,
-		     (unsigned long long)sum, (unsigned long long)all.wrong);
+		note("%llu completed of %llu, %llu broken invariants",
+		     (unsigned long long)completed, (unsigned long long)sum,
+		     (unsigned long long)all.wrong);
 	ok(!klog_bad(log), "0.12 the kernel had nothing to complain about");
 	return finish();
 }

@@ -181,9 +181,9 @@ static s64 tempest_end(void)
 	WRITE_ONCE(tempest_blows, false);
 	/* What was sent has come. */
 	for_each_online_cpu(cpu)
-		for (int ms = 0; ms < 1000 && READ_ONCE(per_cpu(nmis_sent, cpu)); ms++)
-			msleep(1);
-	msleep(10);
+		for (int i = 0; i < 50 && READ_ONCE(per_cpu(nmis_sent, cpu)); i++)
+			msleep(20);
+	msleep(20);
 	unregister_kprobe(&tempest_kprobe);
 	return 0;
 }
@@ -193,7 +193,7 @@ static s64 do_lull(const struct call *c)
 	return tempest_end();
 }
 
-/* tally WHAT: 0 to 3 done by BY, 4 to 7 NMIs that found so many begun, 8 kprobes in NMIs, 9 missed */
+/* tally WHAT: a word of struct tally of all CPUs together; 9: kprobes that did not run */
 static s64 do_tally(const struct call *c)
 {
 	u64 sum = 0;
