@@ -313,6 +313,14 @@ static void on_cpu(int cpu)
 		bail("sched_setaffinity");
 }
 
+/* Of a test's seconds or rounds, what fits where all is slower (testing.md). */
+static long bounded(long n)
+{
+	const char *slowness = getenv("SLOWNESS");
+
+	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
+}
+
 static void sleep_ms(long ms)
 {
 	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };

@@ -172,7 +172,7 @@ int main(void)
 		pthread_create(&thread[i], NULL, i < THREADS ? worker : i < THREADS + READERS ?
 			       reader : grower,
 			       &count[i]);
-	sleep_ms(SECONDS * 1000);
+	sleep_ms(bounded(SECONDS) * 1000);
 	stop = 1;
 	for (i = 0; i < THREADS + READERS + 1; i++)
 		pthread_join(thread[i], NULL);

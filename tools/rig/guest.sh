@@ -165,3 +165,25 @@ leaks() {
 		one "$label" "rig nothing leaked" "not ok" "$found"
 	fi
 }
+
+# expected_reports LABEL DIR: each fault that was committed on purpose must have
+# been found by the very scans that fail a run.
+expected_reports() {
+	local found fault text n=0
+	found=$(reports "$2/console")
+	grep -a '^# expect ' "$2/results" | tr -d '\r' | sed 's/^# expect //' >"$2/expected"
+	{
+		echo "1..$(wc -l <"$2/expected")"
+		while IFS= read -r text; do
+			n=$((n + 1))
+			fault=${text%%: *} text=${text#*: }
+			if { [ "$fault" = leak ] && sed -n '/^# leaks begin/,/^# leaks end/p' "$2/results" ||
+				awk -v f="fault $fault" '/^during / { on = $0 == "during " f ":" } on' <<<"$found"; } | grep -aqF -- "$text"; then
+				echo "ok $n rig the ${1%%/*} kernel reports $fault"
+			else
+				echo "not ok $n rig the ${1%%/*} kernel reports $fault"
+				echo "# no report that says: $text"
+			fi
+		done <"$2/expected"
+	} | collect "$1" "faulty, as reported" 0 - ""
+}

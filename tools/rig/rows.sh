@@ -4,7 +4,8 @@
 # make rows: what the last full test run proved, row by row:
 #   ID ok|FAIL|MISSING|decided (tests)
 # A row is ok when a test named with its id passed and none failed. A skipped
-# test proves nothing. "decided" is a row met otherwise than by a test of its
+# test proves nothing, and a failure in any world is one. A run of make
+# test-debug since then counts, too. "decided" is a row met otherwise than by a test of its
 # own, as Documentation/rows.md says.
 
 # shellcheck source=tools/rig/lib.sh
@@ -14,9 +15,15 @@ list=$TOP/Documentation/rows.md
 log=$LOGS/test.tap
 [ -e "$log" ] || die "there is no full test run yet; run make test first"
 say "from the test run of $(date -r "$log" '+%F %H:%M')"
+logs=("$log")
+debug=$LOGS/test-debug.tap
+if [ "$debug" -nt "$log" ]; then
+	logs+=("$debug")
+	say "and that of the debug kernels of $(date -r "$debug" '+%F %H:%M')"
+fi
 
 awk -F '|' '
-	FNR == NR {
+	FILENAME ~ /\.tap$/ {
 		if ($0 !~ /^(not )?ok /)
 			next
 		bad = $0 ~ /^not ok /
@@ -54,4 +61,4 @@ awk -F '|' '
 	END {
 		printf "\n%d rows: %d ok, %d FAIL, %d MISSING, %d decided\n", rows,
 			total["ok"], total["FAIL"], total["MISSING"], total["decided"]
-	}' "$log" "$list"
+	}' "${logs[@]}" "$list"

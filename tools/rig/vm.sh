@@ -32,8 +32,9 @@ boot() { # boot QEMU-ARGUMENTS...
 	local smp=2 mem=1G append="" prepare="" patience=0
 	local -a qemu=()
 	append="console=ttyS0 panic=-1 loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
-	# A debug kernel in an emulator computes for long at a time.
-	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60"
+	# A debug kernel in an emulator computes for long at a time. All of KASAN's
+	# reports are wanted, not only the first.
+	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot"
 	"guest_$guest"
 	[ -z "$prepare" ] || (cd "$TOP" && eval "$prepare") || die "the guest $guest could not be prepared"
 	order world "$world"

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0
+# worlds: debug kcsan
+# guest: faulty
+# timeout: 200
+#
+# Commits the faults that the debug kernels are there to report. That each was
+# reported, and that the rig counts the report as a failure, is for the host to
+# see (expected_reports in tools/rig/guest.sh): "# expect FAULT: TEXT".
+#
+# The order matters: lockdep falls silent after its first report of a bad order
+# of locks, and after any of KASAN's. The leak is found when all has ended.
+
+# fault NAME TEXT
+fault() {
+	n=$((n + 1))
+	module=faulty
+	[ "$1" != rust_use_after_free ] || module=faulty_rust
+	echo "### fault $1" >/dev/kmsg
+	echo "# expect $1: $2"
+	if insmod /modules/$module.ko "fault=$1" && rmmod $module; then
+		echo "ok $n rig faulty commits $1"
+	else
+		echo "not ok $n rig faulty commits $1"
+	fi
+}
+
+n=0
+echo "TAP version 13"
+case $WORLD in
+debug)
+	echo "1..13"
+	fault sleep_in_atomic "BUG: sleeping function called from invalid context"
+	fault schedule_in_atomic "BUG: scheduling while atomic"
+	fault cpu_in_preemptible "BUG: using smp_processor_id() in preemptible"
+	fault rcu_unlocked "WARNING: suspicious RCU usage"
+	fault list_twice "list_del corruption"
+	fault free_active_timer "ODEBUG: free active"
+	fault index_out_of_bounds "UBSAN: array-index-out-of-bounds"
+	fault lock_inversion "possible circular locking dependency detected"
+	fault kfence_out_of_bounds "BUG: KFENCE: out-of-bounds read"
+	fault heap_out_of_bounds "BUG: KASAN: slab-out-of-bounds"
+	fault use_after_free "BUG: KASAN: slab-use-after-free"
+	fault rust_use_after_free "BUG: KASAN: slab-use-after-free in init_module"
+	fault leak "unreferenced object"
+	;;
+kcsan)
+	echo "1..1"
+	fault race "BUG: KCSAN: data-race in racer"
+	;;
+esac
