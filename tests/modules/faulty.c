@@ -96,8 +96,9 @@ static int free_active_timer(void)
 static int index_out_of_bounds(void)
 {
 	static int values[4];
-	static volatile int index = 4;
+	int index = 4;
 
+	OPTIMIZER_HIDE_VAR(index);
 	return values[index] != 0;
 }
 

@@ -59,7 +59,7 @@ checkpatch() {
 
 shell_style() {
 	local files
-	files=$(in_tree -name '*.sh' ; echo ./tests/vm/init; echo ./.ci/run)
+	files=$(in_tree -name '*.sh' ; echo ./tests/vm/init ./tests/vm/guests ./.ci/run)
 	# shellcheck disable=SC2086
 	(cd "$TOP" && shellcheck -x -S info $files)
 }

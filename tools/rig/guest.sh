@@ -7,6 +7,7 @@
 
 # shellcheck source=tests/vm/guests
 . "$TOP/tests/vm/guests"
+: "${work:?} ${tap:?}"
 
 # What no kernel says without a reason. The debug kernels' detectors first.
 splat='BUG:|WARNING:|KASAN:|KCSAN:|UBSAN:|KFENCE:|ODEBUG:|DEBUG_LOCKS_WARN_ON'
@@ -27,9 +28,11 @@ limit_of() { # a test's seconds on the stock kernel
 	head_of "$1" timeout 120 | sed 's/[^0-9].*//'
 }
 
-# guest_value GUEST VARIABLE: what tests/vm/guests says.
-guest_value() {
+# patience_with GUEST WORLD: the seconds it may take to boot (tests/vm/guests).
+patience_with() {
+	# shellcheck disable=SC2034 # the function's to change
 	local smp="" mem="" append="" prepare="" patience=240 world=$2
+	# shellcheck disable=SC2034
 	local -a qemu=()
 	"guest_$1" && printf '%s' "$patience"
 }
@@ -64,11 +67,11 @@ guest_tests() {
 		: >"$dir/results"
 		: >"$dir/console"
 		WORLD=$world GUEST=$guest NO_BUILD=1 "$TOP/tools/rig/vm.sh" test "$dir/list" "$dir" >"$dir/vm.log" 2>&1 &
-		follow $! "$world" "$guest" "$dir" $(($(guest_value "$guest" "$world") * slow))
+		follow $! "$world" "$guest" "$dir" $(($(patience_with "$guest" "$world") * slow))
 		if [ "$guest" = faulty ]; then
 			expected_reports "$world/$guest" "$dir"
 		else
-			kernel_log "$world${guest:+/$guest}" "$dir"
+			kernel_log "$world/$guest" "$dir"
 			leaks "$world/$guest" "$dir"
 		fi
 	done

@@ -42,7 +42,7 @@ lost() {
 		'#'*) grep -q "^$name=" "$build/.config" || continue ;;
 		*) ! grep -qxF -- "$line" "$build/.config" || continue ;;
 		esac
-		printf '  wanted: %s, got: %s\n' "$line" "$(grep -E "^(# )?$name[= ]" "$build/.config" || echo nothing)"
+		printf '  wanted: %s, got: %s\n' "$line" "$(grep -E "^(# )?${name}[= ]" "$build/.config" || echo nothing)"
 	done
 }
 

@@ -29,6 +29,7 @@ finish() {
 }
 
 boot() { # boot QEMU-ARGUMENTS...
+	# shellcheck disable=SC2034 # patience is for test.sh
 	local smp=2 mem=1G append="" prepare="" patience=0
 	local -a qemu=()
 	append="console=ttyS0 panic=-1 loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
