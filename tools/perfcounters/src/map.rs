@@ -15,6 +15,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -22,6 +23,7 @@ use engine::abi::{self, Desc, Header};
 use engine::generation::Generation;
 use engine::layout::Layout;
 use engine::sync::Word;
+use rustix::fs::OFlags;
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 use crate::error::Error;
@@ -125,13 +127,23 @@ pub(crate) struct Extent {
 
 impl Map {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(|e| Error::Open(path.into(), e))?;
+        // A pipe would wait for somebody to write into it.
+        let nonblock = OFlags::NONBLOCK.bits() as i32;
+        let mut options = File::options();
+        let file = options.read(true).custom_flags(nonblock).open(path);
+        let file = file.map_err(|e| Error::Open(path.into(), e))?;
         let kind = file
             .metadata()
             .map_err(|e| Error::Open(path.into(), e))?
             .file_type();
-        if kind.is_dir() {
-            return Err(Error::NotCounters("it is a directory"));
+        if !kind.is_file() && !kind.is_char_device() {
+            let what = match kind {
+                kind if kind.is_dir() => "it is a directory",
+                kind if kind.is_fifo() => "it is a pipe",
+                kind if kind.is_block_device() => "it is a block device",
+                _ => "it is neither a device nor a file",
+            };
+            return Err(Error::NotCounters(what));
         }
         let size = match kind.is_file() {
             true => Some(file_size(&file)?),
