@@ -2,6 +2,7 @@
 
 //! The command line. Help, completions and manual pages all come from here.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -23,6 +24,7 @@ Examples:
   pfc read 'block/*' --per-cpu      totals and each CPU's part
   pfc watch --plain -n 5 --count 3  three tables of the five busiest
   pfc snapshot --json -o now.json   everything, of one moment
+  pfc export --openmetrics          text for Prometheus
 
 PATTERN: a glob for the whole name if it has *, ? or [; else a part of it.
 Exit status: 0 done; 1 nothing matched; 2 something is wrong, and said."
@@ -91,9 +93,19 @@ All values are of one generation of the set of instances, and those of each
 CPU belong together: no group of updates is seen half.")]
     Snapshot(SnapshotArgs),
     /// Give values to other monitors, in their formats
-    #[command(hide = true, after_help = "\
+    #[command(after_help = "\
 Examples:
-  pfc export --openmetrics          text for Prometheus, on standard output")]
+  pfc export --openmetrics                    once, on standard output
+  pfc export --openmetrics --sum 'net/*'      totals over all CPUs
+  pfc export --openmetrics -o pfc.prom        a file that is never half
+  pfc export --openmetrics -o pfc.prom -i 5000
+                                              anew every five seconds
+  pfc export --openmetrics --listen 127.0.0.1:9464
+                                              http://127.0.0.1:9464/metrics
+
+block/sda/reads is perfcounters_block_reads_total{device=\"sda\",cpu=\"0\"}; the
+label 'name' has the instance's own name. Values are in seconds, bytes and so
+on. For JSON of pfc's own, see 'pfc snapshot --json'.")]
     Export(ExportArgs),
     /// Print the completions of a shell
     #[command(hide = true)]
@@ -203,4 +215,19 @@ pub struct ExportArgs {
     /// Totals over all CPUs only
     #[arg(short, long)]
     pub sum: bool,
+    /// Write the file (-o) anew every so many milliseconds [1000]
+    #[arg(short, long, value_name = "MS", requires = "output",
+          value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    pub interval: Option<u64>,
+    /// Write the file so many times, then stop
+    #[arg(long, value_name = "N", requires = "output",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Serve over HTTP at this address, such as 127.0.0.1:9464
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["output", "interval", "count"])]
+    pub listen: Option<SocketAddr>,
+    /// Let other machines in: an address that is not loopback. Nothing is
+    /// encrypted, nobody is asked who they are
+    #[arg(long, requires = "listen")]
+    pub allow_remote: bool,
 }

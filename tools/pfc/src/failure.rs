@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,6 +21,10 @@ pub enum Failure {
     Write(io::Error),
     /// The output file could not be made.
     Create(PathBuf, io::Error),
+    /// It may not listen there, or what is to be served can not be.
+    Refused(String),
+    /// It could not listen there.
+    Listen(SocketAddr, io::Error),
     /// The terminal could not be used.
     Terminal(io::Error),
 }
@@ -42,7 +47,15 @@ impl fmt::Display for Failure {
             Self::NoMatch(what) => write!(f, "nothing matches{what}"),
             Self::Counters(error) => f.write_str(&advice(error)),
             Self::Write(e) => write!(f, "cannot write: {e}"),
-            Self::Create(path, e) => write!(f, "cannot write to {}: {e}", path.display()),
+            Self::Create(path, e) => {
+                let hint = match e.kind() {
+                    ErrorKind::PermissionDenied => "; its directory must be writable too",
+                    _ => "",
+                };
+                write!(f, "cannot write to {}: {e}{hint}", path.display())
+            }
+            Self::Refused(why) => f.write_str(why),
+            Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
             Self::Terminal(e) => write!(f, "cannot use this terminal: {e}; try --plain"),
         }
     }

@@ -40,7 +40,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
             instance.number.to_string(),
             instance.name.clone(),
             instance.kind.name().to_owned(),
-            Measure::inside(instance).exact(),
+            Measure::inside(instance).coin(),
             instance.state.name().to_owned(),
             instance.incarnation.to_string(),
         ];

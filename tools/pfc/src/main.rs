@@ -10,7 +10,7 @@
 //! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands |
 //! | `document.rs` | the JSON that list, read and snapshot share |
 //! | `table.rs` `units.rs` `time.rs` | what values look like to people |
-//! | `out.rs` | where output goes, and in which colours |
+//! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
 //! | `failure.rs` | what went wrong, what to do, the exit code |
 
 mod cli;
@@ -21,6 +21,7 @@ mod list;
 mod manual;
 mod out;
 mod read;
+mod replace;
 mod snapshot;
 mod table;
 mod time;
@@ -52,16 +53,22 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<(), Failure> {
-    let mut out = Out::open(cli.global.output.as_deref())?;
+    let file = cli.global.output.as_deref();
     let device = &cli.global.device;
+    // Those two write for as long as they run; the others once, at their end.
+    let mut out = match &cli.command {
+        Command::Export(args) => return export::run(device, args, file),
+        Command::Watch(_) => Out::stream(file)?,
+        _ => Out::open(file)?,
+    };
     match &cli.command {
         Command::List(args) => list::run(device, args, &mut out)?,
         Command::Read(args) => read::run(device, args, &mut out)?,
         Command::Watch(args) => watch::run(device, args, &mut out)?,
         Command::Snapshot(args) => snapshot::run(device, args, &mut out)?,
-        Command::Export(args) => export::run(device, args, &mut out)?,
         Command::Completions { shell } => manual::completions(*shell, &mut out)?,
         Command::Man { directory } => manual::pages(directory.as_deref(), &mut out)?,
+        Command::Export(_) => {}
     }
     out.finish()
 }

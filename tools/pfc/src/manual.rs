@@ -2,7 +2,6 @@
 
 //! `pfc completions` and `pfc man`: for packages, not for people.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use clap::CommandFactory;
 use crate::cli::Cli;
 use crate::failure::Failure;
 use crate::out::Out;
+use crate::replace::Replacement;
 
 pub fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure> {
     // The generator panics when it can not write; memory it always can.
@@ -27,8 +27,11 @@ pub fn pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     };
     let write = |name: &str, command: clap::Command| {
         let path = directory.join(format!("{name}.1"));
-        File::create(&path)
-            .and_then(|mut file| page(command, name, &mut file))
+        Replacement::begin(&path)
+            .and_then(|mut file| {
+                page(command, name, &mut file)?;
+                file.commit()
+            })
             .map_err(|e| Failure::Create(path, e))
     };
     let mut all = Cli::command();

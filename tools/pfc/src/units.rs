@@ -84,12 +84,22 @@ impl Measure {
         }
     }
 
-    /// The unit as the kernel counts it: `seconds*10^-9`.
-    pub fn exact(self) -> String {
-        match self.exponent {
-            0 => self.unit.name().to_owned(),
-            e => format!("{}*10^{e}", self.unit.name()),
-        }
+    /// What is counted in, in a word: `ns`, `bytes`, `10^3 pages`.
+    pub fn coin(self) -> String {
+        let word = match (self.unit, self.exponent) {
+            (Unit::None, 0) => "-",
+            (Unit::Seconds, 0) => "s",
+            (Unit::Seconds, -3) => "ms",
+            (Unit::Seconds, -6) => "us",
+            (Unit::Seconds, -9) => "ns",
+            (Unit::Seconds, -12) => "ps",
+            (Unit::Bytes, 3) => "kB",
+            (Unit::Bytes, 6) => "MB",
+            (unit, 0) => unit.name(),
+            (Unit::None, e) => return format!("10^{e}"),
+            (unit, e) => return format!("10^{e} {}", unit.name()),
+        };
+        word.to_owned()
     }
 }
 
@@ -125,6 +135,53 @@ fn digits(value: f64) -> String {
         "0".to_owned()
     } else {
         text
+    }
+}
+
+/// value * 10^exponent, exactly, in digits as far as that is sensible.
+pub fn decimal(value: i128, exponent: i8) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let sign = if value < 0 { "-" } else { "" };
+    match exponent {
+        _ if value == 0 => "0".to_owned(),
+        0 => format!("{sign}{digits}"),
+        1..=18 => format!("{sign}{digits}{}", "0".repeat(exponent as usize)),
+        -18..=-1 => {
+            let behind = usize::from(exponent.unsigned_abs());
+            let digits = format!("{digits:0>width$}", width = behind + 1);
+            let (whole, part) = digits.split_at(digits.len() - behind);
+            let number = format!("{sign}{whole}.{part}");
+            number
+                .trim_end_matches('0')
+                .trim_end_matches('.')
+                .to_owned()
+        }
+        e => format!("{sign}{digits}e{e}"),
+    }
+}
+
+/// value * 10^exponent, exactly, in the one spelling that OpenMetrics wants of
+/// a bucket's bound: `0.001`, `1.0`, `1e+06`, `1.023e-06`.
+pub fn canonical(value: u64, exponent: i8) -> String {
+    if value == 0 {
+        return "0.0".to_owned();
+    }
+    let digits = value.to_string();
+    let point = digits.len() as i32 + i32::from(exponent);
+    let digits = digits.trim_end_matches('0');
+    match usize::try_from(point) {
+        Ok(at @ 1..=6) if digits.len() > at => format!("{}.{}", &digits[..at], &digits[at..]),
+        Ok(at @ 1..=6) => format!("{digits:0<at$}.0"),
+        _ if (-3..=0).contains(&point) => {
+            format!("0.{}{digits}", "0".repeat(point.unsigned_abs() as usize))
+        }
+        _ => {
+            let (first, rest) = digits.split_at(1);
+            let dot = if rest.is_empty() { "" } else { "." };
+            let sign = if point > 0 { '+' } else { '-' };
+            let exponent = (point - 1).unsigned_abs();
+            format!("{first}{dot}{rest}e{sign}{exponent:02}")
+        }
     }
 }
 
@@ -198,6 +255,64 @@ mod tests {
         assert_eq!(EVENTS.amount(0.001), "0");
         assert_eq!(EVENTS.amount(12_345.0), "12.3k");
         assert_eq!(EVENTS.amount(0.25), "0.25");
+    }
+
+    #[test]
+    fn pfc_units_have_a_word() {
+        let coin = |unit, exponent| Measure { unit, exponent }.coin();
+        assert_eq!(NS.coin(), "ns");
+        assert_eq!(BYTES.coin(), "bytes");
+        assert_eq!(coin(Unit::None, 0), "-");
+        assert_eq!(coin(Unit::Pages, 3), "10^3 pages");
+        assert_eq!(coin(Unit::Seconds, -7), "10^-7 seconds");
+        assert_eq!(coin(Unit::None, -2), "10^-2");
+    }
+
+    #[test]
+    fn pfc_units_are_exact_in_decimals() {
+        for (value, exponent, text) in [
+            (0, -9, "0"),
+            (1, 0, "1"),
+            (-5, 3, "-5000"),
+            (1, -9, "0.000000001"),
+            (1_500_000_000, -9, "1.5"),
+            (-2_000_000_000, -9, "-2"),
+            (120, -1, "12"),
+            (i128::from(i64::MAX), -9, "9223372036.854775807"),
+            (i128::from(i64::MIN), 0, "-9223372036854775808"),
+            (7, 127, "7e127"),
+            (-7, -128, "-7e-128"),
+        ] {
+            assert_eq!(decimal(value, exponent), text, "{value} {exponent}");
+            let back: f64 = text.parse().expect("a number");
+            let near = value as f64 * 10f64.powi(exponent.into());
+            assert!((back - near).abs() <= near.abs() * 1e-12, "{text}");
+        }
+    }
+
+    #[test]
+    fn pfc_units_have_one_spelling_as_bounds() {
+        for (value, exponent, text) in [
+            (0, -9, "0.0"),
+            (1, 0, "1.0"),
+            (1, -3, "0.001"),
+            (1, -4, "0.0001"),
+            (1, -5, "1e-05"),
+            (10, -6, "1e-05"),
+            (1023, -9, "1.023e-06"),
+            (1023, 0, "1023.0"),
+            (1023, -3, "1.023"),
+            (100_000, 0, "100000.0"),
+            (1_000_000, 0, "1e+06"),
+            (131_071, -6, "0.131071"),
+            (1, 10, "1e+10"),
+            (12, -1, "1.2"),
+            (25, -2, "0.25"),
+            ((1 << 62) - 1, 0, "4.611686018427387903e+18"),
+            (1, -128, "1e-128"),
+        ] {
+            assert_eq!(canonical(value, exponent), text, "{value} {exponent}");
+        }
     }
 
     #[test]

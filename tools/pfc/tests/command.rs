@@ -2,138 +2,13 @@
 
 //! `pfc` as a user runs it, against a file that looks like the device.
 
+mod device;
+
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use device::{pfc, Device};
 use engine::abi::{Kind, Unit};
-use engine::spec::Spec;
-use fake::Fake;
-use serde_json::Value;
-
-/// A device of its own for each test.
-struct Device {
-    fake: Fake,
-    path: PathBuf,
-}
-
-impl Device {
-    fn new(cpus: u32) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("pfc-test-{}-{n}", std::process::id());
-        let shm = PathBuf::from("/dev/shm");
-        let dir = if shm.is_dir() {
-            shm
-        } else {
-            std::env::temp_dir()
-        };
-        let path = dir.join(name);
-        let fake = Fake::create(&path, cpus, 1).expect("a file");
-        Self { fake, path }
-    }
-
-    /// Some of everything.
-    fn usual() -> Self {
-        let mut this = Self::new(2);
-        let switches = this.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
-        let bytes = this.add("block/sda1/read_bytes", Kind::Counter, Unit::Bytes, 0, 1);
-        let time = this.add("sched/run_time", Kind::Time, Unit::Seconds, -9, 1);
-        let peak = this.add("sched/latency_max", Kind::Peak, Unit::Seconds, -9, 1);
-        let latency = this.add("block/sda1/latency", Kind::Histogram, Unit::Seconds, -9, 8);
-        this.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
-        let gone = this.add("block/sdb/reads", Kind::Counter, Unit::Events, 0, 1);
-        let (zero, one) = (this.fake.cpu(0), this.fake.cpu(1));
-        zero.adjust(switches, 40);
-        one.adjust(switches, 2);
-        zero.adjust(bytes, 3 << 20);
-        zero.adjust(time, 1_500_000_000);
-        one.adjust(peak, 12_345);
-        zero.add(latency + 3, 5);
-        one.add(latency + 7, 1);
-        zero.adjust(gone, 9);
-        this.fake.del(gone).expect("live");
-        this
-    }
-
-    fn add(&mut self, name: &str, kind: Kind, unit: Unit, exponent: i8, nr_slots: u16) -> u32 {
-        let spec = Spec {
-            name: name.as_bytes(),
-            help: b"what it counts",
-            kind: kind as u16,
-            unit: unit as u16,
-            exponent,
-            nr_slots,
-        };
-        self.fake.add(&spec).expect("room")
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pfc"));
-        command.arg("--device").arg(&self.path).args(args);
-        command.stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Run {
-        Run::of(self.command(args).output().expect("pfc runs"))
-    }
-
-    fn spawn(&self, args: &[&str]) -> Child {
-        self.command(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("pfc runs")
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-struct Run {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Run {
-    fn of(output: Output) -> Self {
-        Self {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout).expect("text"),
-            err: String::from_utf8(output.stderr).expect("text"),
-        }
-    }
-
-    /// What it printed, if all was well.
-    #[track_caller]
-    fn ok(self) -> String {
-        assert_eq!(
-            (self.code, self.err.as_str()),
-            (Some(0), ""),
-            "{}",
-            self.out
-        );
-        assert!(!self.out.contains('\x1b'), "colours in a pipe");
-        self.out
-    }
-
-    #[track_caller]
-    fn json(self) -> Value {
-        serde_json::from_str(&self.ok()).expect("JSON")
-    }
-}
-
-fn pfc(args: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_pfc")).args(args).output();
-    Run::of(output.expect("pfc runs"))
-}
 
 #[test]
 fn pfc_list_shows_what_there_is() {
@@ -143,7 +18,7 @@ fn pfc_list_shows_what_there_is() {
     assert!(lines[0].starts_with("NUMBER  NAME"));
     assert_eq!(lines.len(), 7, "{out}");
     assert!(lines[1].contains("1  sched/context_switches  counter    events"));
-    assert!(lines[3].contains("seconds*10^-9"));
+    assert!(lines[3].contains(" ns "));
     assert!(!out.contains("sdb"), "dormant ones only with --all");
     assert!(device
         .run(&["list", "--all", "sdb"])
@@ -395,4 +270,116 @@ fn pfc_watch_survives_a_module_that_is_loaded_anew() {
     let anew = rest.iter().filter(|l| l.contains("module loaded anew"));
     assert_eq!(anew.count(), 1, "{rest:?}");
     assert_eq!(child.wait().expect("ours").code(), Some(0));
+}
+
+#[test]
+fn pfc_failing_leaves_the_file_alone() {
+    let device = Device::usual();
+    let file = device.path.with_extension("kept");
+    let name = file.to_str().expect("text");
+    std::fs::write(&file, "precious").expect("room");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+    std::fs::set_permissions(&file, mode).expect("ours");
+    for command in [
+        &["list", "nothing-like-it"][..],
+        &["read", "nothing-like-it"],
+        &["watch", "nothing-like-it"],
+        &["snapshot", "nothing-like-it"],
+        &["export", "--openmetrics", "nothing-like-it"],
+    ] {
+        let run = device.run(&[command, &["-o", name]].concat());
+        assert_eq!(run.code, Some(1), "{command:?} {}", run.err);
+        let text = std::fs::read_to_string(&file).expect("there");
+        assert_eq!(text, "precious", "{command:?}");
+    }
+    // Success replaces it at once, with the same mode.
+    for command in ["list", "read", "snapshot"] {
+        let before = std::fs::metadata(&file).expect("there");
+        assert_eq!(device.run(&[command, "-o", name]).ok(), "");
+        let after = std::fs::metadata(&file).expect("there");
+        use std::os::unix::fs::MetadataExt;
+        assert_ne!(before.ino(), after.ino(), "{command} wrote into it");
+        assert_eq!(after.mode() & 0o7777, 0o640);
+    }
+    assert_eq!(beside(&file), Vec::<String>::new());
+    std::fs::remove_file(&file).expect("ours");
+}
+
+/// What was left beside a file.
+fn beside(file: &std::path::Path) -> Vec<String> {
+    let name = file.file_name().and_then(|n| n.to_str()).expect("a name");
+    let all = std::fs::read_dir(file.parent().expect("a directory")).expect("readable");
+    all.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|other| other.contains(name) && other != name)
+        .collect()
+}
+
+#[test]
+fn pfc_output_goes_through_links_and_into_what_is_no_file() {
+    let device = Device::usual();
+    let file = device.path.with_extension("real");
+    let link = device.path.with_extension("link");
+    std::fs::write(&file, "old").expect("room");
+    std::os::unix::fs::symlink(&file, &link).expect("room");
+    let name = link.to_str().expect("text");
+    assert_eq!(device.run(&["read", "-o", name]).ok(), "");
+    assert!(std::fs::symlink_metadata(&link)
+        .expect("there")
+        .is_symlink());
+    assert!(std::fs::read_to_string(&file)
+        .expect("there")
+        .contains("42"));
+    std::fs::remove_file(&file).expect("ours");
+    // To nothing: what it names is made.
+    assert_eq!(device.run(&["read", "-o", name]).ok(), "");
+    assert!(std::fs::read_to_string(&file)
+        .expect("there")
+        .contains("42"));
+    std::fs::remove_file(&file).expect("ours");
+    std::fs::remove_file(&link).expect("ours");
+    assert_eq!(device.run(&["read", "-o", "/dev/null"]).ok(), "");
+    assert!(!std::fs::metadata("/dev/null").expect("there").is_file());
+    assert!(device
+        .run(&["read", "-o", "/dev/stdout"])
+        .ok()
+        .contains("42"));
+}
+
+#[test]
+fn pfc_device_that_is_no_device_is_said_at_once() {
+    let device = Device::usual();
+    let fifo = device.path.with_extension("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo runs").success());
+    for (path, why) in [
+        (fifo.to_str().expect("text"), "it is a pipe"),
+        ("/dev/shm", "it is a directory"),
+        ("/dev/null", "map"),
+    ] {
+        let begun = Instant::now();
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_pfc"))
+            .args(["list", "--device", path])
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("pfc runs");
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("ours") {
+                break status;
+            }
+            if begun.elapsed() > Duration::from_secs(20) {
+                child.kill().expect("ours");
+                panic!("{path}: it hangs");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let mut err = String::new();
+        let stderr = child.stderr.as_mut().expect("piped");
+        stderr.read_to_string(&mut err).expect("text");
+        assert_eq!(status.code(), Some(2), "{path}");
+        assert!(
+            err.contains(why) && err.lines().count() == 1,
+            "{path}: {err}"
+        );
+    }
+    std::fs::remove_file(&fifo).expect("ours");
 }

@@ -5,18 +5,30 @@
 //! A format is a file here and a line in [`FORMATS`]. It gets a [`Snapshot`],
 //! which knows its catalogue, and writes; where to, how often and how to stop
 //! is decided here, once for all formats.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `openmetrics.rs` `names.rs` | the text, and what its metrics are called |
+//! | `http.rs` `accept.rs` | who asks, and what they take |
 
+mod accept;
+mod http;
+mod names;
 mod openmetrics;
 
-use std::io::{self, Write};
-use std::path::Path;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
-use perfcounters::{Counters, Snapshot};
+use perfcounters::{Counters, Error, Pattern, Snapshot};
+use tokio::signal::unix::{signal, SignalKind};
 
 use crate::cli::ExportArgs;
+use crate::export::accept::Media;
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::read::warn_if_inconsistent;
+use crate::replace::Replacement;
 
 /// Every format there is.
 const FORMATS: &[Format] = &[openmetrics::FORMAT];
@@ -27,6 +39,9 @@ pub struct Format {
     pub flag: &'static str,
     /// What `--help` says of it.
     pub help: &'static str,
+    /// What it is called over HTTP. `None`: it is for files only, and is not
+    /// shown on a terminal.
+    pub media: Option<Media>,
     /// A new writer, for as long as one `pfc export` runs.
     pub writer: fn(&Options) -> Box<dyn Writer>,
 }
@@ -46,21 +61,143 @@ pub trait Writer {
     /// Brings the file that this writer's last look went to up to date where
     /// it lies, for readers that have it mapped. `false`: it must be replaced,
     /// which is atomic, by what [`Self::write`] gives.
-    #[expect(dead_code, reason = "for what keeps a file up to date, next")]
     fn update(&mut self, _snapshot: &Snapshot, _file: &Path) -> io::Result<bool> {
         Ok(false)
     }
 }
 
-pub fn run(device: &Path, args: &ExportArgs, out: &mut Out) -> Result<(), Failure> {
-    let mut writer = (args.format.0.writer)(&Options { sum: args.sum });
-    let mut counters = Counters::open_path(device)?;
-    let snapshot = counters.snapshot_any(&args.select.pattern())?;
-    if snapshot.selection().is_empty() {
+pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), Failure> {
+    let format = args.format.0;
+    let writer = (format.writer)(&Options { sum: args.sum });
+    if let Some(address) = args.listen {
+        let media = format.media.ok_or_else(|| {
+            Failure::Refused(format!("--{} is for files, not for --listen", format.flag))
+        })?;
+        http::allowed(address, args.allow_remote)?;
+        let source = Source::open(device, args.select.pattern())?;
+        return http::serve(address, source, writer, media);
+    }
+    let mut source = Source::open(device, args.select.pattern())?;
+    let first = source.look()?;
+    if first.selection().is_empty() {
         return Err(Failure::no_match(&args.select.words()));
     }
-    writer.write(&snapshot, out)?;
-    Ok(())
+    warn_if_inconsistent(&first);
+    match file {
+        None => once(format, writer, &first),
+        Some(file) => to_file(&mut source, writer, &first, file, args),
+    }
+}
+
+fn once(format: &Format, mut writer: Box<dyn Writer>, look: &Snapshot) -> Result<(), Failure> {
+    let out = io::stdout();
+    if format.media.is_none() && out.is_terminal() {
+        let why = format!(
+            "--{} is not for terminals; give it a file: -o FILE",
+            format.flag
+        );
+        return Err(Failure::Refused(why));
+    }
+    let mut out = io::BufWriter::with_capacity(1 << 16, out.lock());
+    writer.write(look, &mut out)?;
+    Ok(out.flush()?)
+}
+
+/// Writes the file once, or on the beat until it has been written so often or
+/// somebody wants us to stop.
+fn to_file(
+    source: &mut Source,
+    mut writer: Box<dyn Writer>,
+    first: &Snapshot,
+    file: &Path,
+    args: &ExportArgs,
+) -> Result<(), Failure> {
+    let failed = |e| Failure::Create(file.into(), e);
+    replace(&mut *writer, first, file).map_err(failed)?;
+    if args.interval.is_none() && args.count.is_none() {
+        return Ok(());
+    }
+    let interval = Duration::from_millis(args.interval.unwrap_or(1000));
+    runtime()?.block_on(async {
+        let mut stop = Stop::new()?;
+        let mut due = Instant::now();
+        let mut done = 1;
+        while args.count.is_none_or(|count| done < count) {
+            due = (due + interval).max(Instant::now());
+            tokio::select! {
+                () = stop.wanted() => break,
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+            let look = source.look()?;
+            if !writer.update(&look, file).map_err(failed)? {
+                replace(&mut *writer, &look, file).map_err(failed)?;
+            }
+            done += 1;
+        }
+        Ok(())
+    })
+}
+
+fn replace(writer: &mut dyn Writer, look: &Snapshot, file: &Path) -> io::Result<()> {
+    let mut new = Replacement::begin(file)?;
+    writer.write(look, &mut new)?;
+    new.commit()
+}
+
+/// The counters, through every load of the module.
+pub struct Source {
+    device: PathBuf,
+    pattern: Pattern,
+    counters: Counters,
+}
+
+impl Source {
+    fn open(device: &Path, pattern: Pattern) -> Result<Self, Error> {
+        Ok(Self {
+            device: device.into(),
+            pattern,
+            counters: Counters::open_path(device)?,
+        })
+    }
+
+    fn look(&mut self) -> Result<Snapshot, Error> {
+        match self.counters.snapshot_any(&self.pattern) {
+            Err(Error::OtherBoot) => {
+                self.counters = Counters::open_path(&self.device)?;
+                self.counters.snapshot_any(&self.pattern)
+            }
+            other => other,
+        }
+    }
+}
+
+/// One thread waits for everything there is to wait for.
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+/// Somebody wants us to stop: SIGINT or SIGTERM.
+struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn wanted(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }
 
 /// The format that was asked for: exactly one of the table's flags.

@@ -1,28 +1,213 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! OpenMetrics 1.0, the text that Prometheus reads.
+//!
+//! Written by hand: the crate `prometheus-client` has no `_created`, wants a
+//! sum for each histogram, and would have a copy of every value.
 
 use std::io::{self, Write};
 
-use perfcounters::Snapshot;
+use perfcounters::{Instance, Reading, Snapshot};
 
+use crate::export::accept::Media;
+use crate::export::names::{place, Families, Family, Type};
 use crate::export::{Format, Options, Writer};
+use crate::units::{bucket_bounds, canonical, decimal};
 
 pub const FORMAT: Format = Format {
     flag: "openmetrics",
     help: "OpenMetrics 1.0 text, for Prometheus and its like",
-    writer: |options| Box::new(Text(options.clone())),
+    media: Some(Media {
+        kind: "application",
+        subtype: "openmetrics-text",
+        versions: &["1.0.0", "0.0.1"],
+        content_type: "application/openmetrics-text; version=1.0.0; charset=utf-8",
+    }),
+    writer: |options| {
+        Box::new(Text {
+            options: options.clone(),
+            families: None,
+        })
+    },
 };
 
-struct Text(Options);
+struct Text {
+    options: Options,
+    /// Of the generation, by boot, that they were made from.
+    families: Option<([u8; 16], u64, Families)>,
+}
 
 impl Writer for Text {
     fn write(&mut self, snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> {
-        for reading in snapshot.readings() {
-            if self.0.sum {
-                writeln!(out, "# {} {}", reading.instance().name, reading.total())?;
+        let catalogue = snapshot.catalogue();
+        let now = (catalogue.boot_id(), catalogue.generation());
+        let families = match self.families.take() {
+            Some((boot, generation, families)) if (boot, generation) == now => families,
+            _ => Families::new(catalogue),
+        };
+        // Samples of a family stand together.
+        let mut readings: Vec<(usize, Reading<'_>)> = snapshot
+            .readings()
+            .filter_map(|r| Some((families.of(r.instance())?, r)))
+            .collect();
+        readings.sort_by_key(|(family, _)| *family);
+        let mut last = None;
+        let mut left_out = 0u64;
+        for (at, reading) in readings {
+            let family = families.get(at);
+            if last.replace(at) != Some(at) {
+                describe(&family.name, family.kind, family.unit, &family.help, out)?;
             }
+            left_out += self.samples(family, &reading, snapshot.stamp().realtime_ns, out)?;
         }
+        about(snapshot, left_out, out)?;
+        self.families = Some((now.0, now.1, families));
         writeln!(out, "# EOF")
     }
+}
+
+impl Text {
+    /// The samples of one instance; how many values the format has no place for.
+    fn samples(
+        &self,
+        family: &Family,
+        reading: &Reading<'_>,
+        now_ns: u64,
+        out: &mut dyn Write,
+    ) -> io::Result<u64> {
+        let instance = reading.instance();
+        let labels = labels(instance);
+        let created = created(instance, now_ns);
+        let mut left_out = 0;
+        let mut one = |labels: &str, slots: &[i64]| -> io::Result<()> {
+            if family.kind != Type::Gauge && slots.iter().any(|v| *v < 0) {
+                // What only grows can not be below zero: one such value would
+                // have the whole text refused.
+                left_out += 1;
+                return Ok(());
+            }
+            sample(family, instance.exponent, labels, slots, out)?;
+            match (&created, family.kind) {
+                (Some(created), Type::Counter | Type::Histogram) => {
+                    writeln!(out, "{}_created{{{labels}}} {created}", family.name)
+                }
+                _ => Ok(()),
+            }
+        };
+        if self.options.sum {
+            one(&labels, &reading.combined())?;
+        } else {
+            for (cpu, slots) in reading.per_cpu() {
+                one(&format!("cpu=\"{cpu}\",{labels}"), slots)?;
+            }
+        }
+        Ok(left_out)
+    }
+}
+
+fn sample(
+    family: &Family,
+    exponent: i8,
+    labels: &str,
+    slots: &[i64],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let name = &family.name;
+    match (family.kind, slots) {
+        (Type::Counter, [value]) => {
+            let value = decimal((*value).into(), exponent);
+            writeln!(out, "{name}_total{{{labels}}} {value}")
+        }
+        (Type::Gauge, [value]) => {
+            let value = decimal((*value).into(), exponent);
+            writeln!(out, "{name}{{{labels}}} {value}")
+        }
+        (_, buckets) => {
+            let mut below: i128 = 0;
+            for (b, n) in buckets.iter().enumerate() {
+                below += i128::from(*n);
+                // A bound is part of its bucket here; values are whole.
+                if let (_, Some(end)) = bucket_bounds(b, buckets.len()) {
+                    let le = canonical((end - 1).unsigned_abs(), exponent);
+                    writeln!(out, "{name}_bucket{{{labels},le=\"{le}\"}} {below}")?;
+                }
+            }
+            // No sum is known, so there is no _sum, and then no _count.
+            writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {below}")
+        }
+    }
+}
+
+/// When this life began. A time to come, on a clock that was set back since,
+/// is no time to give.
+fn created(instance: &Instance, now_ns: u64) -> Option<String> {
+    let ns = instance.created_ns;
+    (ns != 0 && ns <= now_ns).then(|| decimal(ns.into(), -9))
+}
+
+fn labels(instance: &Instance) -> String {
+    let mut text = String::new();
+    for (label, value) in place(&instance.name).labels {
+        text.push_str(&format!("{label}=\"{}\",", escaped(&value)));
+    }
+    text.push_str(&format!("name=\"{}\"", escaped(&instance.name)));
+    text
+}
+
+fn describe(
+    name: &str,
+    kind: Type,
+    unit: Option<&str>,
+    help: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(out, "# TYPE {name} {}", kind.name())?;
+    if let Some(unit) = unit {
+        writeln!(out, "# UNIT {name} {unit}")?;
+    }
+    let help = match help {
+        "" => "no description",
+        help => help,
+    };
+    writeln!(out, "# HELP {name} {}", escaped(help))
+}
+
+/// What is to be known of the look itself. No instance's name begins so.
+fn about(snapshot: &Snapshot, left_out: u64, out: &mut dyn Write) -> io::Result<()> {
+    let stamp = snapshot.stamp();
+    for (name, help, value) in [
+        (
+            "pfc_snapshot_consistent",
+            "1: values of a CPU belong together; 0: a CPU was never quiet, each value stands alone",
+            u64::from(stamp.consistent),
+        ),
+        (
+            "pfc_snapshot_generation",
+            "changes of the set of instances since the counters were loaded",
+            stamp.generation,
+        ),
+        (
+            "pfc_snapshot_left_out",
+            "values left out because they are below zero and only grow, says their driver",
+            left_out,
+        ),
+    ] {
+        describe(name, Type::Gauge, None, help, out)?;
+        writeln!(out, "{name} {value}")?;
+    }
+    Ok(())
+}
+
+/// For label values and help texts.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' => safe.push_str("\\\\"),
+            '"' => safe.push_str("\\\""),
+            '\n' => safe.push_str("\\n"),
+            c => safe.push(c),
+        }
+    }
+    safe
 }

@@ -25,7 +25,7 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
         "number {}  {}  {}  {state}, life {}",
         row.number,
         row.kind.name(),
-        row.inside.exact(),
+        row.inside.coin(),
         row.incarnation
     )));
     let rate = row

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Names of metrics from names of instances: `block/sda/reads` becomes
+//! `perfcounters_block_reads_total{device="sda",name="block/sda/reads"}`.
+//!
+//! Every sample keeps the instance's own name as a label, so two instances can
+//! never become one series, whatever their names turn into. Two families can
+//! not share a name either: the one that came first, by instance number, has
+//! the short name, another its kind in it. That is settled over the whole
+//! catalogue, so a name does not depend on what was selected.
+
+use std::collections::{HashMap, HashSet};
+
+use perfcounters::{Catalogue, Instance, Kind, Unit};
+
+/// The types of the format that there are here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Type {
+    pub fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Counter | Kind::Time => Self::Counter,
+            Kind::Gauge | Kind::Peak => Self::Gauge,
+            Kind::Histogram => Self::Histogram,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+
+    /// What may follow the family's name in the names of its samples.
+    fn suffixes(self) -> &'static [&'static str] {
+        match self {
+            Self::Counter => &["", "_total", "_created"],
+            Self::Gauge => &[""],
+            Self::Histogram => &["", "_bucket", "_count", "_sum", "_created"],
+        }
+    }
+}
+
+/// Instances that are one metric.
+#[derive(Debug)]
+pub struct Family {
+    pub name: String,
+    pub kind: Type,
+    pub unit: Option<&'static str>,
+    pub help: String,
+}
+
+/// All families of a catalogue, in the order of their first instances.
+#[derive(Debug, Default)]
+pub struct Families {
+    families: Vec<Family>,
+    of: HashMap<u32, usize>,
+}
+
+impl Families {
+    pub fn new(catalogue: &Catalogue) -> Self {
+        let mut this = Self::default();
+        let mut known: HashMap<(String, Type, Option<&'static str>), usize> = HashMap::new();
+        let mut taken = HashSet::new();
+        for instance in catalogue.instances() {
+            let place = place(&instance.name);
+            let kind = Type::of(instance.kind);
+            let unit = suffix(instance.unit);
+            let stem = stem(&place.stem, kind, unit);
+            let at = *known.entry((stem, kind, unit)).or_insert_with_key(|key| {
+                this.families.push(Family {
+                    name: claim(&key.0, kind, unit, &mut taken),
+                    kind,
+                    unit,
+                    help: String::new(),
+                });
+                this.families.len() - 1
+            });
+            let family = &mut this.families[at];
+            if family.help.is_empty() {
+                family.help.clone_from(&instance.help);
+            }
+            this.of.insert(instance.number, at);
+        }
+        this
+    }
+
+    /// The family of an instance, by its place in the order.
+    pub fn of(&self, instance: &Instance) -> Option<usize> {
+        self.of.get(&instance.number).copied()
+    }
+
+    pub fn get(&self, at: usize) -> &Family {
+        &self.families[at]
+    }
+}
+
+/// What a name says: the metric, and which of several.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The metric, its parts joined by underscores.
+    pub stem: String,
+    /// Labels that tell instances of one metric apart, for people.
+    pub labels: Vec<(&'static str, String)>,
+}
+
+/// The mapping, whole. The providers' names first; any other driver's name of
+/// three parts or more has the thing in the middle.
+pub fn place(name: &str) -> Place {
+    let parts: Vec<&str> = name.split('/').collect();
+    let (stem, labels) = match parts.as_slice() {
+        ["irq", "vector", rest @ ..] if !rest.is_empty() => {
+            ("irq_vector".into(), vec![("vector", rest.join("/"))])
+        }
+        ["irq", line, rest @ ..] if !rest.is_empty() => (
+            "irq".into(),
+            vec![("line", (*line).into()), ("handler", rest.join("/"))],
+        ),
+        ["softirq", rest @ ..] if !rest.is_empty() => {
+            ("softirq".into(), vec![("softirq", rest.join("/"))])
+        }
+        ["syscalls", rest @ ..] if !rest.is_empty() => {
+            ("syscalls".into(), vec![("syscall", rest.join("/"))])
+        }
+        [first, middle @ .., last] if !middle.is_empty() => {
+            let label = match *first {
+                "block" => "device",
+                "net" => "interface",
+                // Not "instance": that is Prometheus' name for whom it asks.
+                _ => "id",
+            };
+            (format!("{first}_{last}"), vec![(label, middle.join("/"))])
+        }
+        all => (all.join("_"), Vec::new()),
+    };
+    Place { stem, labels }
+}
+
+/// The unit as the end of a name; none for bare numbers.
+fn suffix(unit: Unit) -> Option<&'static str> {
+    match unit {
+        Unit::None | Unit::Events => None,
+        unit => Some(unit.name()),
+    }
+}
+
+/// The family's name without its unit, in characters that a name may have.
+fn stem(text: &str, kind: Type, unit: Option<&str>) -> String {
+    let clean = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let text: String = text.chars().map(clean).collect();
+    let mut stem = format!("perfcounters_{text}");
+    let mut strip = |end: &str| {
+        // Something must remain of it.
+        if let Some(rest) = stem
+            .strip_suffix(end)
+            .filter(|r| r.len() > "perfcounters_".len())
+        {
+            stem.truncate(rest.len());
+        }
+    };
+    if kind == Type::Counter {
+        strip("_total");
+    }
+    if let Some(unit) = unit {
+        strip(&format!("_{unit}"));
+    }
+    stem
+}
+
+/// The shortest name whose samples are nobody else's.
+fn claim(stem: &str, kind: Type, unit: Option<&str>, taken: &mut HashSet<String>) -> String {
+    let unit = unit.map_or(String::new(), |unit| format!("_{unit}"));
+    let mut tries = 0u32;
+    loop {
+        let name = match tries {
+            0 => format!("{stem}{unit}"),
+            1 => format!("{stem}_{}{unit}", kind.name()),
+            n => format!("{stem}_{}_{n}{unit}", kind.name()),
+        };
+        let all: Vec<String> = kind
+            .suffixes()
+            .iter()
+            .map(|s| format!("{name}{s}"))
+            .collect();
+        if all.iter().all(|one| !taken.contains(one)) {
+            taken.extend(all);
+            return name;
+        }
+        tries += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(place: &Place) -> Vec<(&str, &str)> {
+        place.labels.iter().map(|(k, v)| (*k, v.as_str())).collect()
+    }
+
+    #[test]
+    fn pfc_export_names_are_metrics_and_labels() {
+        for (name, stem, wanted) in [
+            ("sched/wakeups", "sched_wakeups", &[][..]),
+            ("syscalls/read", "syscalls", &[("syscall", "read")]),
+            ("softirq/net_rx", "softirq", &[("softirq", "net_rx")]),
+            ("irq/vector/nmi", "irq_vector", &[("vector", "nmi")]),
+            ("irq/24/a/b", "irq", &[("line", "24"), ("handler", "a/b")]),
+            ("irq/unnamed", "irq_unnamed", &[]),
+            ("block/sda/reads", "block_reads", &[("device", "sda")]),
+            ("block/unnamed", "block_unnamed", &[]),
+            (
+                "net/eth0/rx_bytes",
+                "net_rx_bytes",
+                &[("interface", "eth0")],
+            ),
+            ("disk/a/b/reads", "disk_reads", &[("id", "a/b")]),
+            ("alone", "alone", &[]),
+            ("", "", &[]),
+            ("a//b", "a_b", &[("id", "")]),
+        ] {
+            let place = place(name);
+            assert_eq!(
+                (place.stem.as_str(), labels(&place).as_slice()),
+                (stem, wanted),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn pfc_export_names_end_with_their_unit_once() {
+        let name = |text: &str, kind, unit| {
+            claim(&stem(text, kind, unit), kind, unit, &mut HashSet::new())
+        };
+        use Type::{Counter, Gauge};
+        assert_eq!(
+            name("net_rx_bytes", Counter, Some("bytes")),
+            "perfcounters_net_rx_bytes"
+        );
+        assert_eq!(
+            name("run_time", Counter, Some("seconds")),
+            "perfcounters_run_time_seconds"
+        );
+        assert_eq!(
+            name("x_bytes_total", Counter, Some("bytes")),
+            "perfcounters_x_bytes"
+        );
+        assert_eq!(
+            name("bytes", Gauge, Some("bytes")),
+            "perfcounters_bytes_bytes"
+        );
+        assert_eq!(name("tötal-1:2", Gauge, None), "perfcounters_t_tal_1_2");
+        assert_eq!(name("total", Counter, None), "perfcounters_total");
+    }
+
+    #[test]
+    fn pfc_export_families_never_share_a_name() {
+        let mut taken = HashSet::new();
+        let mut name = |stem: &str, kind| claim(stem, kind, None, &mut taken);
+        assert_eq!(name("x", Type::Counter), "x");
+        assert_eq!(name("x", Type::Gauge), "x_gauge");
+        assert_eq!(name("x_total", Type::Gauge), "x_total_gauge");
+        assert_eq!(name("x", Type::Histogram), "x_histogram");
+        assert_eq!(
+            name("x_histogram_sum", Type::Gauge),
+            "x_histogram_sum_gauge"
+        );
+        assert_eq!(name("x_gauge", Type::Gauge), "x_gauge_gauge");
+        assert_eq!(name("x", Type::Gauge), "x_gauge_2");
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A device for `pfc` to look at, and `pfc` as a user runs it.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use engine::abi::{Kind, Unit};
+use engine::spec::Spec;
+use fake::Fake;
+use serde_json::Value;
+
+/// A device of its own for each test.
+pub struct Device {
+    pub fake: Fake,
+    pub path: PathBuf,
+}
+
+impl Device {
+    pub fn new(cpus: u32) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pfc-test-{}-{n}", std::process::id());
+        let shm = PathBuf::from("/dev/shm");
+        let dir = if shm.is_dir() {
+            shm
+        } else {
+            std::env::temp_dir()
+        };
+        let path = dir.join(name);
+        let fake = Fake::create(&path, cpus, 1).expect("a file");
+        Self { fake, path }
+    }
+
+    /// Some of everything.
+    pub fn usual() -> Self {
+        let mut this = Self::new(2);
+        let switches = this.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
+        let bytes = this.add("block/sda1/read_bytes", Kind::Counter, Unit::Bytes, 0, 1);
+        let time = this.add("sched/run_time", Kind::Time, Unit::Seconds, -9, 1);
+        let peak = this.add("sched/latency_max", Kind::Peak, Unit::Seconds, -9, 1);
+        let latency = this.add("block/sda1/latency", Kind::Histogram, Unit::Seconds, -9, 8);
+        this.add("syscalls/getpid", Kind::Counter, Unit::Events, 0, 1);
+        let gone = this.add("block/sdb/reads", Kind::Counter, Unit::Events, 0, 1);
+        let (zero, one) = (this.fake.cpu(0), this.fake.cpu(1));
+        zero.adjust(switches, 40);
+        one.adjust(switches, 2);
+        zero.adjust(bytes, 3 << 20);
+        zero.adjust(time, 1_500_000_000);
+        one.adjust(peak, 12_345);
+        zero.add(latency + 3, 5);
+        one.add(latency + 7, 1);
+        zero.adjust(gone, 9);
+        this.fake.del(gone).expect("live");
+        this
+    }
+
+    pub fn add(&mut self, name: &str, kind: Kind, unit: Unit, exponent: i8, nr_slots: u16) -> u32 {
+        let spec = Spec {
+            name: name.as_bytes(),
+            help: b"what it counts",
+            kind: kind as u16,
+            unit: unit as u16,
+            exponent,
+            nr_slots,
+        };
+        self.fake.add(&spec).expect("room")
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pfc"));
+        command.arg("--device").arg(&self.path).args(args);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Run {
+        Run::of(self.command(args).output().expect("pfc runs"))
+    }
+
+    pub fn spawn(&self, args: &[&str]) -> Child {
+        self.command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("pfc runs")
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+pub struct Run {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Run {
+    pub fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).expect("text"),
+            err: String::from_utf8(output.stderr).expect("text"),
+        }
+    }
+
+    /// What it printed, if all was well.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(
+            (self.code, self.err.as_str()),
+            (Some(0), ""),
+            "{}",
+            self.out
+        );
+        assert!(!self.out.contains('\x1b'), "colours in a pipe");
+        self.out
+    }
+
+    #[track_caller]
+    pub fn json(self) -> Value {
+        serde_json::from_str(&self.ok()).expect("JSON")
+    }
+}
+
+pub fn pfc(args: &[&str]) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_pfc")).args(args).output();
+    Run::of(output.expect("pfc runs"))
+}
+
+/// Sends a signal.
+pub fn send(child: &Child, signal: &str) {
+    let command = format!("kill -{signal} {}", child.id());
+    let status = Command::new("sh").args(["-c", &command]).status();
+    assert!(status.expect("sh runs").success(), "{command}");
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc export`, its text and its files.
+
+mod device;
+
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use device::{pfc, send, Device};
+use engine::abi::{Kind, Unit};
+use engine::spec::Spec;
+
+/// The text, its lines in order.
+fn lines(device: &Device, args: &[&str]) -> Vec<String> {
+    let text = device.run(&[&["export", "--openmetrics"], args].concat());
+    let text = text.ok();
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The lines that begin so, without `_created`, whose value is the clock's.
+fn of(lines: &[String], begin: &str) -> Vec<String> {
+    let wanted = |l: &&String| l.starts_with(begin) && !l.contains("_created{");
+    lines.iter().filter(wanted).cloned().collect()
+}
+
+#[test]
+fn pfc_export_counters_have_type_unit_help_and_birth() {
+    let device = Device::usual();
+    let all = lines(&device, &["switches", "read_bytes"]);
+    assert_eq!(
+        all[..3],
+        [
+            "# TYPE perfcounters_sched_context_switches counter",
+            "# HELP perfcounters_sched_context_switches what it counts",
+            "perfcounters_sched_context_switches_total{cpu=\"0\",name=\"sched/context_switches\"} 40",
+        ]
+    );
+    let (name, created) = all[3].rsplit_once(' ').expect("two words");
+    assert_eq!(
+        name,
+        "perfcounters_sched_context_switches_created{cpu=\"0\",name=\"sched/context_switches\"}"
+    );
+    let created: f64 = created.parse().expect("a number");
+    let now = std::time::SystemTime::now();
+    let now = now.duration_since(std::time::UNIX_EPOCH).expect("late");
+    assert!((now.as_secs_f64() - created).abs() < 600.0, "{created}");
+    assert_eq!(
+        all[6..10],
+        [
+            "# TYPE perfcounters_block_read_bytes counter",
+            "# UNIT perfcounters_block_read_bytes bytes",
+            "# HELP perfcounters_block_read_bytes what it counts",
+            "perfcounters_block_read_bytes_total{cpu=\"0\",device=\"sda1\",name=\"block/sda1/read_bytes\"} 3145728",
+        ]
+    );
+}
+
+#[test]
+fn pfc_export_time_is_in_exact_seconds() {
+    let device = Device::usual();
+    let all = lines(&device, &["run_time", "--sum"]);
+    assert_eq!(all[0], "# TYPE perfcounters_sched_run_time_seconds counter");
+    assert_eq!(all[1], "# UNIT perfcounters_sched_run_time_seconds seconds");
+    assert_eq!(
+        all[3],
+        "perfcounters_sched_run_time_seconds_total{name=\"sched/run_time\"} 1.5"
+    );
+    let peak = of(&lines(&device, &["latency_max"]), "perfcounters_");
+    assert_eq!(
+        peak,
+        [
+            "perfcounters_sched_latency_max_seconds{cpu=\"0\",name=\"sched/latency_max\"} 0",
+            "perfcounters_sched_latency_max_seconds{cpu=\"1\",name=\"sched/latency_max\"} 0.000012345",
+        ]
+    );
+}
+
+#[test]
+fn pfc_export_sums_add_up_and_peaks_do_not() {
+    let mut device = Device::usual();
+    let gauge = device.add("pool/used", Kind::Gauge, Unit::Pages, 0, 1);
+    device.fake.cpu(0).adjust(gauge, -5);
+    device.fake.cpu(1).adjust(gauge, 2);
+    let peak = device.add("pool/most", Kind::Peak, Unit::None, 0, 1);
+    device.fake.cpu(0).adjust(peak, 7);
+    device.fake.cpu(1).adjust(peak, 9);
+    let all = lines(&device, &["--sum", "pool", "switches"]);
+    for line in [
+        "# TYPE perfcounters_pool_used_pages gauge",
+        "# UNIT perfcounters_pool_used_pages pages",
+        "perfcounters_pool_used_pages{name=\"pool/used\"} -3",
+        "# TYPE perfcounters_pool_most gauge",
+        "perfcounters_pool_most{name=\"pool/most\"} 9",
+        "perfcounters_sched_context_switches_total{name=\"sched/context_switches\"} 42",
+    ] {
+        assert!(all.iter().any(|l| l == line), "{line} in {all:#?}");
+    }
+    assert!(!all
+        .iter()
+        .any(|l| l.contains("perfcounters_pool_used_pages_created")));
+    assert!(!all.iter().any(|l| l.contains("cpu=")));
+}
+
+#[test]
+fn pfc_export_histograms_cumulate_to_inf_without_a_sum() {
+    let device = Device::usual();
+    let all = lines(&device, &["sda1/latency", "--sum"]);
+    let at = |le: &str, n: u32| {
+        format!("perfcounters_block_latency_seconds_bucket{{device=\"sda1\",name=\"block/sda1/latency\",le=\"{le}\"}} {n}")
+    };
+    assert_eq!(
+        all[0],
+        "# TYPE perfcounters_block_latency_seconds histogram"
+    );
+    assert_eq!(
+        of(&all, "perfcounters_block"),
+        [
+            at("0.0", 0),
+            at("1e-09", 0),
+            at("3e-09", 0),
+            at("7e-09", 5),
+            at("1.5e-08", 5),
+            at("3.1e-08", 5),
+            at("6.3e-08", 5),
+            at("+Inf", 6),
+        ]
+    );
+    assert!(all.iter().any(|l| l.contains("latency_seconds_created{")));
+    assert!(!all
+        .iter()
+        .any(|l| l.contains("_sum") || l.contains("_count")));
+}
+
+#[test]
+fn pfc_export_hostile_names_stay_apart_and_quoted() {
+    let mut device = Device::new(1);
+    let help = "a \"help\" with a back\\slash";
+    for (n, name) in ["a-b/c", "a_b/c", "a.b/c", "q\"{}\\ #é/x"]
+        .iter()
+        .enumerate()
+    {
+        let spec = Spec {
+            help: help.as_bytes(),
+            ..Spec::counter(name.as_bytes())
+        };
+        let number = device.fake.add(&spec).expect("room");
+        device.fake.cpu(0).adjust(number, n as i64);
+    }
+    let all = lines(&device, &["--sum"]);
+    assert_eq!(
+        of(&all, "perfcounters_"),
+        [
+            "perfcounters_a_b_c_total{name=\"a-b/c\"} 0",
+            "perfcounters_a_b_c_total{name=\"a_b/c\"} 1",
+            "perfcounters_a_b_c_total{name=\"a.b/c\"} 2",
+            "perfcounters_q________x_total{name=\"q\\\"{}\\\\ #é/x\"} 3",
+        ]
+    );
+    assert_eq!(
+        all[1],
+        "# HELP perfcounters_a_b_c a \\\"help\\\" with a back\\\\slash"
+    );
+}
+
+#[test]
+fn pfc_export_names_do_not_depend_on_what_is_selected() {
+    let mut device = Device::new(1);
+    device.add("x/a/v", Kind::Counter, Unit::None, 0, 1);
+    device.add("x/b/v", Kind::Gauge, Unit::None, 0, 1);
+    device.add("x/c/v", Kind::Counter, Unit::None, 0, 1);
+    let all = lines(&device, &["--sum"]);
+    let one = lines(&device, &["--sum", "x/b/*"]);
+    let gauge = "perfcounters_x_v_gauge{id=\"b\",name=\"x/b/v\"} 0".to_owned();
+    assert!(all.contains(&gauge) && one.contains(&gauge), "{all:#?}");
+    let families: Vec<_> = all
+        .iter()
+        .filter(|l| l.starts_with("# TYPE perf"))
+        .collect();
+    assert_eq!(families.len(), 2, "{all:#?}");
+    assert_eq!(of(&all, "perfcounters_x_v_total").len(), 2);
+}
+
+#[test]
+fn pfc_export_leaves_out_what_would_spoil_the_rest() {
+    let mut device = Device::usual();
+    let bad = device.add("bad/counter", Kind::Counter, Unit::None, 0, 1);
+    let worse = device.add("bad/histogram", Kind::Histogram, Unit::None, 0, 4);
+    device.fake.cpu(0).adjust(bad, -1);
+    device.fake.cpu(1).add(worse + 2, -7);
+    let all = lines(&device, &["bad", "switches"]);
+    assert_eq!(
+        of(&all, "perfcounters_bad_counter_total"),
+        ["perfcounters_bad_counter_total{cpu=\"1\",name=\"bad/counter\"} 0"]
+    );
+    assert!(!all
+        .iter()
+        .any(|l| l.contains("perfcounters_bad_histogram_bucket{cpu=\"1\"")));
+    assert!(all.contains(&"pfc_snapshot_left_out 2".to_owned()));
+    assert!(all.contains(&"pfc_snapshot_consistent 1".to_owned()));
+    assert!(of(&all, "perfcounters_sched").len() == 2);
+    // A CPU that is never quiet is said, too.
+    device.fake.cpu(1).begin();
+    let run = device.run(&["export", "--openmetrics", "switches"]);
+    assert!(run.out.contains("pfc_snapshot_consistent 0\n") && run.err.contains("half"));
+}
+
+#[test]
+fn pfc_export_a_birth_to_come_is_not_told() {
+    let mut device = Device::new(1);
+    let number = device.add("x/y", Kind::Counter, Unit::None, 0, 1);
+    assert!(lines(&device, &[]).iter().any(|l| l.contains("_created{")));
+    let at = engine::abi::DESC_OFFSET
+        + u64::from(number) * size_of::<engine::abi::Desc>() as u64
+        + std::mem::offset_of!(engine::abi::Desc, created_ns) as u64;
+    for ns in [0, u64::MAX] {
+        device.fake.poke(at, ns);
+        assert!(!lines(&device, &[]).iter().any(|l| l.contains("_created")));
+    }
+}
+
+#[test]
+fn pfc_export_takes_patterns_and_exit_codes_as_the_others() {
+    let device = Device::usual();
+    assert!(!lines(&device, &[]).iter().any(|l| l.contains("sdb")));
+    assert!(lines(&device, &["--all"]).iter().any(|l| l.contains("sdb")));
+    let run = device.run(&["export", "--openmetrics", "nothing-like-it"]);
+    assert_eq!((run.code, run.out.as_str()), (Some(1), ""));
+    for wrong in [
+        &["export"][..],
+        &["export", "--json"],
+        &["export", "--openmetrics", "--interval", "100"],
+        &["export", "--openmetrics", "--listen", "here"],
+        &[
+            "export",
+            "--openmetrics",
+            "--listen",
+            "127.0.0.1:0",
+            "-o",
+            "/dev/null",
+        ],
+        &["export", "--openmetrics", "--allow-remote"],
+    ] {
+        let run = device.run(wrong);
+        assert_eq!(run.code, Some(2), "{wrong:?}");
+        assert!(!run.err.is_empty() && run.out.is_empty(), "{wrong:?}");
+    }
+    let run = pfc(&["export", "--openmetrics", "--device", "/nonexistent"]);
+    assert!(run.code == Some(2) && run.err.contains("modprobe perfcounters"));
+    assert!(pfc(&["export", "--help"]).out.contains("Examples:"));
+    assert!(pfc(&["completions", "bash"]).ok().contains("--openmetrics"));
+}
+
+#[test]
+fn pfc_export_writes_its_file_anew_and_whole() {
+    let device = Device::usual();
+    let file = device.path.with_extension("prom");
+    let name = file.to_str().expect("text");
+    let number = device.fake.find("sched/context_switches").expect("known");
+    let args = ["export", "--openmetrics", "-o", name, "-i", "20"];
+    let mut child = device.spawn(&args);
+    let begun = Instant::now();
+    let mut inodes = std::collections::BTreeSet::new();
+    while inodes.len() < 5 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{inodes:?}");
+        device.fake.cpu(0).adjust(number, 1);
+        // Whenever it is looked at, it is whole.
+        if let Ok(text) = std::fs::read_to_string(&file) {
+            assert!(text.ends_with("# EOF\n"), "{text}");
+            inodes.insert(std::fs::metadata(&file).map(|m| m.ino()).unwrap_or(0));
+        }
+    }
+    send(&child, "TERM");
+    assert_eq!(child.wait().expect("ours").code(), Some(0));
+    let dir = file.parent().expect("a directory");
+    let left = std::fs::read_dir(dir).expect("readable");
+    let stem = file.file_name().and_then(|n| n.to_str()).expect("text");
+    let left: Vec<_> = left
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .filter(|n| n.contains(stem))
+        .collect();
+    assert_eq!(left, [stem]);
+
+    let args = [
+        "export",
+        "--openmetrics",
+        "-o",
+        name,
+        "-i",
+        "10",
+        "--count",
+        "3",
+    ];
+    assert_eq!(device.run(&args).ok(), "");
+    std::fs::remove_file(&file).expect("ours");
+}

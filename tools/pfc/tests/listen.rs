@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc export --listen`, and clients of every kind.
+
+mod device;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use device::{send, Device};
+use engine::abi::{Kind, Unit};
+
+/// What a slow machine may take; the server's own limits are 5 and 30 seconds.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn of(device: &Device, more: &[&str]) -> Self {
+        let args = ["export", "--openmetrics", "--listen", "127.0.0.1:0"];
+        let mut child = device.spawn(&[&args[..], more].concat());
+        let mut line = String::new();
+        let out = child.stdout.as_mut().expect("piped");
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        let address = line.trim().strip_prefix("http://").expect("where it is");
+        let address = address.strip_suffix("/metrics").expect("what it has");
+        Self {
+            address: address.into(),
+            child,
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(LONG)).expect("a socket");
+        stream
+    }
+
+    /// Says something; gives the answer's head and body.
+    fn ask(&self, request: &str) -> (String, String) {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).expect("it listens");
+        answer(&mut stream)
+    }
+
+    fn get(&self, more: &str) -> (String, String) {
+        self.ask(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{more}\r\n"))
+    }
+
+    /// It answers, and soon.
+    #[track_caller]
+    fn is_well(&self) {
+        let begun = Instant::now();
+        let (head, body) = self.get("");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(body.ends_with("# EOF\n"), "{body}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+
+    /// Kilobytes of memory.
+    fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("it runs");
+        let line = status
+            .lines()
+            .find(|l| l.starts_with("VmRSS:"))
+            .expect("a line");
+        line.split_whitespace()
+            .nth(1)
+            .expect("a number")
+            .parse()
+            .expect("a number")
+    }
+
+    #[track_caller]
+    fn ends(&mut self) -> Option<i32> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("ours") {
+                return status.code();
+            }
+            assert!(begun.elapsed() < LONG, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn answer(stream: &mut TcpStream) -> (String, String) {
+    let mut text = Vec::new();
+    // A reset after the answer is as good as an end.
+    let _ = stream.read_to_end(&mut text);
+    let text = String::from_utf8(text).expect("text");
+    match text.split_once("\r\n\r\n") {
+        Some((head, body)) => (head.to_lowercase().replacen("http", "HTTP", 1), body.into()),
+        None => (text, String::new()),
+    }
+}
+
+#[test]
+fn pfc_export_serves_what_it_prints() {
+    let device = Device::usual();
+    let server = Server::of(&device, &["--sum", "sched"]);
+    let (head, body) = server.get("");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert!(
+        head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{head}"
+    );
+    assert!(
+        head.contains(&format!("content-length: {}", body.len())),
+        "{head}"
+    );
+    let printed = device
+        .run(&["export", "--openmetrics", "--sum", "sched"])
+        .ok();
+    assert_eq!(body, printed);
+    // Each look is a new one, also at a new set.
+    let number = device.fake.find("sched/context_switches").expect("known");
+    device.fake.cpu(1).adjust(number, 100);
+    assert!(server
+        .get("")
+        .1
+        .contains("{name=\"sched/context_switches\"} 142\n"));
+    let mut device = device;
+    device.add("sched/new", Kind::Counter, Unit::None, 0, 1);
+    assert!(server.get("").1.contains("perfcounters_sched_new_total"));
+    device.fake.set_boot_id([9; 16]);
+    server.is_well();
+}
+
+#[test]
+fn pfc_export_answers_every_request_properly() {
+    let device = Device::usual();
+    let server = Server::of(&device, &[]);
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
+        ("GET /metrics/ HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
+        (
+            "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi",
+            "405",
+        ),
+        ("DELETE /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "405"),
+        ("GET /metrics?x=y HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
+        ("GET /metrics HTTP/1.0\r\n\r\n", "200"),
+        (
+            "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n",
+            "406",
+        ),
+        (
+            "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/html, */*;q=0.1\r\n\r\n",
+            "200",
+        ),
+        ("nonsense\r\n\r\n", "400"),
+        ("GET /metrics HTTP/9.9\r\n\r\n", "400"),
+    ] {
+        let (head, _) = server.ask(request);
+        let first = head.lines().next().unwrap_or_default();
+        assert_eq!(first.split(' ').nth(1), Some(status), "{request} {first}");
+    }
+    let (head, _) = server.ask("PUT /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.contains("allow: get, head"), "{head}");
+    let (head, body) = server.ask("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && body.is_empty(),
+        "{head}"
+    );
+    assert!(head.contains("openmetrics-text") && !head.contains("content-length: 0"));
+}
+
+#[test]
+fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
+    let device = Device::usual();
+    let server = Server::of(&device, &[]);
+    // Nothing said; half a head; a half-closed one; one that is gone.
+    let silent = server.connect();
+    let mut slow = server.connect();
+    slow.write_all(b"GET /metr").expect("it listens");
+    let half = server.connect();
+    half.shutdown(Shutdown::Write).expect("a socket");
+    let mut unread = server.connect();
+    let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    unread.write_all(request).expect("it listens");
+    drop(server.connect());
+    server.is_well();
+    // Asked, and then said to be done.
+    let mut done = server.connect();
+    done.write_all(request).expect("it listens");
+    done.shutdown(Shutdown::Write).expect("a socket");
+    assert!(answer(&mut done).1.ends_with("# EOF\n"));
+    // A request without end.
+    let mut huge = server.connect();
+    let long = [b'x'; 1 << 16];
+    let _ = huge.write_all(b"GET /metrics HTTP/1.1\r\nX: ");
+    for _ in 0..64 {
+        if huge.write_all(&long).is_err() {
+            break;
+        }
+    }
+    let (head, _) = answer(&mut huge);
+    assert!(head.is_empty() || head.contains("431"), "{head}");
+    // A body without end.
+    let mut body = server.connect();
+    let _ =
+        body.write_all(b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n");
+    for _ in 0..64 {
+        if body.write_all(&long).is_err() {
+            break;
+        }
+    }
+    server.is_well();
+    // Those who say nothing are sent away.
+    let begun = Instant::now();
+    let mut waiting = silent;
+    let _ = waiting.read(&mut [0; 256]);
+    let mut rest = Vec::new();
+    let _ = slow.read_to_end(&mut rest);
+    assert!(
+        begun.elapsed() < LONG - Duration::from_secs(1),
+        "they are kept"
+    );
+}
+
+#[test]
+fn pfc_export_has_room_for_who_comes_last() {
+    let mut device = Device::new(2);
+    for n in 0..4000 {
+        device.add(&format!("many/{n}/things"), Kind::Counter, Unit::None, 0, 1);
+    }
+    let server = Server::of(&device, &[]);
+    server.is_well();
+    let before = server.memory();
+    // More clients than it takes, all of them idle.
+    let idle: Vec<TcpStream> = (0..200).map(|_| server.connect()).collect();
+    server.is_well();
+    // And many who ask but never read: a megabyte and a half each.
+    let mut asked = Vec::new();
+    for _ in 0..200 {
+        let mut stream = server.connect();
+        let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+        if stream.write_all(request).is_ok() {
+            asked.push(stream);
+        }
+    }
+    server.is_well();
+    let after = server.memory();
+    assert!(after < before + 150 * 1024, "{before} kB, then {after} kB");
+    drop((idle, asked));
+    server.is_well();
+}
+
+#[test]
+fn pfc_export_ends_when_told_to() {
+    let device = Device::usual();
+    for signal in ["TERM", "INT"] {
+        let mut server = Server::of(&device, &[]);
+        let mut idle = server.connect();
+        server.is_well();
+        send(&server.child, signal);
+        assert_eq!(server.ends(), Some(0), "{signal}");
+        assert_eq!(idle.read(&mut [0; 1]).unwrap_or(0), 0);
+        assert!(TcpStream::connect(&server.address).is_err());
+    }
+    // Killed, it leaves the address free for the next.
+    let mut server = Server::of(&device, &[]);
+    send(&server.child, "KILL");
+    assert_eq!(server.ends(), None);
+    let again = ["export", "--openmetrics", "--listen", &server.address];
+    let mut child = device.spawn(&again);
+    let mut line = String::new();
+    let out = child.stdout.as_mut().expect("piped");
+    BufReader::new(out).read_line(&mut line).expect("a line");
+    assert!(line.contains(&server.address), "{line}");
+    // It has the address: nobody else can.
+    let run = device.run(&again);
+    assert_eq!(run.code, Some(2));
+    assert!(run.err.contains("cannot listen on"), "{}", run.err);
+    child.kill().expect("ours");
+    child.wait().expect("ours");
+}
+
+#[test]
+fn pfc_export_stays_on_this_machine_unless_told() {
+    let device = Device::usual();
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[::ffff:192.0.2.1]:0"] {
+        let run = device.run(&["export", "--openmetrics", "--listen", address]);
+        assert_eq!(run.code, Some(2), "{address}");
+        assert!(run.err.contains("--allow-remote"), "{}", run.err);
+        assert_eq!(run.err.lines().count(), 1);
+    }
+    let args = [
+        "export",
+        "--openmetrics",
+        "--allow-remote",
+        "--listen",
+        "0.0.0.0:0",
+    ];
+    let mut child = device.spawn(&args);
+    let mut line = String::new();
+    let out = child.stdout.as_mut().expect("piped");
+    BufReader::new(out).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("http://0.0.0.0:"), "{line}");
+    child.kill().expect("ours");
+    child.wait().expect("ours");
+}
+
+#[test]
+fn pfc_export_serves_an_empty_set_and_says_what_is_wrong() {
+    let device = Device::new(1);
+    let server = Server::of(&device, &[]);
+    server.is_well();
+    // Counters that can no longer be read are a sentence, not an end.
+    device.fake.set_boot_id([7; 16]);
+    std::fs::remove_file(&device.path).expect("ours");
+    let (head, body) = server.get("");
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+    assert!(body.contains("no such device"), "{body}");
+}
