@@ -10,7 +10,7 @@
 set -euo pipefail
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 image=$5
 # Devices that come and go for the tests; dependencies are resolved.
-stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk"
+stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
 
 root=$image/root.new
 # The programs are the same in every world.

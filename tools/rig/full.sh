@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# The disk of the guest `full`: a small Debian with what tests/vm/full.packages
+# names, as a file system image, $CACHE/full/disk. Made when a test wants that
+# guest; made anew when the list or the recipe below changes.
+
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+LOG=$LOGS/full.log
+# shellcheck source=tools/rig/stages.sh
+. "$TOP/tools/rig/stages.sh"
+
+# Raise this when what is made below changes.
+RECIPE=1
+list=$TOP/tests/vm/full.packages
+root=$CACHE/full/root
+disk=$CACHE/full/disk
+
+words() { sed 's/#.*//' "$@" | xargs; }
+
+# pcp's scripts of installation want users and services. mmdebstrap refuses
+# services to everybody (policy-rc.d), there is no systemd to be asked, and the
+# users are made as on any Debian.
+base() {
+	local uri
+	# shellcheck disable=SC2016 # apt's own variables
+	uri=$(inside apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian' |
+		awk -v suite="$SUITE" '$2 == suite { print $1; exit }')
+	[ -n "$uri" ] || die "apt of the tool chain knows no archive of $SUITE"
+	# Its apt may know a proxy, or relax date checks.
+	inside apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$CACHE/full/apt.conf" || :
+	stage "Debian for the guest" inside mmdebstrap --mode=root --variant=apt --aptopt="$CACHE/full/apt.conf" \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
+		--include="$(words "$list" | tr ' ' ,)" "$SUITE" "$root" "deb $uri $SUITE main"
+}
+
+main() {
+	local want
+	want="recipe $RECIPE $SUITE $(words "$list" "$TOP/tools/rig/python-packages")"
+	set_up
+	lock_cache
+	! stamped full "$want" || [ ! -e "$disk" ] || return 0
+	step "a Debian disk for the guest \`full\`"
+	remove "$root" "$STAMPS/full"
+	mkdir -p "$CACHE/full"
+	: >"$LOG"
+	base
+	# The Python packages of the tests, from where set-up has put them. Then
+	# mount points; what the guest never reads; and a file system of the rest.
+	# shellcheck disable=SC2016
+	stage "file system" inside sh -ec 'cd "$0"
+		cp -r "$2"/python/lib/python3*/site-packages/. usr/lib/python3/dist-packages/
+		rm -rf usr/lib/python3/dist-packages/pip*
+		mkdir -p modules tests orders
+		rm -rf var/lib/apt/lists/* var/cache/apt/* var/cache/debconf/* usr/share/pcp/demos usr/include
+		rm -f "$1.new"
+		size=$(du -sm . | cut -f1)
+		mke2fs -q -t ext4 -O ^has_journal -m 0 -L full -d . "$1.new" $((size + size / 8 + 32))m
+		mv "$1.new" "$1"' "$root" "$disk" "$CACHE"
+	remove "$root"
+	stamp full "$want"
+}
+
+main "$@"
