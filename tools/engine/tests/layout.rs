@@ -116,12 +116,62 @@ fn layout_pages_are_hit_once_each() {
     }
 }
 
+/// In numbers that cannot wrap: what [`Layout::offset`] should be.
+fn offset(cpus: u32, pages: u32, cpu: u32, slot: u32) -> u128 {
+    let (page, cpus, pages) = (PAGE_SIZE as u128, u128::from(cpus), u128::from(pages));
+    let (cpu, slot) = (u128::from(cpu), u128::from(slot));
+    let chunk = slot * 8 / (pages * page);
+    page + (chunk * cpus + cpu) * pages * page + slot * 8 % (pages * page)
+}
+
 #[test]
 fn r0_4_8192_cpus_fit() {
-    let layout = Layout::new(MAX_CPUS, MAX_PAGES_PER_CHUNK).expect("possible numbers");
-    let last = layout.offset(MAX_CPUS - 1, MAX_INSTANCES - 1);
-    assert_eq!(last + 8, layout.end(layout.max_chunks()));
-    assert!(last < DESC_OFFSET);
+    for cpus in [255, 256, 4096, MAX_CPUS - 1, MAX_CPUS] {
+        for pages in 1..=MAX_PAGES_PER_CHUNK {
+            let layout = Layout::new(cpus, pages).expect("possible numbers");
+            for cpu in [0, 1, cpus / 2, cpus - 1] {
+                for slot in [0, 1, 511, 512, 4095, 4096, 32_768, MAX_INSTANCES - 1] {
+                    let want = offset(cpus, pages, cpu, slot);
+                    assert_eq!(u128::from(layout.offset(cpu, slot)), want);
+                    let page = layout.page((want / PAGE_SIZE as u128) as u64);
+                    assert!(matches!(page, Some(Page::Slots { cpu: of, .. }) if of == cpu));
+                }
+            }
+            // The file of counters ends with the last CPU's part of the last
+            // chunk, long before the descriptors.
+            let slots = layout.max_chunks() * layout.slots_per_chunk();
+            let end = offset(cpus, pages, cpus - 1, slots - 1) + 8;
+            assert_eq!(u128::from(layout.end(layout.max_chunks())), end);
+            assert!(end <= u128::from(DESC_OFFSET) / 128);
+            assert!(slots < MAX_INSTANCES + layout.slots_per_chunk());
+        }
+    }
+    // The file, descriptors and all, is one that a signed 64-bit offset reaches.
+    let descs = u64::from(MAX_INSTANCES) * size_of::<Desc>() as u64;
+    assert!(DESC_OFFSET + descs < i64::MAX as u64);
+}
+
+#[test]
+fn r0_3_the_bitmaps_have_a_bit_for_each_of_8192_cpus() {
+    use engine::abi::{ONLINE_OFFSET, POSSIBLE_OFFSET};
+    // As the kernel and the library find a CPU's bit.
+    let byte = |offset: u32, cpu: u32| (offset + cpu / 64 * 8 + cpu % 64 / 8) as usize;
+    let mut owner = vec![0; PAGE_SIZE];
+    for at in owner.iter_mut().take(size_of::<Header>()) {
+        *at = 1;
+    }
+    for (n, offset) in [POSSIBLE_OFFSET, ONLINE_OFFSET].into_iter().enumerate() {
+        assert_eq!(offset % 8, 0);
+        for cpu in 0..MAX_CPUS {
+            let at = owner.get_mut(byte(offset, cpu)).expect("within the page");
+            assert!(*at == 0 || *at == n + 2, "CPU {cpu} in another one's byte");
+            *at = n + 2;
+        }
+        assert_eq!(
+            owner.iter().filter(|o| **o == n + 2).count(),
+            MAX_CPUS as usize / 8
+        );
+    }
 }
 
 #[test]

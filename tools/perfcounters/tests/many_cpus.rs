@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The largest machine there can be: 8,192 CPUs and 65,536 slots, in a sparse
+//! file. What is touched exists; the rest is address space.
+
+use engine::abi::{Kind, MAX_CPUS, MAX_INSTANCES};
+use engine::error::Error;
+use engine::spec::Spec;
+use fake::Fake;
+use perfcounters::{Counters, Pattern};
+
+const BUCKETS: u32 = 64;
+
+#[test]
+fn scale_8192_cpus_are_mapped_and_added_up() {
+    for pages_per_chunk in [1, 8] {
+        let (mut fake, path) = Fake::in_memory(MAX_CPUS, pages_per_chunk).expect("address space");
+        // CPUs that cannot exist, at both ends of a bitmap's word.
+        for absent in [63, 64, 4095, 8190] {
+            fake.set_possible(absent, false);
+            fake.set_online(absent, false);
+        }
+        let mut counters = Counters::open_path(&path).expect("a good file");
+        assert_eq!(counters.cpus().len(), MAX_CPUS as usize - 4);
+        assert!(!counters.cpus().contains(&4095));
+        assert_eq!(counters.cpus().last(), Some(&(MAX_CPUS - 1)));
+        assert_eq!(counters.online(), counters.cpus());
+
+        // A single counter, and histograms to the last slot: every chunk is in
+        // use.
+        let first = fake.add_counter("first").expect("room");
+        let (mut last, mut last_name) = (first, String::new());
+        for n in 0.. {
+            let name = format!("h{n}");
+            let histogram = Spec {
+                kind: Kind::Histogram as u16,
+                nr_slots: BUCKETS as u16,
+                ..Spec::counter(name.as_bytes())
+            };
+            match fake.add(&histogram) {
+                Ok(number) => (last, last_name) = (number, name),
+                Err(error) => {
+                    assert_eq!(error, Error::Full);
+                    break;
+                }
+            }
+        }
+        assert_eq!(last + BUCKETS, MAX_INSTANCES);
+        for cpu in [0, 62, 65, 4096, MAX_CPUS - 1] {
+            let writer = fake.cpu(cpu);
+            writer.adjust(first, 1);
+            writer.begin();
+            writer.add(MAX_INSTANCES - 1, i64::from(cpu));
+            writer.end();
+        }
+        let snapshot = counters
+            .snapshot(&Pattern::new(["first".to_owned(), last_name + "*"]))
+            .expect("quiet");
+        let of = |number: u32, cpu: u32| {
+            let reading = snapshot.reading(number).expect("selected");
+            let found = reading.per_cpu().find(|(of, _)| *of == cpu);
+            found.and_then(|(_, values)| values.last().copied())
+        };
+        assert_eq!(snapshot.reading(first).expect("selected").total(), 5);
+        assert_eq!(
+            snapshot.reading(last).expect("selected").total(),
+            62 + 65 + 4096 + 8191
+        );
+        for number in [first, last] {
+            assert_eq!(of(number, 4095), None, "a CPU that cannot exist");
+            assert_eq!(of(number, 4094), Some(0));
+        }
+        assert_eq!((of(first, 8191), of(last, 8191)), (Some(1), Some(8191)));
+    }
+}
