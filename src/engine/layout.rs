@@ -11,7 +11,7 @@ use crate::abi::{Desc, DESC_OFFSET, MAX_INSTANCES, PAGE_SIZE};
 
 /// Slots in a page.
 pub const SLOTS_PER_PAGE: u32 = (PAGE_SIZE / 8) as u32;
-const SLOTS_PER_PAGE_NZ: NonZeroU32 = NonZeroU32::new(SLOTS_PER_PAGE).unwrap();
+const SLOTS_PER_PAGE_NZ: NonZeroU32 = NonZeroU32::MIN.saturating_add(SLOTS_PER_PAGE - 1);
 /// Descriptors in a page.
 pub const DESCS_PER_PAGE: u32 = (PAGE_SIZE / core::mem::size_of::<Desc>()) as u32;
 /// More pages of one CPU than this in one chunk are not to be had from the

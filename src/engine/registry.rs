@@ -107,7 +107,8 @@ impl<S: Store> Registry<S> {
         &self.store
     }
 
-    /// The store, to change what is not the registry's.
+    /// The store, to change what is not the registry's. As [`Self::find`].
+    #[cfg(not(engine_kernel))]
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
@@ -141,7 +142,7 @@ impl<S: Store> Registry<S> {
     }
 
     /// The descriptor of a live instance.
-    pub fn live(&self, instance: u32) -> Option<Desc> {
+    fn live(&self, instance: u32) -> Option<Desc> {
         if instance == 0 || instance >= self.next_slot {
             return None;
         }
@@ -149,7 +150,9 @@ impl<S: Store> Registry<S> {
         (desc.state == LIVE).then_some(desc)
     }
 
-    /// The number of a name, live or dormant.
+    /// The number of a name, live or dormant. For the stand-in device; the
+    /// kernel's side never asks.
+    #[cfg(not(engine_kernel))]
     pub fn find(&self, name: &[u8]) -> Option<u32> {
         self.find_in(self.bucket(name), name).map(|(n, _)| n)
     }
