@@ -127,8 +127,9 @@ impl HeaderPage {
         self.0.put(offset_of!(Header, nr_slots), slots);
     }
 
-    /// Publishes how many chunks there are.
+    /// Publishes how many chunks there are: they are in the tables before.
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
+        kernel::sync::barrier::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }
 
