@@ -400,3 +400,171 @@ fn loom_finds_a_look_at_gen1_that_does_not_wait() {
         h.gen1.load_relaxed() == entered
     });
 }
+
+/// A chunk of two words, and the count that says it exists: the growth rule.
+/// The memory is there for the model from the start; what a reader must never
+/// see is memory that was not yet made ready (0).
+fn growth(count_last: bool, barrier: bool) {
+    const READY: u64 = 1;
+    model(PREEMPTIONS, move || {
+        let words = Arc::new([Word::new(0), Word::new(0), Word::new(0)]);
+        let growing = {
+            let words = Arc::clone(&words);
+            thread::spawn(move || {
+                let [a, b, count] = &*words;
+                if !count_last {
+                    count.store_relaxed(1);
+                }
+                a.store_relaxed(READY);
+                b.store_relaxed(READY);
+                if barrier {
+                    fence_release();
+                }
+                if count_last {
+                    count.store_relaxed(1);
+                }
+            })
+        };
+        let [a, b, count] = &*words;
+        if count.load_acquire() == 1 {
+            assert_eq!(a.load_relaxed(), READY, "counted, and not there");
+            assert_eq!(b.load_relaxed(), READY, "counted, and not there");
+        }
+        growing.join().expect("the writer ends");
+    });
+}
+
+#[test]
+fn r0_4_growth_what_is_counted_exists() {
+    growth(true, true);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_chunk_that_is_counted_before_it_exists() {
+    growth(false, true);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_count_without_barrier() {
+    growth(true, false);
+}
+
+/// What is wrong with a revival.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Revival {
+    Right,
+    /// Zeroed at once, whoever may still be counting.
+    NoSettle,
+    /// Live again before it is zeroed.
+    LiveBeforeZero,
+    /// Zeroed before readers are told.
+    ZeroBeforeChange,
+}
+
+/// An instance that is updated by number, deleted and revived, and a reader of
+/// its incarnation and value.
+///
+/// A grace period is a join: an update that began before it is over after it.
+/// Updates that begin later are another thread's.
+fn revive(revival: Revival) {
+    struct Instance {
+        header: Header,
+        live: Word,
+        value: Word,
+    }
+    /// perf_adjust(): by tens in the first life, by ones in the second.
+    fn adjust(i: &Instance, delta: u64) -> bool {
+        let live = i.live.load_acquire() == 1;
+        if live {
+            i.value.store_relaxed(delta);
+        }
+        live
+    }
+    model(PREEMPTIONS_NESTED, move || {
+        let header = Header {
+            gen1: Word::new(0),
+            gen2: Word::new(0),
+            meta: [Word::new(1), Word::new(0)],
+        };
+        let i = Arc::new(Instance {
+            header,
+            live: Word::new(1),
+            value: Word::new(0),
+        });
+        let old = {
+            let i = Arc::clone(&i);
+            thread::spawn(move || adjust(&i, 10))
+        };
+        let reading = {
+            let i = Arc::clone(&i);
+            thread::spawn(move || {
+                let entered = enter(&i.header);
+                let incarnation = i.header.meta[0].load_relaxed();
+                let value = i.value.load_relaxed();
+                if holds(&i.header, entered) && incarnation == 2 {
+                    assert!(value <= 1, "a value of the life before");
+                }
+            })
+        };
+        // perf_del()
+        i.live.store_relaxed(0);
+        let mut old = Some(old);
+        if revival != Revival::NoSettle {
+            old.take().map(thread::JoinHandle::join);
+        }
+        // perf_add()
+        if revival == Revival::LiveBeforeZero {
+            i.live.store_release(1);
+        }
+        let new = {
+            let i = Arc::clone(&i);
+            thread::spawn(move || adjust(&i, 1))
+        };
+        if revival == Revival::ZeroBeforeChange {
+            i.header.meta[0].store_relaxed(2);
+            i.value.store_relaxed(0);
+        }
+        // Only stored to here: see the trap at the top.
+        i.header.gen1.store_relaxed(1);
+        fence_release();
+        if revival != Revival::ZeroBeforeChange {
+            i.header.meta[0].store_relaxed(2);
+            i.value.store_relaxed(0);
+        }
+        // As the kernel publishes it: behind a write barrier.
+        fence_release();
+        i.live.store_relaxed(1);
+        i.header.gen2.store_release(1);
+        let counted = new.join().expect("it ends");
+        old.take().map(thread::JoinHandle::join);
+        reading.join().expect("the reader ends");
+        // Nobody updates any more: what the first life counted is gone, what
+        // the second one did is there.
+        assert_eq!(i.value.load_relaxed(), u64::from(counted));
+    });
+}
+
+#[test]
+fn r0_10_revival_shows_no_value_of_the_life_before() {
+    revive(Revival::Right);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_revival_that_does_not_wait() {
+    revive(Revival::NoSettle);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_revival_that_counts_before_it_is_zero() {
+    revive(Revival::LiveBeforeZero);
+}
+
+#[test]
+#[should_panic]
+fn loom_finds_a_revival_outside_of_a_change() {
+    revive(Revival::ZeroBeforeChange);
+}
