@@ -44,6 +44,11 @@ const EVENTS: &[(&str, i64, &str)] = &[
     ("softirq/rcu", 180, "softirqs that ran RCU callbacks"),
     ("mm/page_faults_user", 640, "page faults of user code"),
     ("mm/page_faults_kernel", 12, "page faults of the kernel"),
+    (
+        "odd/\"quoted\" \\ {braces}, # é/events",
+        1,
+        "a name and a \"help\" that are hard to \\write",
+    ),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -7,7 +7,7 @@ mod device;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use device::{pfc, send, Device};
+use device::{pfc, send, Device, Guard};
 use engine::abi::{Kind, Unit};
 use engine::spec::Spec;
 
@@ -259,7 +259,7 @@ fn pfc_export_writes_its_file_anew_and_whole() {
     let name = file.to_str().expect("text");
     let number = device.fake.find("sched/context_switches").expect("known");
     let args = ["export", "--openmetrics", "-o", name, "-i", "20"];
-    let mut child = device.spawn(&args);
+    let mut child = Guard(device.spawn(&args));
     let begun = Instant::now();
     let mut inodes = std::collections::BTreeSet::new();
     while inodes.len() < 5 {
@@ -271,8 +271,8 @@ fn pfc_export_writes_its_file_anew_and_whole() {
             inodes.insert(std::fs::metadata(&file).map(|m| m.ino()).unwrap_or(0));
         }
     }
-    send(&child, "TERM");
-    assert_eq!(child.wait().expect("ours").code(), Some(0));
+    send(&child.0, "TERM");
+    assert_eq!(child.0.wait().expect("ours").code(), Some(0));
     let dir = file.parent().expect("a directory");
     let left = std::fs::read_dir(dir).expect("readable");
     let stem = file.file_name().and_then(|n| n.to_str()).expect("text");

@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use device::{send, Device};
+use device::{send, Device, Guard};
 use engine::abi::{Kind, Unit};
 
 /// What a slow machine may take; the server's own limits are 5 and 30 seconds.
@@ -281,17 +281,15 @@ fn pfc_export_ends_when_told_to() {
     send(&server.child, "KILL");
     assert_eq!(server.ends(), None);
     let again = ["export", "--openmetrics", "--listen", &server.address];
-    let mut child = device.spawn(&again);
+    let mut child = Guard(device.spawn(&again));
     let mut line = String::new();
-    let out = child.stdout.as_mut().expect("piped");
+    let out = child.0.stdout.as_mut().expect("piped");
     BufReader::new(out).read_line(&mut line).expect("a line");
     assert!(line.contains(&server.address), "{line}");
     // It has the address: nobody else can.
     let run = device.run(&again);
     assert_eq!(run.code, Some(2));
     assert!(run.err.contains("cannot listen on"), "{}", run.err);
-    child.kill().expect("ours");
-    child.wait().expect("ours");
 }
 
 #[test]
@@ -310,13 +308,11 @@ fn pfc_export_stays_on_this_machine_unless_told() {
         "--listen",
         "0.0.0.0:0",
     ];
-    let mut child = device.spawn(&args);
+    let mut child = Guard(device.spawn(&args));
     let mut line = String::new();
-    let out = child.stdout.as_mut().expect("piped");
+    let out = child.0.stdout.as_mut().expect("piped");
     BufReader::new(out).read_line(&mut line).expect("a line");
     assert!(line.starts_with("http://0.0.0.0:"), "{line}");
-    child.kill().expect("ours");
-    child.wait().expect("ours");
 }
 
 #[test]

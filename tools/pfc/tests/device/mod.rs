@@ -140,3 +140,13 @@ pub fn send(child: &Child, signal: &str) {
     let status = Command::new("sh").args(["-c", &command]).status();
     assert!(status.expect("sh runs").success(), "{command}");
 }
+
+/// A program that does not outlive its test, however that ends.
+pub struct Guard(pub Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

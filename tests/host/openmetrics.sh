@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+# timeout: 900
+#
+# What pfc exports is read by the parser of the Python Prometheus client, from a
+# busy stand-in for the device and from the same one when it is idle.
+
+# shellcheck disable=SC2015,SC2317,SC2329 # checks are functions that check() calls
+set -u
+pfc=${TOOLS_OUT:?}/pfc
+target=${TOOLS_OUT%/*/*}
+python=${CACHE:?}/python/bin/python
+checker=${TOP:?}/tests/kselftest/openmetrics.py
+work=$(mktemp -d)
+device=$work/device
+pids=()
+finish() {
+	[ ${#pids[@]} = 0 ] || kill -9 "${pids[@]}" 2>/dev/null
+	rm -rf "$work"
+}
+trap finish EXIT
+
+n=0 failed=0
+check() { # NAME COMMAND...
+	local name=$1
+	shift
+	n=$((n + 1))
+	if "$@" >"$work/said" 2>&1; then
+		echo "ok $n $name"
+	else
+		failed=1
+		echo "not ok $n $name"
+	fi
+	head -n 20 "$work/said" | cut -c1-300 | sed 's/^/# /'
+}
+# fault PATTERN COMMAND...: the checker must say just this.
+fault() {
+	local pattern=$1 rc=0
+	shift
+	"$@" >"$work/fault" 2>&1 || rc=$?
+	cat "$work/fault"
+	[ "$rc" = 1 ] && grep -q "^fault: .*$pattern" "$work/fault"
+}
+export_to() { "$pfc" --device "$device" export --openmetrics -o "$@"; }
+json_to() { "$pfc" --device "$device" read --json --per-cpu -o "$@"; }
+parse() { "$python" "$checker" "$@"; }
+
+echo "TAP version 13"
+echo "1..12"
+
+# Built as the tests before this one were.
+CARGO_TARGET_DIR=$target RUSTFLAGS="" cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
+	-p perfcounters --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
+"$target/debug/examples/fake_device" "$device" 3 200 &
+fake=$!
+pids+=("$fake")
+for _ in $(seq 300); do
+	"$pfc" --device "$device" list >"$work/list" 2>&1 && grep -q odd/ "$work/list" && break
+	sleep 0.1
+done
+
+scrapes() {
+	json_to "$work/before" && export_to "$work/a.prom" && json_to "$work/after" || return 1
+	sleep 1
+	export_to "$work/b.prom" && parse "$work/a.prom" "$work/b.prom" --json "$work/before" "$work/after" | tee "$work/growth"
+	[ "${PIPESTATUS[0]}" = 0 ]
+}
+check "pfc export is read by the Prometheus parser, counters grow" scrapes
+check "pfc export has grown between the two" grep -qE '[1-9][0-9]* samples have grown' "$work/growth"
+sums() { export_to "$work/s.prom" --sum && parse "$work/s.prom"; }
+check "pfc export --sum is read by the Prometheus parser" sums
+
+"$pfc" --device "$device" export --openmetrics --listen 127.0.0.1:0 >"$work/url" &
+server=$!
+pids+=("$server")
+for _ in $(seq 300); do
+	[ -s "$work/url" ] && break
+	sleep 0.1
+done
+served() { parse "$(cat "$work/url")" "$(cat "$work/url")"; }
+check "pfc export --listen is read by the Prometheus parser" served
+ended() { kill -TERM "$server" && wait "$server"; }
+check "pfc export --listen ends well when told to" ended
+
+# From here on nothing moves.
+kill -9 "$fake"
+wait "$fake" 2>/dev/null
+idle() { json_to "$work/json" && export_to "$work/i.prom" && parse "$work/i.prom" --json "$work/json"; }
+check "pfc export has every value of pfc read, each CPU's" idle
+idle_sums() { export_to "$work/j.prom" --sum && parse "$work/j.prom" --json "$work/json"; }
+check "pfc export --sum has every total of pfc read" idle_sums
+
+# The checker sees what is wrong.
+sed '/^# EOF/d' "$work/i.prom" >"$work/bad"
+check "pfc export without its end is a fault" fault "does not end with # EOF" parse "$work/bad"
+sed '0,/_seconds_total{/s/\(_seconds_total{.* \)/\19/' "$work/i.prom" >"$work/bad"
+check "pfc export of one digit too many is a fault" fault "of CPU 0: \[9" parse "$work/bad" --json "$work/json"
+sed -E 's/^(.*_created\{.*) [0-9.]+$/\1 9999999999/' "$work/i.prom" >"$work/bad"
+check "pfc export of a birth to come is a fault" fault "created at 9999999999" parse "$work/bad"
+check "pfc export of counters that fall is a fault" fault "fell from" parse "$work/i.prom" "$work/a.prom"
+sed '/^# HELP/d' "$work/i.prom" >"$work/bad"
+check "pfc export without help is a fault" fault "no # HELP" parse "$work/bad"
+exit $failed
