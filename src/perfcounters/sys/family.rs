@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A thing's first events, before its row is there, are counted as missed by
-//! the provider: nothing is lost silently. The table is fixed in size, so that
+//! the provider: nothing is lost silently. Where there is no memory for a row,
+//! a later event asks again. The table is fixed in size, so that
 //! no one can exhaust memory by making devices; what finds no place stays
 //! missed.
 
@@ -22,6 +23,7 @@ use core::ptr::{null_mut, NonNull};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
+use kernel::error::code::ENOMEM;
 use kernel::error::Result;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::types::Opaque;
@@ -34,8 +36,17 @@ const ROWS: usize = 1024;
 const REACH: usize = 64;
 /// Keys that may wait for the worker at once.
 const WAITING: usize = 32;
+/// How long nothing is asked for after there was no memory.
+const PAUSE_NS: u64 = 1_000_000_000;
 /// A place whose row has gone; searches go on past it.
 const GONE: u64 = 1;
+
+/// Monotonic time. Any context but NMI.
+#[inline]
+fn now_ns() -> u64 {
+    // SAFETY: No requirements; the seqlock it reads excludes NMI only.
+    (unsafe { bindings::ktime_get() }) as u64
+}
 
 /// What a thing is known by: a short text and a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,6 +144,8 @@ pub struct Family<R> {
     make: fn(&Key) -> Result<R>,
     places: KVec<Place<R>>,
     wishes: [Wish; WAITING],
+    /// No wishes before this time: there was no memory for the last one.
+    resume: Atomic<u64>,
     _rows: PhantomData<R>,
 }
 
@@ -153,7 +166,11 @@ impl<R: Send + Sync> Family<R> {
             };
             places.push(place, GFP_KERNEL)?;
         }
-        let this = KBox::pin(
+        // First the memory: a family whose work is not initialised must not be
+        // dropped, as it would be where there is no box for it.
+        let memory = KBox::new_uninit(GFP_KERNEL)?;
+        let this = KBox::into_pin(KBox::write(
+            memory,
             Self {
                 work: Opaque::uninit(),
                 make,
@@ -164,10 +181,10 @@ impl<R: Send + Sync> Family<R> {
                         key: UnsafeCell::new(Key::NONE),
                     }
                 }; WAITING],
+                resume: Atomic::new(0),
                 _rows: PhantomData,
             },
-            GFP_KERNEL,
-        )?;
+        ));
         // SAFETY: Pinned; the function takes the first field's address.
         unsafe { shim::pfc_work_init(this.work.get(), Self::run) };
         Ok(this)
@@ -211,7 +228,7 @@ impl<R: Send + Sync> Family<R> {
     /// Asks for a row. Any context but with a run-queue lock held or in NMI.
     #[inline]
     pub fn want(&self, key: &Key) {
-        if self.find_place(key).is_ok() {
+        if self.find_place(key).is_ok() || now_ns() < self.resume.load(Relaxed) {
             return;
         }
         for wish in &self.wishes {
@@ -296,15 +313,23 @@ impl<R: Send + Sync> Family<R> {
             // SAFETY: Complete; nobody writes it in this state.
             let key = unsafe { wish.key.get().read() };
             if this.find_place(&key).is_err() {
-                let row = (this.make)(&key).ok();
-                if row.is_none() {
+                let row = (this.make)(&key);
+                if row.is_err() {
                     kernel::pr_notice!(
                         "perfcounters: no instances for {:?} {}\n",
                         key.text(),
                         key.number()
                     );
                 }
-                let _ = this.insert(&key, row);
+                // Memory may come back, what else is wrong stays.
+                let again = match row {
+                    Err(error) if error == ENOMEM => Err(error),
+                    row => this.insert(&key, row.ok()),
+                };
+                if again == Err(ENOMEM) {
+                    this.resume
+                        .store(now_ns().saturating_add(PAUSE_NS), Relaxed);
+                }
             }
             wish.state.store(0, Release);
         }
