@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Whatever our modules call that may run out of memory is made to fail by
+# tests/modules/faults.c: no call is added to the one and forgotten in the other.
+
+set -u
+out=${KBUILD_OUT:?} top=${TOP:?}
+
+# Symbols whose names sound like it; what the kernel's own Rust code allocates
+# comes by the same rust_helper_ functions. These have no memory to get:
+harmless='^(is_vmalloc_addr|vmalloc_to_pfn|init_net|rust_helper___mutex_init|rust_helper_REFCOUNT_INIT|hrtimer_setup|perf_.*|pfc_.*)$'
+calls=$(for ko in "$out"/src/perfcounters/perfcounters.ko "$out"/src/provider/pfc_*.ko "$out"/tests/modules/sample_rust.ko; do
+	nm -u "$ko"
+done | awk '{ print $NF }' | grep -iE 'alloc|get_free_page|dup|register|setup|create|_add|_init|_new' |
+	grep -ivE '^_R|unregister|deregister|^free_' | grep -vE "$harmless" | sort -u)
+points=$(sed -nE 's/^\tPOINT\("([a-z_]+)".*/\1/p' "$top/tests/modules/faults.c" | sort -u)
+forgotten=$(comm -23 <(printf '%s\n' "$calls") <(printf '%s\n' "$points"))
+echo "TAP version 13"
+echo "1..2"
+n=$(grep -c . <<<"$calls")
+echo "# $n calls: ${calls//$'\n'/ }"
+[ "$n" -ge 6 ] && echo "ok 1 rig our modules' calls for memory are found" || echo "not ok 1 rig our modules' calls for memory are found"
+if [ -z "$forgotten" ]; then
+	echo "ok 2 rig every call that can fail for want of memory has its fault"
+else
+	echo "# without a fault: ${forgotten//$'\n'/ }"
+	echo "not ok 2 rig every call that can fail for want of memory has its fault"
+fi

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout: 900
+ * worlds: stock
+ *
+ * Every allocation and registration of our modules fails once: for each
+ * operation the first, then the second, until it goes through with none left
+ * to fail. Each time: ENOMEM, nothing half made, and it works when tried again.
+ *
+ * faults.ko (tests/modules) makes the calls fail that our modules do, in
+ * whatever task. What the kernel allocates further down, on our behalf, is
+ * failed by faults_nth.c where the kernel can do that.
+ */
+#include "faults.h"
+#include <limits.h>
+
+static unsigned long all_failed;
+static int log_fd;
+
+static int parameter(const char *what, const char *value)
+{
+	char path[80], text[80];
+	int file, ret = 0;
+
+	snprintf(path, sizeof(path), "/sys/module/faults/parameters/%s", what);
+	if (!value)
+		return atoi(slurp(path, text, sizeof(text)));
+	file = open(path, O_WRONLY | O_CLOEXEC);
+	if (file < 0 || write(file, value, strlen(value)) < 0)
+		ret = -errno;
+	if (file >= 0)
+		close(file);
+	return ret;
+}
+
+static void arm(int n)
+{
+	char text[20];
+
+	snprintf(text, sizeof(text), "%d", n);
+	errno = -parameter("nth", text);
+	if (errno)
+		bail("/sys/module/faults");
+}
+
+/* One attempt with call n failing; 0: none. Did it fail? */
+static bool attempt(const struct operation *op, int n, int *ret, int *calls)
+{
+	bool hit;
+
+	op->prepare();
+	arm(n ? n : INT_MAX);
+	*ret = op->attempt();
+	hit = parameter("nth", NULL) == 0;
+	*calls = parameter("calls", NULL);
+	arm(0);
+	return hit;
+}
+
+/* It went through: does it do what it should? Either way it is taken back. */
+static bool good(const struct operation *op, const char *of, int n, int ret)
+{
+	bool works = ret >= 0 && op->works();
+
+	if (!works)
+		note("%s%s: after call %d failed, it does not work: %d", op->what, of, n, ret);
+	if (ret >= 0)
+		op->undo();
+	return works;
+}
+
+/*
+ * Of very many calls, as of one who adds 400 instances: all of the first and
+ * the last, and some between, which are the same in a loop.
+ */
+static int next(int n, int calls)
+{
+	if (calls <= 100 || n < 20 || n >= calls - 10)
+		return n + 1;
+	return n + 31 < calls - 10 ? n + 31 : calls - 10;
+}
+
+/* One result: each call failed and all was well, and then it worked. */
+static void inject(const struct operation *op, const char *of)
+{
+	int failed = 0, calls, these, odd = 0, ret;
+	bool worked;
+
+	/* Twice: the first time it may need more memory than ever again. */
+	attempt(op, 0, &ret, &these);
+	worked = good(op, of, 0, ret);
+	attempt(op, 0, &ret, &calls);
+	worked = good(op, of, 0, ret) && worked;
+	for (int n = 1; n <= calls; n = next(n, calls)) {
+		char last[80];
+
+		if (!attempt(op, n, &ret, &these)) {
+			note("%s%s: call %d of %d did not come", op->what, of, n, calls);
+			odd++;
+			worked = good(op, of, n, ret) && worked;
+			continue;
+		}
+		failed++;
+		slurp("/sys/module/faults/parameters/last", last, sizeof(last));
+		last[strcspn(last, "\n")] = '\0';
+		if (ret >= 0 && op->does_without) {
+			worked = good(op, of, n, ret) && worked;
+			continue;
+		}
+		if (ret != -ENOMEM || !op->clean()) {
+			note("%s%s: call %d failed, %s: %d", op->what, of, n, last, ret);
+			odd++;
+		}
+		if (ret >= 0)
+			op->undo();
+		/* Again, with nothing in its way. */
+		worked = good(op, of, n, op->attempt()) && worked;
+	}
+	note("%s%s: %d calls, %d of them failed, one at a time", op->what, of, calls, failed);
+	all_failed += failed;
+	if (op->least)
+		ok(!odd && worked && calls >= op->least && failed >= op->least,
+		   "0.10 faults: %s%s: nothing half made, and it works afterwards", op->what, of);
+	else
+		ok(worked && !calls, "0.10 faults: %s%s: needs no memory", op->what, of);
+}
+
+static void all(void)
+{
+	inject(&loading, "");
+	afresh();
+	for (int i = 0; i < 2000; i++)
+		puppet("add faults/first/%u", serial++);
+	for (int i = 0; i < OPERATIONS; i++)
+		inject(&operations[i], "");
+	close_it();
+	for (int i = 0; i < DRIVERS; i++) {
+		char of[40];
+
+		driver = drivers[i];
+		snprintf(of, sizeof(of), " %s", driver);
+		inject(strcmp(driver, "pfc_net") ? &driver_loading : &net_loading, of);
+	}
+}
+
+int main(void)
+{
+	plan(1 + OPERATIONS + DRIVERS + 2);
+	log_fd = klog_mark();
+	unload();
+	errno = -insmod("faults", "");
+	if (errno)
+		bail("insmod faults");
+	all();
+	pc_close(&pc);
+	unload();
+	note("%lu calls failed, one at a time", all_failed);
+	ok(!is_loaded("perfcounters") && !rmmod("faults"), "0.10 faults: everything unloads");
+	ok(!klog_bad(log_fd), "0.10 faults: the kernel had nothing to complain about");
+	return finish();
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What is done while memory runs out: each operation with how to get ready for
+ * it, what must be so when it failed, and what when it did not. faults.c says
+ * how it is made to fail.
+ */
+#ifndef FAULTS_H
+#define FAULTS_H
+
+#include "kselftest_pc.h"
+
+struct operation {
+	const char *what;
+	void (*prepare)(void);
+	int (*attempt)(void);	/* a number from 0, or a negative errno */
+	bool (*clean)(void);	/* it failed: nothing is half made */
+	bool (*works)(void);	/* it did not: it does what it should */
+	void (*undo)(void);	/* what it did */
+	int least;		/* calls that can fail, 0 for exactly none */
+	bool does_without;	/* what fails late is left out, and the rest works */
+};
+
+static struct pc pc;
+static const char *driver;	/* that is being loaded */
+static char name[PERFCOUNTERS_NAME_MAX];
+static __u32 number, nr_slots, nr_live, serial;
+static __u64 gen;
+static int fd = -1;
+
+static void nothing(void)
+{
+}
+
+static bool always(void)
+{
+	return true;
+}
+
+static bool says(bool so, const char *what)
+{
+	if (!so)
+		note("%s", what);
+	return so;
+}
+
+static __u32 live_now(void)
+{
+	__u32 live = 0;
+
+	for (__u32 n = 1; n < pc.h->nr_slots; n++)
+		live += pc.desc[n].state == PERFCOUNTERS_LIVE;
+	return live;
+}
+
+static __s64 sum_of_all(void)
+{
+	__s64 sum = 0;
+
+	for (__u32 n = 1; n < pc.h->nr_slots; n++)
+		sum += pc_total(&pc, n);
+	return sum;
+}
+
+/* Processes, system calls, page faults, interrupts. */
+static void work(void)
+{
+	for (int i = 0; i < 3; i++) {
+		void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			       -1, 0);
+
+		*(volatile char *)p = 1;
+		munmap(p, 4096);
+		in_child(getppid());
+	}
+	sleep_ms(15);
+}
+
+/* perfcounters.ko anew, mapped, with the puppet. */
+static void afresh(void)
+{
+	static bool mapped;
+
+	if (mapped)
+		pc_close(&pc);
+	load("");
+	pc_open(&pc);
+	mapped = true;
+}
+
+/* insmod perfcounters */
+
+static void gone(void)
+{
+	unload();
+}
+
+static int load_perfcounters(void)
+{
+	return insmod("perfcounters", "");
+}
+
+static bool not_there(void)
+{
+	char misc[8192];
+
+	slurp("/proc/misc", misc, sizeof(misc));
+	return says(!is_loaded("perfcounters"), "perfcounters.ko is half loaded") &
+	       says(!strstr(misc, "perfcounters"), "a device is still registered") &
+	       says(access("/dev/perfcounters", F_OK) && access("/dev/perfcounters_names", F_OK),
+		    "a device node is left");
+}
+
+static bool is_empty(void)
+{
+	struct pc p;
+	bool good;
+
+	pc_open(&p);
+	good = p.h->version == PERFCOUNTERS_VERSION && p.h->gen1 == p.h->gen2 &&
+	       p.h->nr_slots == 1 && p.h->nr_chunks == 1 && pc_total(&p, 511) == 0 &&
+	       !access("/dev/perfcounters_names", R_OK);
+	pc_close(&p);
+	return says(good, "the pages are not those of an empty set");
+}
+
+static void unload_perfcounters(void)
+{
+	if (!says(!rmmod("perfcounters"), "perfcounters.ko does not unload"))
+		exit(1);
+}
+
+/* insmod DRIVER */
+
+static void count_live(void)
+{
+	nr_live = live_now();
+}
+
+static int load_driver(void)
+{
+	return insmod(driver, "");
+}
+
+static bool driver_not_there(void)
+{
+	__s64 before = sum_of_all();
+
+	work();
+	return says(!is_loaded(driver), "the driver is half loaded") &
+	       says(live_now() == nr_live, "it left live instances") &
+	       says(sum_of_all() == before, "something still counts") &
+	       says(pc.h->gen1 == pc.h->gen2, "gen1 is not gen2");
+}
+
+static bool driver_counts(void)
+{
+	__s64 before = sum_of_all();
+
+	work();
+	return says(live_now() > nr_live, "it has no instances") &
+	       says(sum_of_all() > before || !strcmp(driver, "pfc_block") ||
+		    !strcmp(driver, "pfc_net"), "it does not count");
+}
+
+static void unload_driver(void)
+{
+	if (!says(!rmmod(driver), "the driver does not unload"))
+		exit(1);
+}
+
+/* Opening, mapping and reading */
+
+static int open_names(void)
+{
+	fd = open("/dev/perfcounters_names", O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : 0;
+}
+
+static int open_counters(void)
+{
+	fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : 0;
+}
+
+static void close_it(void)
+{
+	if (fd >= 0)
+		close(fd);
+	fd = -1;
+}
+
+static void open_both(void)
+{
+	close_it();
+	open_names();
+}
+
+static bool has_all_names(void)
+{
+	static char text[1 << 20];
+	__u32 lines = 0, instances = 0;
+
+	if (lseek(fd, 0, SEEK_SET))
+		return false;
+	for (ssize_t len = 0, got; (got = read(fd, text + len, sizeof(text) - len)) > 0; len += got)
+		for (ssize_t i = len; i < len + got; i++)
+			lines += text[i] == '\n';
+	for (__u32 n = 1; n < pc.h->nr_slots; n++)
+		instances += pc.desc[n].state != PERFCOUNTERS_FREE;
+	return says(lines == instances + 1, "names are missing");
+}
+
+static int read_names(void)
+{
+	char some[500];
+
+	return pread(fd, some, sizeof(some), 77) == sizeof(some) ? 0 : -errno;
+}
+
+static void *mapping;
+
+static int map_and_touch(void)
+{
+	volatile char sink;
+
+	mapping = mmap(NULL, pc.len, PROT_READ, MAP_SHARED, pc.fd, 0);
+	if (mapping == MAP_FAILED)
+		return -errno;
+	for (__u64 at = 0; at < perfcounters_offset(&pc.geometry, 0, pc.h->nr_chunks * 512);
+	     at += 4096)
+		sink = ((volatile char *)mapping)[at];
+	(void)sink;
+	return 0;
+}
+
+static bool is_same_mapping(void)
+{
+	return !memcmp(mapping, pc.base, sizeof(pc.geometry));
+}
+
+static void unmap(void)
+{
+	munmap(mapping, pc.len);
+}
+
+/* perf_add */
+
+static void remember(void)
+{
+	nr_slots = pc.h->nr_slots;
+	nr_live = live_now();
+	gen = pc.h->gen2;
+	snprintf(name, sizeof(name), "faults/%u", serial++);
+}
+
+/* Until the next instance is the first of a page of descriptors, or of a chunk. */
+static void fill_to(__u32 multiple)
+{
+	while (pc.h->nr_slots % multiple)
+		puppet("add faults/fill/%u", serial++);
+	remember();
+}
+
+static void fill_page(void)
+{
+	fill_to(16);
+	/* Of a chunk, too, would be another operation. */
+	if (pc.h->nr_slots % 512 == 0) {
+		puppet("add faults/fill/%u", serial++);
+		fill_to(16);
+	}
+}
+
+static void fill_chunk(void)
+{
+	fill_to(512);
+}
+
+static void long_name(void)
+{
+	fill_page();
+	snprintf(name, sizeof(name), "faults/%0119u", serial++);
+}
+
+static int add_plain(void)
+{
+	return number = puppet("add %s", name);
+}
+
+static int add_histogram(void)
+{
+	return number = puppet("desc 32 4 1 0 64 0 -1 %s", name);
+}
+
+static bool nothing_added(void)
+{
+	return says(pc.h->nr_slots == nr_slots, "nr_slots moved") &
+	       says(pc.h->gen1 == gen && pc.h->gen2 == gen, "the generation moved") &
+	       says(live_now() == nr_live, "there is another live instance");
+}
+
+static bool counts(void)
+{
+	bool good = pc_find(&pc, name) == number && pc_total(&pc, number) == 0 &&
+		    pc.h->gen1 == pc.h->gen2;
+
+	puppet("adjust %u 5", number);
+	return says(good && pc_total(&pc, number) == 5, "the new instance does not count");
+}
+
+static void delete(void)
+{
+	puppet("del %u", number);
+}
+
+static void make_dormant(void)
+{
+	remember();
+	add_plain();
+	puppet("adjust %u 9", number);
+	delete();
+}
+
+static void make_live(void)
+{
+	remember();
+	add_plain();
+}
+
+static int delete_it(void)
+{
+	delete();
+	return 0;
+}
+
+static bool is_dormant(void)
+{
+	return pc.desc[number].state == PERFCOUNTERS_DORMANT;
+}
+
+/* A CPU */
+
+static int cpu1(const char *on)
+{
+	int file = open("/sys/devices/system/cpu/cpu1/online", O_WRONLY | O_CLOEXEC);
+	int ret = write(file, on, 1) == 1 ? 0 : -errno;
+
+	close(file);
+	return ret;
+}
+
+static void cpu1_off(void)
+{
+	cpu1("0");
+}
+
+static int cpu1_on(void)
+{
+	return cpu1("1");
+}
+
+static bool cpu1_is_on(void)
+{
+	return *(const volatile __u64 *)(pc.base + pc.geometry.online_offset) & 2;
+}
+
+static const struct operation loading = {
+	"insmod perfcounters", gone, load_perfcounters, not_there, is_empty, unload_perfcounters,
+	13, false
+}, driver_loading = {
+	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 8, false
+}, net_loading = {
+	/* An interface without instances is counted in net/unnamed. */
+	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 8, true
+}, operations[] = {
+	{ "open names", nothing, open_names, always, has_all_names, close_it, 3, false },
+	{ "read names", open_both, read_names, always, has_all_names, nothing, 0, false },
+	{ "open counters", close_it, open_counters, always, always, close_it, 0, false },
+	{ "map and touch every page", nothing, map_and_touch, always, is_same_mapping, unmap, 0,
+	  false },
+	{ "add, with a page of descriptors", fill_page, add_plain, nothing_added, counts, delete,
+	  1, false },
+	{ "add a long name, with a page of descriptors", long_name, add_plain, nothing_added,
+	  counts, delete, 1, false },
+	{ "add a histogram, with four pages of descriptors", fill_page, add_histogram,
+	  nothing_added, counts, delete, 4, false },
+	{ "add, with a chunk", fill_chunk, add_plain, nothing_added, counts, delete, 2, false },
+	{ "add a histogram, with a chunk", fill_chunk, add_histogram, nothing_added, counts,
+	  delete, 5, false },
+	{ "add a dormant name", make_dormant, add_plain, nothing_added, counts, delete, 0, false },
+	{ "delete", make_live, delete_it, always, is_dormant, nothing, 0, false },
+	{ "a CPU comes online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false },
+};
+
+#define OPERATIONS ((int)(sizeof(operations) / sizeof(*operations)))
+
+static const char *const drivers[] = {
+	"pfc_sched", "pfc_syscalls", "pfc_irq", "pfc_block", "pfc_net", "pfc_mm", "sample_rust",
+};
+
+#define DRIVERS ((int)(sizeof(drivers) / sizeof(*drivers)))
+
+#endif

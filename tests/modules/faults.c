@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * faults: makes the nth allocation or registration on behalf of our modules
+ * fail, on any kernel with kprobes.
+ *
+ *	echo N >/sys/module/faults/parameters/nth	arm: the Nth from now fails
+ *	cat /sys/module/faults/parameters/nth		0: it has failed
+ *	echo 0 >/sys/module/faults/parameters/nth	disarm
+ *	cat /sys/module/faults/parameters/calls		how many came by since armed
+ *	cat /sys/module/faults/parameters/last		which function failed last
+ *
+ * A call counts if a function of perfcounters.ko, a provider or a sample driver
+ * is on the stack, whatever task it is: kworkers and hotplug threads are seen
+ * as well. The function is left at its first instruction, with the result it
+ * has when it fails.
+ */
+#include <linux/kprobes.h>
+#include <linux/linkage.h>
+#include <linux/module.h>
+#include <linux/objtool.h>
+#include <linux/pgtable.h>
+#include <linux/stacktrace.h>
+#include <linux/string.h>
+
+struct point {
+	struct kprobe kp;
+	long result;
+	/* The second argument is a size, and zero frees. */
+	bool sized;
+};
+
+/* Not C: nothing may touch the result. */
+void faults_return(void);
+asm(".pushsection .text\n"
+    ".type faults_return, @function\n"
+    ASM_FUNC_ALIGN
+    "faults_return:\n"
+    ANNOTATE_NOENDBR "\n"
+    ASM_RET
+    ".size faults_return, .-faults_return\n"
+    ".popsection\n");
+
+static atomic_t nth = ATOMIC_INIT(0);
+static atomic_t calls = ATOMIC_INIT(0);
+static const char *last = "";
+
+static bool is_ours(const char *symbol)
+{
+	const char *module = strrchr(symbol, '[');
+
+	return module && (!strncmp(module, "[perfcounters", 13) || !strncmp(module, "[pfc_", 5) ||
+			  !strncmp(module, "[sample_", 8));
+}
+
+static bool for_us(void)
+{
+	unsigned long entries[48];
+	char symbol[KSYM_SYMBOL_LEN];
+	unsigned int i, nr = stack_trace_save(entries, ARRAY_SIZE(entries), 0);
+
+	for (i = 0; i < nr; i++) {
+		if (entries[i] < MODULES_VADDR)
+			continue;
+		sprint_symbol(symbol, entries[i]);
+		if (is_ours(symbol))
+			return true;
+	}
+	return false;
+}
+
+static int hit(struct kprobe *kp, struct pt_regs *regs)
+{
+	struct point *point = container_of(kp, struct point, kp);
+
+	if (!atomic_read(&nth) || (point->sized && !regs->si) || !for_us())
+		return 0;
+	atomic_inc(&calls);
+	if (atomic_dec_if_positive(&nth) != 0)
+		return 0;
+	last = kp->symbol_name;
+	/* Go on in a function that does nothing but return. */
+	regs->ax = point->result;
+	regs->ip = (unsigned long)faults_return;
+	return 1;
+}
+
+/* With one of these the kernel lets the other change where it goes on. */
+static void after(struct kprobe *kp, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+#define POINT(name, fails_with, has_size) {				\
+	.kp = { .symbol_name = name, .pre_handler = hit, .post_handler = after }, \
+	.result = fails_with, .sized = has_size,			\
+}
+
+/* What our modules call that can run out of memory: tests/host/allocations.sh. */
+static struct point points[] = {
+	POINT("rust_helper_krealloc_node_align", 0, true),
+	POINT("rust_helper_vrealloc_node_align", 0, true),
+	POINT("rust_helper_kvrealloc_node_align", 0, true),
+	POINT("get_free_pages_noprof", 0, false),
+	POINT("pcpu_alloc_noprof", 0, false),
+	POINT("misc_register", -ENOMEM, false),
+	POINT("__cpuhp_setup_state", -ENOMEM, false),
+	POINT("tracepoint_probe_register", -ENOMEM, false),
+	POINT("register_netdevice_notifier", -ENOMEM, false),
+};
+
+static int set_nth(const char *text, const struct kernel_param *kp)
+{
+	int n, err = kstrtoint(text, 0, &n);
+
+	if (err)
+		return err;
+	atomic_set(&nth, 0);
+	atomic_set(&calls, 0);
+	atomic_set(&nth, n);
+	return 0;
+}
+
+static int get_nth(char *text, const struct kernel_param *kp)
+{
+	return sysfs_emit(text, "%d\n", atomic_read(&nth));
+}
+
+static int get_calls(char *text, const struct kernel_param *kp)
+{
+	return sysfs_emit(text, "%d\n", atomic_read(&calls));
+}
+
+static int get_last(char *text, const struct kernel_param *kp)
+{
+	return sysfs_emit(text, "%s\n", last);
+}
+
+static const struct kernel_param_ops nth_ops = { .set = set_nth, .get = get_nth };
+static const struct kernel_param_ops calls_ops = { .get = get_calls };
+static const struct kernel_param_ops last_ops = { .get = get_last };
+
+module_param_cb(nth, &nth_ops, NULL, 0600);
+module_param_cb(calls, &calls_ops, NULL, 0400);
+module_param_cb(last, &last_ops, NULL, 0400);
+
+static void forget(int nr)
+{
+	while (nr--)
+		if (points[nr].kp.addr)
+			unregister_kprobe(&points[nr].kp);
+}
+
+static int __init faults_init(void)
+{
+	int i, err;
+
+	for (i = 0; i < ARRAY_SIZE(points); i++) {
+		err = register_kprobe(&points[i].kp);
+		if (err) {
+			pr_err("no kprobe on %s: %d\n", points[i].kp.symbol_name, err);
+			forget(i);
+			return err;
+		}
+	}
+	return 0;
+}
+
+static void __exit faults_exit(void)
+{
+	forget(ARRAY_SIZE(points));
+}
+
+module_init(faults_init);
+module_exit(faults_exit);
+MODULE_DESCRIPTION("perfcounters: allocations that fail, for tests");
+MODULE_AUTHOR("The perfcounters developers");
+MODULE_LICENSE("GPL");
