@@ -272,19 +272,21 @@ impl Counters {
     }
 }
 
-/// Copies words one by one, eight to a round: two instructions each and four
+/// Copies words one by one, sixteen to a round: two instructions each and four
 /// for the round.
 #[inline]
 fn copy_words(from: &[Word], to: &mut [i64]) {
-    let mut to_rounds = to.chunks_exact_mut(8);
-    let mut from_rounds = from.chunks_exact(8);
-    for (to, from) in to_rounds.by_ref().zip(from_rounds.by_ref()) {
+    const ROUND: usize = 16;
+    let whole = from.len().min(to.len()) / ROUND * ROUND;
+    let (to_rounds, to_rest) = to.split_at_mut(whole);
+    let (from_rounds, from_rest) = from.split_at(whole);
+    let rounds = to_rounds.chunks_exact_mut(ROUND);
+    for (to, from) in rounds.zip(from_rounds.chunks_exact(ROUND)) {
         for (to, from) in to.iter_mut().zip(from) {
             *to = from.load_relaxed() as i64;
         }
     }
-    let to_rest = to_rounds.into_remainder();
-    for (to, from) in to_rest.iter_mut().zip(from_rounds.remainder()) {
+    for (to, from) in to_rest.iter_mut().zip(from_rest) {
         *to = from.load_relaxed() as i64;
     }
 }
