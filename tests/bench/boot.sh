@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Boots the stock kernel under icount with bench.ko and nothing else that runs.
+# Used inside the tool chain, by run and by tests/host/bench.sh.
+# Usage: boot.sh DIR CPUS VMLINUZ KBUILD_OUT [BENCH [OPTION...]]
+#   DIR        console and results go there
+#   KBUILD_OUT our modules
+#   BENCH      the program to run in the guest; without one: what bench.ko says
+
+set -euo pipefail
+dir=$1 cpus=$2 vmlinuz=$3 kbuild_out=$4
+shift 4
+
+root=$dir/root
+rm -rf "$root"
+mkdir -p "$root"/{bin,dev,proc,sys,tmp}
+cp /bin/busybox "$root/bin/busybox"
+install -m 755 "$TOP/tests/bench/init" "$root/init"
+for ko in src/perfcounters/perfcounters.ko tests/modules/bench.ko; do
+	objcopy --strip-debug "$kbuild_out/$ko" "$root/${ko##*/}"
+done
+if [ $# -gt 0 ]; then
+	install -m 755 "$1" "$root/bench"
+	strip "$root/bench"
+	shift
+	echo "$*" >"$root/options"
+fi
+(cd "$root" && find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible) >"$dir/initrd"
+rm -rf "$root"
+
+# An instruction is a nanosecond of the guest, and idle time passes at once. One
+# thread runs all CPUs in turn, so a busy wait costs real time: the last three
+# parameters spare the kernel those of its boot (calibration of the local timer,
+# waits for CPUs to start, comparing their clocks). They change no code that is
+# measured.
+exec qemu-system-x86_64 -M q35 -accel tcg -cpu max -icount shift=0,sleep=off \
+	-rtc clock=vm,base=2026-01-01 -seed 1 -smp "$cpus" -m 1G \
+	-nodefaults -no-user-config -display none -no-reboot -monitor none \
+	-serial "file:$dir/console" -serial "file:$dir/results" \
+	-kernel "$vmlinuz" -initrd "$dir/initrd" \
+	-append "console=ttyS0 panic=-1 loglevel=5 nokaslr norandmaps tsc=reliable noapictimer cpu_init_udelay=0"

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+# timeout: 600
+#
+# The instructions of the driver interface, counted in a guest: the part of
+# make bench that can be had without its program.
+
+set -u
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+release=${KBUILD_OUT##*/}
+vmlinuz=$CACHE/kernel/$release/stock/usr/lib/modules/$release/vmlinuz
+timeout 500 bash "$TOP/tests/bench/boot.sh" "$work" 1 "$vmlinuz" "$KBUILD_OUT" >"$work/log" 2>&1
+tr -d '\r' <"$work/results" >"$work/lines"
+sed 's/^/# /' "$work/lines"
+failed=0
+n=0
+
+# Instructions of one operation; nothing if the windows do not agree.
+cost() {
+	awk -v name="$1" '$1 == name && $6 >= 10 && $7 >= 10 { print ($5 - $4) / ($3 - $2) }' "$work/lines"
+}
+
+check() { # check NAME OPERATION TEST WANTED
+	local was
+	n=$((n + 1))
+	was=$(cost "$2")
+	if [ -n "$was" ] && awk -v was="$was" -v want="$4" "BEGIN { exit !(was $3 want) }"; then
+		echo "ok $n $1"
+	else
+		failed=1
+		echo "not ok $n $1"
+		echo "# $2: '$was', wanted $3 $4"
+	fi
+}
+
+echo "TAP version 13"
+echo "1..7"
+check "bench a thousand nops are a thousand ticks" self_check == 1000
+check "0.8 perf_counter_add is one instruction, counted" inline_add == 1
+check "0.8 Counter::add in Rust is one instruction, counted" rust_add == 1
+check "0.15 perf_adjust takes at most 24 instructions, counted" perf_adjust "<=" 24
+one=$(cost group_1)
+check "bench a group of 2 takes one instruction more than a group of 1" group_2 == "$((one + 1))"
+check "bench a group of 4 takes three more" group_4 == "$((one + 3))"
+check "bench a group of 8 takes seven more" group_8 == "$((one + 7))"
+[ $failed = 0 ] || sed 's/^/# /' "$work/log" "$work/console"
+exit $failed

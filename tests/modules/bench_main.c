@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * bench: what the calls of the driver interface cost, in instructions.
+ *
+ * It adds 1,000 counters for others to read, bench/c00000 and on. Reading
+ * /proc/bench runs every operation and prints a line for each:
+ *
+ *	OPERATION FEW MANY TICKS_FEW TICKS_MANY AGREE_FEW AGREE_MANY
+ *
+ * FEW and MANY are how many copies of the operation stand in a row, with no
+ * loop around them; TICKS the smallest difference of two RDTSC over 41 windows
+ * with interrupts off; AGREE how many windows had that very difference. Where
+ * a tick is an instruction (QEMU's icount), (TICKS_MANY - TICKS_FEW) / (MANY -
+ * FEW) is the operation's cost to the instruction.
+ *
+ * Reading /proc/bench_add prints what single calls of perf_add() took: from
+ * the 10th instance on and, once as many exist, from the 60,000th on. A line
+ * is the first number and the ticks of each call.
+ *
+ * tests/bench/run boots a guest with it.
+ */
+#include <linux/irqflags.h>
+#include <linux/module.h>
+#include <linux/percpu_counter.h>
+#include <linux/perfcounters.h>
+#include <linux/proc_fs.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <asm/msr.h>
+
+#define WARM_UPS	5
+#define WINDOWS		41
+#define COUNTERS	1000
+#define EARLY		10
+#define LATE		60000
+#define TIMED		41
+#define MOST		(LATE + TIMED)
+
+#define FEW		16
+#define MANY		64
+#define REPEAT_4(...)	__VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__
+#define REPEAT_FEW(...)	REPEAT_4(REPEAT_4(__VA_ARGS__))
+#define REPEAT_MANY(...) REPEAT_4(REPEAT_4(REPEAT_4(__VA_ARGS__)))
+
+static int instance;
+static s64 one = 1;
+static perf_counter_t handle[8];
+static struct percpu_counter library;
+static atomic64_t shared;
+
+/* In bench_rust.rs. */
+void bench_rust_add_few(perf_counter_t a, s64 delta);
+void bench_rust_add_many(perf_counter_t a, s64 delta);
+void bench_rust_group_2_few(perf_counter_t a, perf_counter_t b, s64 delta);
+void bench_rust_group_2_many(perf_counter_t a, perf_counter_t b, s64 delta);
+
+/*
+ * Two functions that do something FEW and MANY times in a row. Handles and the
+ * number to add are in registers, as on a driver's hot path.
+ */
+#define FUNCTION(_name, _repeat, ...)					\
+	static noinline void _name(void)				\
+	{								\
+		perf_counter_t a = handle[0], b = handle[1];		\
+		perf_counter_t c = handle[2], d = handle[3];		\
+		perf_counter_t e = handle[4], f = handle[5];		\
+		perf_counter_t g = handle[6], h = handle[7];		\
+		int number = instance;					\
+		s64 delta = one;					\
+									\
+		(void)a, (void)b, (void)c, (void)d, (void)e, (void)f;	\
+		(void)g, (void)h, (void)number, (void)delta;		\
+		_repeat(__VA_ARGS__)					\
+	}
+#define OPERATION(_name, ...)						\
+	FUNCTION(_name##_few, REPEAT_FEW, __VA_ARGS__)			\
+	FUNCTION(_name##_many, REPEAT_MANY, __VA_ARGS__)
+
+#define ADD(_counter)	perf_counter_add(_counter, delta);
+#define GROUP(...)	perf_counter_begin(); __VA_ARGS__ perf_counter_end();
+
+/* A thousand nops: the clock counts instructions, or nothing below is true. */
+OPERATION(self_check, asm volatile(".rept 1000\n\tnop\n\t.endr");)
+OPERATION(inline_add, ADD(a))
+OPERATION(perf_adjust, perf_adjust(number, delta);)
+OPERATION(perf_counter_handle, perf_counter_handle(number);)
+OPERATION(group_1, GROUP(ADD(a)))
+OPERATION(group_2, GROUP(ADD(a) ADD(b)))
+OPERATION(group_4, GROUP(ADD(a) ADD(b) ADD(c) ADD(d)))
+OPERATION(group_8, GROUP(ADD(a) ADD(b) ADD(c) ADD(d) ADD(e) ADD(f) ADD(g) ADD(h)))
+/* What a driver would use without us; nobody outside the kernel sees these. */
+OPERATION(percpu_counter_add, percpu_counter_add(&library, delta);)
+OPERATION(atomic64_add, atomic64_add(delta, &shared);)
+
+static void rust_add_few(void)
+{
+	bench_rust_add_few(handle[0], one);
+}
+
+static void rust_add_many(void)
+{
+	bench_rust_add_many(handle[0], one);
+}
+
+static void rust_group_2_few(void)
+{
+	bench_rust_group_2_few(handle[0], handle[1], one);
+}
+
+static void rust_group_2_many(void)
+{
+	bench_rust_group_2_many(handle[0], handle[1], one);
+}
+
+static const struct {
+	const char *name;
+	void (*few)(void);
+	void (*many)(void);
+} operations[] = {
+#define ENTRY(_name)	{ #_name, _name##_few, _name##_many }
+	ENTRY(self_check),
+	ENTRY(inline_add),
+	ENTRY(rust_add),
+	ENTRY(perf_adjust),
+	ENTRY(perf_counter_handle),
+	ENTRY(group_1),
+	ENTRY(group_2),
+	ENTRY(group_4),
+	ENTRY(group_8),
+	ENTRY(rust_group_2),
+	ENTRY(percpu_counter_add),
+	ENTRY(atomic64_add),
+};
+
+struct least {
+	u64 ticks;
+	unsigned int agree;
+};
+
+static void least_of(struct least *least, u64 ticks)
+{
+	if (!least->agree || ticks < least->ticks)
+		*least = (struct least){ .ticks = ticks, .agree = 1 };
+	else if (ticks == least->ticks)
+		least->agree++;
+}
+
+static struct least measure(void (*run)(void))
+{
+	struct least least = {};
+	unsigned long flags;
+	u64 start, end;
+
+	for (int i = 0; i < WARM_UPS + WINDOWS; i++) {
+		local_irq_save(flags);
+		start = rdtsc();
+		run();
+		end = rdtsc();
+		local_irq_restore(flags);
+		if (i >= WARM_UPS)
+			least_of(&least, end - start);
+	}
+	return least;
+}
+
+static int bench_show(struct seq_file *m, void *unused)
+{
+	for (int i = 0; i < ARRAY_SIZE(operations); i++) {
+		struct least few = measure(operations[i].few);
+		struct least many = measure(operations[i].many);
+
+		seq_printf(m, "%s %d %d %llu %llu %u %u\n", operations[i].name, FEW, MANY,
+			   few.ticks, many.ticks, few.agree, many.agree);
+	}
+	return 0;
+}
+
+/* The instances added so far are bench/c00000 to the one before bench/cADDED. */
+static DEFINE_MUTEX(adding);
+static int added;
+static int numbers[MOST];
+static u64 early[TIMED], late[TIMED];
+
+static int add_up_to(int count)
+{
+	char name[sizeof("bench/c00000")];
+	u64 start, end;
+
+	for (; added < count; added++) {
+		int at = added + 1;
+
+		snprintf(name, sizeof(name), "bench/c%05d", added);
+		start = rdtsc();
+		numbers[added] = perf_add(name);
+		end = rdtsc();
+		if (numbers[added] < 0)
+			return numbers[added];
+		if (at >= EARLY && at < EARLY + TIMED)
+			early[at - EARLY] = end - start;
+		if (at >= LATE && at < LATE + TIMED)
+			late[at - LATE] = end - start;
+		cond_resched();
+	}
+	return 0;
+}
+
+static int bench_add_show(struct seq_file *m, void *unused)
+{
+	int err;
+
+	guard(mutex)(&adding);
+	err = add_up_to(MOST);
+	if (err)
+		return err;
+	seq_printf(m, "%d", EARLY);
+	for (int i = 0; i < TIMED; i++)
+		seq_printf(m, " %llu", early[i]);
+	seq_printf(m, "\n%d", LATE);
+	for (int i = 0; i < TIMED; i++)
+		seq_printf(m, " %llu", late[i]);
+	seq_putc(m, '\n');
+	return 0;
+}
+
+static void delete_all(void)
+{
+	while (added)
+		perf_del(numbers[--added]);
+}
+
+static int __init bench_init(void)
+{
+	int err = percpu_counter_init(&library, 0, GFP_KERNEL);
+
+	if (err)
+		return err;
+	err = add_up_to(COUNTERS);
+	if (err)
+		goto undo;
+	instance = numbers[0];
+	for (int i = 0; i < ARRAY_SIZE(handle); i++)
+		handle[i] = perf_counter_handle(numbers[i]);
+	err = -ENOMEM;
+	if (!proc_create_single("bench", 0400, NULL, bench_show))
+		goto undo;
+	if (!proc_create_single("bench_add", 0400, NULL, bench_add_show))
+		goto undo_proc;
+	return 0;
+undo_proc:
+	remove_proc_entry("bench", NULL);
+undo:
+	delete_all();
+	percpu_counter_destroy(&library);
+	return err;
+}
+
+static void __exit bench_exit(void)
+{
+	remove_proc_entry("bench_add", NULL);
+	remove_proc_entry("bench", NULL);
+	delete_all();
+	percpu_counter_destroy(&library);
+}
+
+module_init(bench_init);
+module_exit(bench_exit);
+MODULE_DESCRIPTION("perfcounters: what the driver interface costs in instructions");
+MODULE_AUTHOR("The perfcounters developers");
+MODULE_LICENSE("GPL");

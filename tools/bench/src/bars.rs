@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What must be met, and whether it was: the bars about counters.
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Adds, Code, Count, Failure, Ratio, Record};
+use crate::sys::NOPS;
+
+/// Most instructions a value may take to read.
+pub const READ: f64 = 3.5;
+/// A reader is flat if no number of CPUs makes a value dearer by more.
+const FLAT: f64 = 1.1;
+
+/// Everything that was measured, sorted.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// Instructions.
+    pub counts: Vec<Count>,
+    /// perf_add().
+    pub adds: Vec<Adds>,
+    /// Times.
+    pub ratios: Vec<Ratio>,
+    /// Machine code.
+    pub code: Vec<Code>,
+    /// What is missing.
+    pub failures: Vec<Failure>,
+    /// Where.
+    pub places: Vec<(String, String)>,
+}
+
+impl Results {
+    /// Sorts records. A count whose guards do not hold becomes a failure, and
+    /// where the clock did not count instructions, all of that guest's do.
+    pub fn new(records: Vec<Record>) -> Self {
+        let mut results = Self::default();
+        for record in records {
+            match record {
+                Record::Count(count) => results.counts.push(count),
+                Record::Adds(adds) => results.adds.push(adds),
+                Record::Ratio(ratio) => results.ratios.push(ratio),
+                Record::Code(code) => results.code.push(code),
+                Record::Failure(failure) => results.failures.push(failure),
+                Record::Place { what, name } => {
+                    if !results.places.contains(&(what.clone(), name.clone())) {
+                        results.places.push((what, name));
+                    }
+                }
+            }
+        }
+        for cpus in results.cpus() {
+            if let Some(why) = results.void(cpus) {
+                results.counts.retain(|count| count.cpus != cpus);
+                results.adds.retain(|adds| adds.cpus != cpus);
+                results.failed("guest", cpus, format!("void: {why}"));
+            }
+        }
+        let doubts: Vec<_> = results
+            .counts
+            .iter()
+            .filter_map(|c| Some((c.clone(), c.doubt()?)))
+            .collect();
+        for (count, why) in doubts {
+            results.counts.retain(|c| *c != count);
+            results.failed(&count.operation, count.cpus, why);
+        }
+        results
+    }
+
+    fn failed(&mut self, what: &str, cpus: u32, why: String) {
+        self.failures.push(Failure {
+            what: what.into(),
+            cpus,
+            why,
+        });
+    }
+
+    /// Why nothing of a guest counts: its loops of known length did not take
+    /// what they must.
+    fn void(&self, cpus: u32) -> Option<String> {
+        let known = [("self_check", NOPS - 2), ("self_check_user", NOPS)];
+        known.into_iter().find_map(|(name, want)| {
+            let Some(count) = self.count(name, cpus) else {
+                return Some(format!("{name} is missing"));
+            };
+            let got = count.instructions();
+            let wrong = got != want as f64 || count.doubt().is_some();
+            wrong.then(|| format!("{name} took {got} ticks instead of {want}"))
+        })
+    }
+
+    /// The numbers of CPUs of the guests, ascending.
+    pub fn cpus(&self) -> Vec<u32> {
+        let mut cpus: Vec<u32> = self.counts.iter().map(|count| count.cpus).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
+    /// What an operation took.
+    pub fn count(&self, operation: &str, cpus: u32) -> Option<&Count> {
+        let found = |c: &&Count| c.operation == operation && c.cpus == cpus;
+        self.counts.iter().find(found)
+    }
+
+    /// What a pair gave.
+    pub fn ratio(&self, name: &str) -> Option<&Ratio> {
+        self.ratios.iter().find(|ratio| ratio.name == name)
+    }
+
+    /// Why there is no such thing.
+    fn why_not(&self, what: &str) -> String {
+        let failed = self.failures.iter().find(|f| f.what == what);
+        let failed = failed.or_else(|| self.failures.iter().find(|f| f.what == "guest"));
+        failed.map_or("not run".into(), |f| f.why.clone())
+    }
+}
+
+/// How it came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// As good as it must be, or better.
+    Met,
+    /// Worse.
+    Missed,
+    /// There is no number.
+    NotMeasured,
+}
+
+/// One bar.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bar {
+    /// Of what.
+    pub what: String,
+    /// What it must be.
+    pub must: String,
+    /// What it was, or why there is nothing.
+    pub was: String,
+    /// Is that good enough?
+    pub verdict: Verdict,
+}
+
+/// Which parts were asked for; bars of the others are left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    /// Instructions.
+    pub guest: bool,
+    /// Times.
+    pub host: bool,
+}
+
+/// All bars of the parts.
+pub fn bars(results: &Results, parts: Parts) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    if parts.host {
+        bars.extend(host(results));
+    }
+    if parts.guest {
+        bars.push(reader(results));
+        for (name, what) in [("inline_add", "C"), ("rust_add", "Rust")] {
+            let what = format!("perf_counter_add, inline, {what}");
+            bars.push(instructions(
+                results,
+                name,
+                &what,
+                "exactly 1 instruction",
+                |n| n == 1.0,
+            ));
+        }
+        let what = "perf_adjust, call and return included";
+        bars.push(instructions(
+            results,
+            "perf_adjust",
+            what,
+            "<= 24 instructions",
+            |n| n <= 24.0,
+        ));
+        bars.push(group(results));
+    }
+    bars
+}
+
+fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
+    let (was, verdict) = match was {
+        Ok((was, true)) => (was, Verdict::Met),
+        Ok((was, false)) => (was, Verdict::Missed),
+        Err(why) => (why, Verdict::NotMeasured),
+    };
+    Bar {
+        what: what.into(),
+        must: must.into(),
+        was,
+        verdict,
+    }
+}
+
+fn host(results: &Results) -> Vec<Bar> {
+    let faster = [
+        (
+            "perf_read_16",
+            "perf_event, a group of 16, per counter",
+            100.0,
+        ),
+        ("perf_read_1", "perf_event, one counter", 700.0),
+        ("bpf_batch_key", "BPF per-CPU array, batch, per key", 250.0),
+        (
+            "proc_vmstat_token",
+            "/proc/vmstat, read and parsed, per number",
+            100.0,
+        ),
+    ];
+    let mut bars: Vec<Bar> = faster
+        .into_iter()
+        .map(|(name, what, least)| {
+            let was = results
+                .ratio(name)
+                .map(|r| (format!("{:.0}x", r.median()), r.median() >= least));
+            let what = format!("a value from the pages against {what}");
+            bar(
+                &what,
+                &format!(">= {least}x faster"),
+                was.ok_or(results.why_not(name)),
+            )
+        })
+        .collect();
+    for cpus in [1, 2, 64] {
+        let name = format!("flag_check_{cpus}");
+        let was = results
+            .ratio(&name)
+            .map(|r| (format!("{:.3}x", r.median()), r.median() <= 1.1));
+        let what = format!("a checked snapshot against plain loads, {cpus} CPUs");
+        bars.push(bar(
+            &what,
+            "<= 1.1x the time",
+            was.ok_or(results.why_not(&name)),
+        ));
+    }
+    bars
+}
+
+/// Cheap at every number of CPUs, and flat.
+fn reader(results: &Results) -> Bar {
+    let costs: Vec<(u32, f64)> = results
+        .cpus()
+        .into_iter()
+        .filter_map(|cpus| Some((cpus, results.count("snapshot", cpus)?.per_value())))
+        .collect();
+    let least = costs.iter().map(|c| c.1).fold(f64::INFINITY, f64::min);
+    let met = costs
+        .iter()
+        .all(|(_, cost)| *cost <= READ && *cost <= least.max(costs[0].1) * FLAT);
+    let text: Vec<String> = costs
+        .iter()
+        .map(|(n, cost)| format!("{cost:.2} at {n}"))
+        .collect();
+    let was = match costs.len() {
+        0 => Err(results.why_not("snapshot")),
+        _ => Ok((text.join(", "), met)),
+    };
+    bar(
+        "reading 1,000 counters, per value, by CPUs",
+        "<= 3.5 instructions, flat",
+        was,
+    )
+}
+
+/// An operation of the module, in every guest.
+fn instructions(
+    results: &Results,
+    name: &str,
+    what: &str,
+    must: &str,
+    good: impl Fn(f64) -> bool,
+) -> Bar {
+    let costs = results
+        .counts
+        .iter()
+        .filter(|count| count.operation == name);
+    let mut costs: Vec<f64> = costs.map(Count::instructions).collect();
+    costs.sort_by(f64::total_cmp);
+    costs.dedup();
+    let text: Vec<String> = costs.iter().map(f64::to_string).collect();
+    let was = match costs.len() {
+        0 => Err(results.why_not(name)),
+        _ => Ok((text.join(" or "), costs.iter().all(|n| good(*n)))),
+    };
+    bar(what, must, was)
+}
+
+/// Two for the flag and one for each counter: which they are, the machine code
+/// tells; that one more counter is one more instruction, the guest.
+fn group(results: &Results) -> Bar {
+    let code: Vec<&Code> = results
+        .code
+        .iter()
+        .filter(|c| c.test.contains("a group of two writes"))
+        .collect();
+    let cost = |k: u32, cpus| Some(results.count(&format!("group_{k}"), cpus)?.instructions());
+    let slopes: Option<Vec<f64>> = results
+        .cpus()
+        .into_iter()
+        .map(|cpus| Some((cost(8, cpus)? - cost(1, cpus)?) / 7.0))
+        .collect();
+    let was = match (slopes.as_deref(), code.as_slice()) {
+        (None | Some([]), _) => Err(results.why_not("group_1")),
+        (_, []) => Err(results.why_not("objdump")),
+        (Some(slopes), code) => {
+            let good = slopes.iter().all(|s| *s == 1.0) && code.iter().all(|c| c.ok);
+            let said = if code.iter().all(|c| c.ok) {
+                "2 + k"
+            } else {
+                "not 2 + k"
+            };
+            Ok((
+                format!(
+                    "code: {said} writes; each more counter: {} instruction",
+                    slopes[0]
+                ),
+                good,
+            ))
+        }
+    };
+    bar(
+        "an update of k counters together",
+        "2 + k memory instructions",
+        was,
+    )
+}
+
+/// 0: every bar met; 1: one was missed; 2: none was, but something could not
+/// be measured.
+pub fn status(bars: &[Bar], failures: &[Failure]) -> u8 {
+    if bars.iter().any(|bar| bar.verdict == Verdict::Missed) {
+        1
+    } else if bars.iter().any(|bar| bar.verdict == Verdict::NotMeasured) || !failures.is_empty() {
+        2
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(operation: &str, cpus: u32, values: u64, each: u64) -> Record {
+        Record::Count(Count {
+            operation: operation.into(),
+            cpus,
+            values,
+            operations: [16, 64],
+            ticks: [100 + 16 * each, 100 + 64 * each],
+            agree: [41, 10],
+        })
+    }
+
+    fn guest(cpus: u32, adjust: u64) -> Vec<Record> {
+        let mut records = vec![
+            count("self_check", cpus, 1, 1000),
+            count("self_check_user", cpus, 1, 1002),
+            count(
+                "snapshot",
+                cpus,
+                1000 * u64::from(cpus),
+                2500 * u64::from(cpus),
+            ),
+            count("inline_add", cpus, 1, 1),
+            count("rust_add", cpus, 1, 1),
+            count("perf_adjust", cpus, 1, adjust),
+            Record::Code(Code {
+                test: "0.8 a group of two writes four times".into(),
+                ok: true,
+            }),
+        ];
+        for k in [1, 2, 4, 8] {
+            records.push(count(&format!("group_{k}"), cpus, k, 7 + k));
+        }
+        records
+    }
+
+    const GUEST: Parts = Parts {
+        guest: true,
+        host: false,
+    };
+
+    fn outcome(records: Vec<Record>) -> (u8, Vec<String>) {
+        let results = Results::new(records);
+        let bars = bars(&results, GUEST);
+        let bad = bars.iter().filter(|b| b.verdict != Verdict::Met);
+        (
+            status(&bars, &results.failures),
+            bad.map(|b| b.what.clone()).collect(),
+        )
+    }
+
+    #[test]
+    fn bars_that_are_met_give_0() {
+        let records = [guest(1, 24), guest(2, 24)].concat();
+        assert_eq!(outcome(records), (0, vec![]));
+    }
+
+    #[test]
+    fn a_bar_missed_by_one_instruction_is_named_and_gives_1() {
+        let (status, bad) = outcome(guest(1, 25));
+        assert_eq!(status, 1);
+        assert_eq!(bad, ["perf_adjust, call and return included"]);
+    }
+
+    #[test]
+    fn a_clock_that_does_not_count_instructions_voids_its_guest() {
+        let mut records = guest(1, 24);
+        records[0] = count("self_check", 1, 1, 1001);
+        let (status, bad) = outcome(records);
+        assert_eq!((status, bad.len()), (2, 5));
+    }
+
+    #[test]
+    fn windows_that_do_not_agree_are_not_counted() {
+        let mut records = guest(1, 24);
+        if let Record::Count(count) = &mut records[3] {
+            count.agree = [41, 9];
+        }
+        let (status, bad) = outcome(records);
+        assert_eq!(
+            (status, bad),
+            (2, vec!["perf_counter_add, inline, C".into()])
+        );
+    }
+
+    #[test]
+    fn a_reader_that_grows_with_the_cpus_is_missed() {
+        let mut records = [guest(1, 24), guest(8, 24)].concat();
+        records.push(count("snapshot", 8, 8000, 23_000));
+        records.retain(|r| !matches!(r, Record::Count(c) if c.operation == "snapshot" && c.per_value() == 2.5 && c.cpus == 8));
+        assert_eq!(outcome(records).0, 1);
+    }
+
+    #[test]
+    fn what_was_refused_gives_2() {
+        let mut records = guest(1, 24);
+        records.push(Record::Failure(Failure {
+            what: "bpf_batch_key".into(),
+            cpus: 0,
+            why: "Operation not permitted (os error 1)".into(),
+        }));
+        assert_eq!(outcome(records).0, 2);
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What runs in the guest, as its only program: each way to read, one after
+//! the other, in the same boot. Prints a line of JSON for each.
+
+use std::io;
+
+use perfcounters::{Counters, Pattern};
+use rustix::time::{clock_gettime, ClockId};
+
+use crate::count::count;
+use crate::peers::{cpus, PerfGroup, ProcFile};
+use crate::record::{Adds, Count, Failure, Record};
+use crate::sys::{getppid, nops, PerCpuArray};
+
+/// Keys of the BPF map, as many as there are counters to read.
+const KEYS: u32 = 1000;
+/// Keys in one batch: few enough for a window, whatever the CPUs.
+const BATCH: [usize; 3] = [1000, 200, 50];
+
+fn tell(record: &Record) {
+    match serde_json::to_string(record) {
+        Ok(line) => println!("{line}"),
+        Err(error) => eprintln!("bench: {error}"),
+    }
+}
+
+struct Guest {
+    cpus: u32,
+}
+
+impl Guest {
+    fn operation(&self, name: &str, values: u64, run: &mut dyn FnMut(u32) -> io::Result<()>) {
+        match count(name, self.cpus, values, run) {
+            Ok(count) => tell(&Record::Count(count)),
+            Err(error) => self.failed(name, &error),
+        }
+    }
+
+    fn failed(&self, what: &str, why: &dyn ToString) {
+        tell(&Record::Failure(Failure {
+            what: what.into(),
+            cpus: self.cpus,
+            why: why.to_string(),
+        }));
+    }
+
+    /// Ours: the library's own reader, a whole snapshot of 1,000 counters.
+    fn reader(&self) -> Result<(), perfcounters::Error> {
+        let mut counters = Counters::open()?;
+        let selection = counters.select(&Pattern::new(["bench/*"]))?;
+        let mut values = Vec::new();
+        counters.fill(&selection, &mut values)?;
+        let nr = values.len() as u64;
+        let broke = |e: perfcounters::Error| io::Error::other(e.to_string());
+        self.operation("snapshot", nr, &mut |n| {
+            (0..n)
+                .try_for_each(|_| counters.fill(&selection, &mut values).map(drop))
+                .map_err(broke)
+        });
+        self.operation("snapshot_unchecked", nr, &mut |n| {
+            (0..n)
+                .try_for_each(|_| counters.fill_each(&selection, &mut values).map(drop))
+                .map_err(broke)
+        });
+        Ok(())
+    }
+
+    fn proc_file(&self, name: &str) -> io::Result<()> {
+        let mut file = ProcFile::open(&format!("/proc/{name}"))?;
+        let (values, _) = file.parse()?;
+        self.operation(&format!("proc_{name}"), values, &mut |n| {
+            (0..n).try_for_each(|_| file.read().map(drop))
+        });
+        self.operation(&format!("proc_{name}_parsed"), values, &mut |n| {
+            (0..n).try_for_each(|_| file.parse().map(drop))
+        });
+        Ok(())
+    }
+
+    fn perf(&self, count: usize) -> io::Result<()> {
+        let mut group = PerfGroup::new(count, 0)?;
+        self.operation(&format!("perf_read_{count}"), count as u64, &mut |n| {
+            (0..n).try_for_each(|_| group.read())
+        });
+        Ok(())
+    }
+
+    fn bpf(&self) -> io::Result<()> {
+        let possible = cpus("possible")?;
+        let mut map = PerCpuArray::new(KEYS, possible)?;
+        self.operation("bpf_lookup", possible as u64, &mut |n| {
+            (0..n).try_for_each(|k| map.lookup(k).map(drop))
+        });
+        let batch = match self.cpus {
+            0..4 => BATCH[0],
+            4..32 => BATCH[1],
+            _ => BATCH[2],
+        };
+        self.operation("bpf_batch", (possible * batch) as u64, &mut |n| {
+            (0..n).try_for_each(|_| map.batch(batch).map(drop))
+        });
+        Ok(())
+    }
+
+    /// What bench.ko measured, with interrupts off.
+    fn module(&self) -> io::Result<()> {
+        for line in std::fs::read_to_string("/proc/bench")?.lines() {
+            match module_line(line, self.cpus) {
+                Some(count) => tell(&Record::Count(count)),
+                None => self.failed("bench.ko", &line),
+            }
+        }
+        Ok(())
+    }
+
+    fn adds(&self) -> io::Result<()> {
+        for line in std::fs::read_to_string("/proc/bench_add")?.lines() {
+            let mut words = line.split(' ');
+            let from = words.next().and_then(|word| word.parse().ok());
+            tell(&Record::Adds(Adds {
+                cpus: self.cpus,
+                from: from.unwrap_or(0),
+                ticks: words.filter_map(|word| word.parse().ok()).collect(),
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// A line of /proc/bench; bench_main.c says what is in it.
+fn module_line(line: &str, cpus: u32) -> Option<Count> {
+    let mut words = line.split(' ');
+    let operation = words.next()?.to_owned();
+    let mut next = || words.next()?.parse::<u64>().ok();
+    let [few, many, short, long] = [next()?, next()?, next()?, next()?];
+    let agree = [next()? as u32, next()? as u32];
+    // A group changes as many values as its name says.
+    let values = match operation.rsplit_once("group_") {
+        Some((_, k)) => k.parse().ok()?,
+        None => 1,
+    };
+    Some(Count {
+        operation,
+        cpus,
+        values,
+        operations: [few as u32, many as u32],
+        ticks: [short, long],
+        agree,
+    })
+}
+
+/// Measures everything. `adds`: 60,000 calls of perf_add() too.
+pub fn run(adds: bool) -> io::Result<()> {
+    let guest = Guest {
+        cpus: cpus("online")? as u32,
+    };
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    tell(&Record::Place {
+        what: "guest kernel".into(),
+        name: release.trim().into(),
+    });
+    guest.operation("self_check_user", 1, &mut |n| {
+        nops(n);
+        Ok(())
+    });
+    if let Err(error) = guest.module() {
+        guest.failed("bench.ko", &error);
+    }
+    guest.operation("getppid", 1, &mut |n| {
+        (0..n).for_each(|_| getppid());
+        Ok(())
+    });
+    guest.operation("clock_gettime", 1, &mut |n| {
+        (0..n).for_each(|_| _ = clock_gettime(ClockId::Monotonic));
+        Ok(())
+    });
+    if let Err(error) = guest.reader() {
+        guest.failed("snapshot", &error);
+    }
+    for name in ["stat", "interrupts", "softirqs", "vmstat"] {
+        if let Err(error) = guest.proc_file(name) {
+            guest.failed(&format!("proc_{name}"), &error);
+        }
+    }
+    for count in [1, 8, 16] {
+        if let Err(error) = guest.perf(count) {
+            guest.failed(&format!("perf_read_{count}"), &error);
+        }
+    }
+    if let Err(error) = guest.bpf() {
+        guest.failed("bpf_lookup", &error);
+    }
+    if adds {
+        if let Err(error) = guest.adds() {
+            guest.failed("perf_add", &error);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::module_line;
+
+    #[test]
+    fn a_line_of_the_module_is_read() {
+        let count = module_line("group_4 16 64 200 632 41 40", 2).expect("a line");
+        assert_eq!((count.values, count.cpus), (4, 2));
+        assert_eq!(count.instructions(), 9.0);
+        assert_eq!(count.doubt(), None);
+        assert!(module_line("group_4 16 64 200", 2).is_none());
+    }
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What runs on this machine itself: pairs of ways, back to back. Times move
+//! from run to run by far more than their ratio, so only ratios are kept, and
+//! of those the median.
+
+use std::hint::black_box;
+use std::io;
+use std::time::Instant;
+
+use fake::Fake;
+use perfcounters::{Counters, Pattern};
+use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
+
+use crate::peers::{cpus, PerfGroup, ProcFile};
+use crate::record::{median, Failure, Ratio, Record};
+use crate::sys::{Lines, PerCpuArray};
+
+/// Runs of a pair, each with a ratio of its own.
+const RUNS: usize = 15;
+/// Turns of each side in a run; the shortest counts.
+const TURNS: usize = 31;
+/// Nanoseconds that one turn of a side should take.
+const TURN_NS: f64 = 100_000.0;
+/// Counters to read, and so keys of the map.
+const COUNTERS: u32 = 1000;
+const GROUP: usize = 16;
+/// Updates of 16 counters in one go, so that only they are seen.
+const ROUNDS: usize = 64;
+
+/// One side of a pair: what to do, and how many values doing it once gives.
+struct Side<'a> {
+    values: f64,
+    run: &'a mut dyn FnMut() -> io::Result<()>,
+    /// Times in a turn.
+    times: u32,
+}
+
+impl<'a> Side<'a> {
+    fn new(values: usize, run: &'a mut dyn FnMut() -> io::Result<()>) -> io::Result<Self> {
+        let mut side = Self {
+            values: values as f64,
+            run,
+            times: 1,
+        };
+        while side.turn()? * f64::from(side.times) * side.values < TURN_NS {
+            side.times *= 2;
+        }
+        Ok(side)
+    }
+
+    /// Nanoseconds for each value.
+    fn turn(&mut self) -> io::Result<f64> {
+        let start = Instant::now();
+        for _ in 0..self.times {
+            (self.run)()?;
+        }
+        Ok(start.elapsed().as_nanos() as f64 / f64::from(self.times) / self.values)
+    }
+}
+
+fn pair(name: &str, mut ours: Side<'_>, mut theirs: Side<'_>) -> io::Result<Ratio> {
+    let (mut ours_ns, mut theirs_ns, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let (mut a, mut b) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..TURNS {
+            a = a.min(ours.turn()?);
+            b = b.min(theirs.turn()?);
+        }
+        ours_ns.push(a);
+        theirs_ns.push(b);
+        ratios.push(b / a);
+    }
+    Ok(Ratio {
+        name: name.into(),
+        ours_ns: median(&ours_ns),
+        theirs_ns: median(&theirs_ns),
+        ratios,
+    })
+}
+
+/// Our reader on counter pages in memory, kept by the engine's own code.
+struct Ours {
+    _fake: Fake,
+    counters: Counters,
+    selection: std::sync::Arc<perfcounters::Selection>,
+    values: Vec<i64>,
+}
+
+impl Ours {
+    fn new(nr_cpus: u32) -> io::Result<Self> {
+        let (mut fake, path) = Fake::in_memory(nr_cpus, 1)?;
+        for n in 0..COUNTERS {
+            let instance = fake
+                .add_counter(&format!("bench/c{n:05}"))
+                .map_err(|e| io::Error::other(e.advice()))?;
+            for cpu in 0..nr_cpus {
+                fake.cpu(cpu).adjust(instance, i64::from(n * cpu));
+            }
+        }
+        let broke = |e: perfcounters::Error| io::Error::other(e.to_string());
+        let mut counters = Counters::open_path(path).map_err(broke)?;
+        let selection = counters.select(&Pattern::all()).map_err(broke)?;
+        let mut values = Vec::new();
+        counters.fill(&selection, &mut values).map_err(broke)?;
+        Ok(Self {
+            _fake: fake,
+            counters,
+            selection,
+            values,
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        self.counters
+            .fill(&self.selection, &mut self.values)
+            .map_err(|e| io::Error::other(e.to_string()))?;
+        black_box(&self.values);
+        Ok(())
+    }
+
+    fn read_each(&mut self) -> io::Result<()> {
+        self.counters
+            .fill_each(&self.selection, &mut self.values)
+            .map_err(|e| io::Error::other(e.to_string()))?;
+        black_box(&self.values);
+        Ok(())
+    }
+}
+
+fn against_perf(name: &str, count: usize) -> io::Result<Ratio> {
+    let mut ours = Ours::new(2)?;
+    let mut group = PerfGroup::new(count, sched_getcpu() as i32)?;
+    let values = ours.len();
+    pair(
+        name,
+        Side::new(values, &mut || ours.read())?,
+        Side::new(count, &mut || group.read())?,
+    )
+}
+
+fn against_bpf_batch(name: &str, per_value: bool) -> io::Result<Ratio> {
+    let mut ours = Ours::new(2)?;
+    let possible = cpus("possible")?;
+    let mut map = PerCpuArray::new(COUNTERS, possible)?;
+    let keys = COUNTERS as usize;
+    let (values, theirs) = (ours.len(), if per_value { keys * possible } else { keys });
+    pair(
+        name,
+        Side::new(values, &mut || ours.read())?,
+        Side::new(theirs, &mut || map.batch(keys).map(|v| _ = black_box(v)))?,
+    )
+}
+
+fn against_bpf_lookup(name: &str) -> io::Result<Ratio> {
+    let mut ours = Ours::new(2)?;
+    let mut map = PerCpuArray::new(COUNTERS, cpus("possible")?)?;
+    let values = ours.len();
+    pair(
+        name,
+        Side::new(values, &mut || ours.read())?,
+        Side::new(1, &mut || map.lookup(7).map(|v| _ = black_box(v)))?,
+    )
+}
+
+fn against_vmstat(name: &str) -> io::Result<Ratio> {
+    let mut ours = Ours::new(2)?;
+    let mut file = ProcFile::open("/proc/vmstat")?;
+    let (tokens, values) = (file.parse()?.0 as usize, ours.len());
+    pair(
+        name,
+        Side::new(values, &mut || ours.read())?,
+        Side::new(tokens, &mut || file.parse().map(|v| _ = black_box(v)))?,
+    )
+}
+
+/// How much longer it takes to see that nothing was torn.
+fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
+    let (mut plain, mut checked) = (Ours::new(nr_cpus)?, Ours::new(nr_cpus)?);
+    let values = plain.len();
+    pair(
+        name,
+        Side::new(values, &mut || plain.read_each())?,
+        Side::new(values, &mut || checked.read())?,
+    )
+}
+
+/// One update of each of 16 counters against another way to do the same.
+fn writers(name: &str, other: impl Fn(&mut Lines)) -> io::Result<Ratio> {
+    let lines = std::cell::RefCell::new(Lines::new()?);
+    let ratio = pair(
+        name,
+        Side::new(16 * ROUNDS, &mut || {
+            let mut lines = lines.borrow_mut();
+            (0..ROUNDS).for_each(|_| lines.add());
+            Ok(())
+        })?,
+        Side::new(16 * ROUNDS, &mut || {
+            let mut lines = lines.borrow_mut();
+            (0..ROUNDS).for_each(|_| other(&mut lines));
+            Ok(())
+        })?,
+    )?;
+    match lines.into_inner().sum() {
+        0 => Err(io::Error::other("nothing was counted")),
+        _ => Ok(ratio),
+    }
+}
+
+fn tell(name: &str, result: io::Result<Ratio>) {
+    let record = match result {
+        Ok(ratio) => Record::Ratio(ratio),
+        Err(error) => Record::Failure(Failure {
+            what: name.into(),
+            cpus: 0,
+            why: error.to_string(),
+        }),
+    };
+    match serde_json::to_string(&record) {
+        Ok(line) => println!("{line}"),
+        Err(error) => eprintln!("bench: {error}"),
+    }
+}
+
+fn place(what: &str, is: &str) {
+    let record = Record::Place {
+        what: what.into(),
+        name: is.into(),
+    };
+    if let Ok(line) = serde_json::to_string(&record) {
+        println!("{line}");
+    }
+}
+
+/// Measures everything.
+pub fn run() -> io::Result<()> {
+    // On one CPU: a perf event of it is read there, and nothing migrates.
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    sched_setaffinity(None, &here)?;
+
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    place("host kernel", release.trim());
+    let info = std::fs::read_to_string("/proc/cpuinfo")?;
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    place(
+        "host processor",
+        model.map_or("unknown", |m| m.trim_start_matches([' ', '\t', ':'])),
+    );
+
+    type Pair = (&'static str, fn(&str) -> io::Result<Ratio>);
+    const PAIRS: &[Pair] = &[
+        ("perf_read_16", |name| against_perf(name, GROUP)),
+        ("perf_read_1", |name| against_perf(name, 1)),
+        ("bpf_batch_key", |name| against_bpf_batch(name, false)),
+        ("bpf_batch_value", |name| against_bpf_batch(name, true)),
+        ("bpf_lookup_key", against_bpf_lookup),
+        ("proc_vmstat_token", against_vmstat),
+        ("flag_check_1", |name| flag_check(name, 1)),
+        ("flag_check_2", |name| flag_check(name, 2)),
+        ("flag_check_64", |name| flag_check(name, 64)),
+        ("write_flagged", |name| {
+            writers(name, |lines| lines.flagged())
+        }),
+        ("write_locked", |name| writers(name, |lines| lines.locked())),
+    ];
+    for (name, run) in PAIRS {
+        tell(name, run(name));
+    }
+    Ok(())
+}

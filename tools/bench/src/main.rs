@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! make bench: what counting costs in instructions, what reading costs beside
+//! other ways to read, and whether the bars are met. tests/bench/run calls it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `guest.rs`, `count.rs` | instructions of each operation, in the guest |
+//! | `host.rs` | ratios of times, on this machine |
+//! | `peers.rs` | the other ways to read |
+//! | `sys.rs` | the only unsafe code |
+//! | `record.rs` | what is measured, as it is kept |
+//! | `bars.rs` | what must be met, and whether it was |
+//! | `report.rs`, `plot.rs` | table, JSON, SVG |
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod bars;
+mod count;
+mod guest;
+mod host;
+mod peers;
+mod plot;
+mod record;
+mod report;
+mod sys;
+
+use bars::{Parts, Results, Verdict};
+
+/// The parts of make bench.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Count instructions, in a guest with icount and bench.ko; a line of JSON each
+    Guest {
+        /// Make 60,000 instances too
+        #[arg(long)]
+        adds: bool,
+    },
+    /// Compare times on this machine; a line of JSON each
+    Host,
+    /// Make bench.json, bench.md and bench.svg of such lines, and judge
+    Report {
+        /// Files of lines
+        records: Vec<PathBuf>,
+        /// Where to put them
+        #[arg(short, long)]
+        output: PathBuf,
+        /// The guest part was asked for
+        #[arg(long)]
+        guest: bool,
+        /// The host part was asked for
+        #[arg(long)]
+        host: bool,
+    },
+    /// Print the tables of a bench.json
+    Table {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Guest { adds } => guest::run(adds).map(|()| 0).map_err(Into::into),
+        Command::Host => host::run().map(|()| 0).map_err(Into::into),
+        Command::Report {
+            records,
+            output,
+            guest,
+            host,
+        } => make_report(&records, &output, Parts { guest, host }),
+        Command::Table { file } => table(&file),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn table(file: &Path) -> Result<u8, Box<dyn Error>> {
+    let (results, bars) = report::from_json(&fs::read_to_string(file)?)?;
+    print!("{}", report::text(&results, &bars));
+    Ok(0)
+}
+
+fn make_report(records: &[PathBuf], output: &Path, parts: Parts) -> Result<u8, Box<dyn Error>> {
+    let mut all = Vec::new();
+    for file in records {
+        for line in fs::read_to_string(file)?.lines() {
+            // The serial line of a guest that dies may be cut off anywhere.
+            match serde_json::from_str(line) {
+                Ok(record) => all.push(record),
+                Err(_) => eprintln!("bench: {}: not understood: {line}", file.display()),
+            }
+        }
+    }
+    let results = Results::new(all);
+    let bars = bars::bars(&results, parts);
+    let text = report::text(&results, &bars);
+    fs::write(output.join("bench.json"), report::to_json(&results, &bars)?)?;
+    fs::write(output.join("bench.md"), &text)?;
+    plot::draw(&results, &output.join("bench.svg"))?;
+    print!("{text}");
+    for bar in &bars {
+        match bar.verdict {
+            Verdict::Met => {}
+            Verdict::Missed => eprintln!(
+                "bench: missed: {}: {}, must be {}",
+                bar.what, bar.was, bar.must
+            ),
+            Verdict::NotMeasured => eprintln!("bench: not measured: {}: {}", bar.what, bar.was),
+        }
+    }
+    Ok(bars::status(&bars, &results.failures))
+}

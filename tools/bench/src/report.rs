@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What comes out: one text, whose tables are Markdown, and the JSON file it
+//! can be made from again.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Value};
+
+use crate::bars::{status, Bar, Results, Verdict};
+use crate::record::{Adds, Code, Count, Failure, Ratio};
+
+/// The JSON file. Fields that can be worked out from others are written too,
+/// and not read.
+#[derive(Serialize, Deserialize)]
+struct Document {
+    schema: u32,
+    places: Vec<(String, String)>,
+    counts: Vec<Value>,
+    adds: Vec<Value>,
+    ratios: Vec<Value>,
+    code: Vec<Code>,
+    failures: Vec<Failure>,
+    bars: Vec<Bar>,
+    status: u8,
+}
+
+const SCHEMA: u32 = 1;
+
+/// A record and what can be worked out from it.
+fn with(record: impl Serialize, derived: Value) -> Value {
+    let mut value = json!(record);
+    if let (Value::Object(value), Value::Object(derived)) = (&mut value, derived) {
+        value.extend(derived);
+    }
+    value
+}
+
+/// The results, their bars and the exit status, as JSON.
+pub fn to_json(results: &Results, bars: &[Bar]) -> Result<String, serde_json::Error> {
+    let count = |c: &Count| {
+        with(
+            c,
+            json!({"instructions": c.instructions(), "per_value": c.per_value()}),
+        )
+    };
+    let ratio = |r: &Ratio| {
+        let (least, greatest) = r.range();
+        with(
+            r,
+            json!({"median": r.median(), "least": least, "greatest": greatest}),
+        )
+    };
+    let document = Document {
+        schema: SCHEMA,
+        places: results.places.clone(),
+        counts: results.counts.iter().map(count).collect(),
+        adds: results
+            .adds
+            .iter()
+            .map(|a| with(a, json!({"median": a.median()})))
+            .collect(),
+        ratios: results.ratios.iter().map(ratio).collect(),
+        code: results.code.clone(),
+        failures: results.failures.clone(),
+        bars: bars.to_vec(),
+        status: status(bars, &results.failures),
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// What a JSON file of ours holds.
+pub fn from_json(text: &str) -> Result<(Results, Vec<Bar>), serde_json::Error> {
+    fn all<T: for<'de> Deserialize<'de>>(values: Vec<Value>) -> Result<Vec<T>, serde_json::Error> {
+        values.into_iter().map(serde_json::from_value).collect()
+    }
+    let document: Document = serde_json::from_str(text)?;
+    let results = Results {
+        counts: all::<Count>(document.counts)?,
+        adds: all::<Adds>(document.adds)?,
+        ratios: all::<Ratio>(document.ratios)?,
+        code: document.code,
+        failures: document.failures,
+        places: document.places,
+    };
+    Ok((results, document.bars))
+}
+
+/// Operations in the order of the table: whose, name, what it is called.
+pub const OPERATIONS: &[(&str, &str)] = &[
+    (
+        "snapshot",
+        "**snapshot** of 1,000 counters on all CPUs, checked",
+    ),
+    ("snapshot_unchecked", "the same without the seqflag check"),
+    ("bpf_batch", "BPF per-CPU array, batch lookup"),
+    ("bpf_lookup", "BPF per-CPU array, one lookup"),
+    ("perf_read_16", "perf_event read(), own CPU, a group of 16"),
+    ("perf_read_8", "perf_event read(), own CPU, a group of 8"),
+    ("perf_read_1", "perf_event read(), own CPU, one counter"),
+    ("proc_stat", "/proc/stat, read only"),
+    ("proc_stat_parsed", "/proc/stat, read and parsed"),
+    ("proc_interrupts", "/proc/interrupts, read only"),
+    (
+        "proc_interrupts_parsed",
+        "/proc/interrupts, read and parsed",
+    ),
+    ("proc_softirqs", "/proc/softirqs, read only"),
+    ("proc_softirqs_parsed", "/proc/softirqs, read and parsed"),
+    ("proc_vmstat", "/proc/vmstat, read only"),
+    ("proc_vmstat_parsed", "/proc/vmstat, read and parsed"),
+    (
+        "clock_gettime",
+        "clock_gettime(), of which a snapshot makes two",
+    ),
+    ("getppid", "getppid(), to compare"),
+];
+
+const WRITERS: &[(&str, &str)] = &[
+    ("inline_add", "**perf_counter_add**, inline, C"),
+    ("rust_add", "**Counter::add**, inline, Rust"),
+    (
+        "perf_adjust",
+        "**perf_adjust**, by number, call and return included",
+    ),
+    ("group_1", "**a group** of 1"),
+    ("group_2", "a group of 2"),
+    ("rust_group_2", "a group of 2, Rust"),
+    ("group_4", "a group of 4"),
+    ("group_8", "a group of 8"),
+    ("perf_counter_handle", "perf_counter_handle"),
+    ("percpu_counter_add", "the kernel's percpu_counter_add"),
+    (
+        "atomic64_add",
+        "the kernel's atomic64_add (its lock is not seen)",
+    ),
+];
+
+const PAIRS: &[(&str, &str)] = &[
+    ("perf_read_16", "perf_event, a group of 16, per counter"),
+    ("perf_read_1", "perf_event, one counter"),
+    (
+        "bpf_batch_key",
+        "BPF per-CPU array, batch of 1,000, per key (all CPUs of it)",
+    ),
+    ("bpf_batch_value", "the same, per value (one CPU of a key)"),
+    ("bpf_lookup_key", "BPF per-CPU array, one lookup, per key"),
+    (
+        "proc_vmstat_token",
+        "/proc/vmstat, read and parsed, per number",
+    ),
+    (
+        "flag_check_1",
+        "snapshot of 1 CPU: with the check, against plain loads",
+    ),
+    ("flag_check_2", "the same, 2 CPUs"),
+    ("flag_check_64", "the same, 64 CPUs"),
+    (
+        "write_flagged",
+        "writing: flag, add, flag (as perf_adjust), against one add",
+    ),
+    (
+        "write_locked",
+        "writing: lock add (a shared counter), against one add",
+    ),
+];
+
+/// A table whose columns line up; numbers to the right.
+struct Table(Vec<Vec<String>>);
+
+impl Table {
+    fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
+        Self(vec![head.into_iter().map(Into::into).collect()])
+    }
+
+    fn row(&mut self, cells: Vec<String>) {
+        self.0.push(cells);
+    }
+
+    /// `left`: how many columns are text.
+    fn write(&self, out: &mut String, left: usize) {
+        let columns = self.0.first().map_or(0, Vec::len);
+        let width = |n: usize| {
+            self.0
+                .iter()
+                .filter_map(|r| r.get(n))
+                .map(String::len)
+                .max()
+                .unwrap_or(0)
+        };
+        for (at, row) in self.0.iter().enumerate() {
+            for n in 0..columns {
+                let (cell, width) = (row.get(n).map_or("", String::as_str), width(n));
+                let _ = if n < left {
+                    write!(out, "| {cell:width$} ")
+                } else {
+                    write!(out, "| {cell:>width$} ")
+                };
+            }
+            out.push_str("|\n");
+            if at == 0 {
+                for n in 0..columns {
+                    let dashes = "-".repeat(width(n) + 1);
+                    out.push_str(if n < left { "|-" } else { "|" });
+                    out.push_str(&dashes);
+                    out.push_str(if n < left { "" } else { ":" });
+                }
+                out.push_str("|\n");
+            }
+        }
+    }
+}
+
+/// As many digits as tell something.
+fn number(n: f64) -> String {
+    match n {
+        _ if n == n.trunc() => format!("{n}"),
+        _ if n < 100.0 => format!("{n:.2}"),
+        _ => format!("{n:.0}"),
+    }
+}
+
+/// Instructions by the number of CPUs.
+fn counts(out: &mut String, results: &Results, rows: &[(&str, &str)], per_value: bool) {
+    let cpus = results.cpus();
+    let mut table = Table::new(std::iter::once(String::new()).chain(cpus.iter().map(
+        |n| match n {
+            1 => "1 CPU".into(),
+            n => format!("{n} CPUs"),
+        },
+    )));
+    for (operation, label) in rows {
+        let cells = cpus.iter().map(|n| match results.count(operation, *n) {
+            Some(count) if per_value => number(count.per_value()),
+            Some(count) => number(count.instructions()),
+            None => "-".into(),
+        });
+        let row: Vec<String> = std::iter::once((*label).into()).chain(cells).collect();
+        if row.iter().skip(1).any(|cell| cell != "-") {
+            table.row(row);
+        }
+    }
+    table.write(out, 1);
+}
+
+/// All there is to say about the results.
+pub fn text(results: &Results, bars: &[Bar]) -> String {
+    let mut out = String::new();
+    for (what, name) in &results.places {
+        let _ = writeln!(out, "{what}: {name}  ");
+    }
+    if !results.counts.is_empty() {
+        out.push_str("\nInstructions to write, by CPUs of the guest:\n\n");
+        counts(&mut out, results, WRITERS, false);
+        out.push_str(
+            "\nInstructions to read one value (one CPU's number), by CPUs of the guest:\n\n",
+        );
+        counts(&mut out, results, OPERATIONS, true);
+        out.push_str("\nInstructions of the whole reading:\n\n");
+        counts(&mut out, results, OPERATIONS, false);
+    }
+    if !results.adds.is_empty() {
+        out.push_str("\nInstructions of one perf_add(), median and least of 41:\n\n");
+        let mut table = Table::new(["from instance", "CPUs", "median", "least"]);
+        for adds in &results.adds {
+            let least = adds.ticks.iter().min().copied().unwrap_or(0);
+            let cells = [
+                u64::from(adds.from),
+                u64::from(adds.cpus),
+                adds.median(),
+                least,
+            ];
+            table.row(cells.map(|n| n.to_string()).to_vec());
+        }
+        table.write(&mut out, 0);
+    }
+    if !results.ratios.is_empty() {
+        out.push_str("\nTimes on this machine, as ratios (each the median of 15 runs; ns are only for scale):\n\n");
+        let mut table = Table::new([
+            "a value from the pages against",
+            "ratio",
+            "least",
+            "most",
+            "ours ns",
+            "theirs ns",
+        ]);
+        for (name, label) in PAIRS {
+            if let Some(ratio) = results.ratio(name) {
+                let (least, most) = ratio.range();
+                let mut cells = vec![(*label).to_owned()];
+                cells.extend(
+                    [ratio.median(), least, most, ratio.ours_ns, ratio.theirs_ns]
+                        .map(|n| format!("{n:.2}")),
+                );
+                table.row(cells);
+            }
+        }
+        table.write(&mut out, 1);
+    }
+    out.push_str("\nBars:\n\n");
+    let mut table = Table::new(["what", "must be", "was", ""]);
+    for bar in bars {
+        let verdict = match bar.verdict {
+            Verdict::Met => "met",
+            Verdict::Missed => "MISSED",
+            Verdict::NotMeasured => "not measured",
+        };
+        table.row(vec![
+            bar.what.clone(),
+            bar.must.clone(),
+            bar.was.clone(),
+            verdict.into(),
+        ]);
+    }
+    table.write(&mut out, 4);
+    if !results.failures.is_empty() {
+        out.push_str("\nNot measured:\n\n");
+        for failure in &results.failures {
+            let place = match failure.cpus {
+                0 => "on this machine".into(),
+                n => format!("in the guest with {n} CPUs"),
+            };
+            let _ = writeln!(out, "- {} {place}: {}", failure.what, failure.why);
+        }
+    }
+    out
+}
