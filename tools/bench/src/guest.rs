@@ -6,6 +6,7 @@
 use std::io;
 
 use perfcounters::{Counters, Pattern};
+use rustix::thread::{sched_setaffinity, CpuSet};
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::count::count;
@@ -13,6 +14,8 @@ use crate::peers::{cpus, PerfGroup, ProcFile};
 use crate::record::{Adds, Count, Failure, Record};
 use crate::sys::{getppid, nops, PerCpuArray};
 
+/// Where all of it runs: perf events of this CPU are read here.
+const CPU: usize = 0;
 /// Keys of the BPF map, as many as there are counters to read.
 const KEYS: u32 = 1000;
 /// Keys in one batch: few enough for a window, whatever the CPUs.
@@ -79,7 +82,7 @@ impl Guest {
     }
 
     fn perf(&self, count: usize) -> io::Result<()> {
-        let mut group = PerfGroup::new(count, 0)?;
+        let mut group = PerfGroup::new(count, CPU as i32)?;
         self.operation(&format!("perf_read_{count}"), count as u64, &mut |n| {
             (0..n).try_for_each(|_| group.read())
         });
@@ -152,6 +155,9 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
 
 /// Measures everything. `adds`: 60,000 calls of perf_add() too.
 pub fn run(adds: bool) -> io::Result<()> {
+    let mut here = CpuSet::new();
+    here.set(CPU);
+    sched_setaffinity(None, &here)?;
     let guest = Guest {
         cpus: cpus("online")? as u32,
     };

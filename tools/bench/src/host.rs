@@ -4,8 +4,11 @@
 //! from run to run by far more than their ratio, so only ratios are kept, and
 //! of those the median.
 
+use std::fs::File;
 use std::hint::black_box;
 use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use fake::Fake;
@@ -14,7 +17,7 @@ use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
 
 use crate::peers::{cpus, PerfGroup, ProcFile};
 use crate::record::{median, Failure, Ratio, Record};
-use crate::sys::{Lines, PerCpuArray};
+use crate::sys::{map_words, Lines, PerCpuArray};
 
 /// Runs of a pair, each with a ratio of its own.
 const RUNS: usize = 15;
@@ -143,6 +146,28 @@ fn against_perf(name: &str, count: usize) -> io::Result<Ratio> {
     )
 }
 
+/// The pages read with nothing but loads, each value added up in a register:
+/// what the library adds to that is the copy.
+fn loads_against_perf(name: &str) -> io::Result<Ratio> {
+    let (mut fake, path) = Fake::in_memory(2, 1)?;
+    for n in 0..COUNTERS {
+        fake.add_counter(&format!("bench/c{n:05}"))
+            .map_err(|e| io::Error::other(e.advice()))?;
+    }
+    // Two chunks of two CPUs, behind the header's page.
+    let words = &map_words(&File::open(path)?, 5 * 512)?[512..];
+    let mut group = PerfGroup::new(GROUP, sched_getcpu() as i32)?;
+    pair(
+        name,
+        Side::new(words.len(), &mut || {
+            let sum = |sum: u64, word: &AtomicU64| sum.wrapping_add(word.load(Relaxed));
+            black_box(black_box(words).iter().fold(0, sum));
+            Ok(())
+        })?,
+        Side::new(GROUP, &mut || group.read())?,
+    )
+}
+
 fn against_bpf_batch(name: &str, per_value: bool) -> io::Result<Ratio> {
     let mut ours = Ours::new(2)?;
     let possible = cpus("possible")?;
@@ -258,6 +283,7 @@ pub fn run() -> io::Result<()> {
     const PAIRS: &[Pair] = &[
         ("perf_read_16", |name| against_perf(name, GROUP)),
         ("perf_read_1", |name| against_perf(name, 1)),
+        ("loads_perf_read_16", loads_against_perf),
         ("bpf_batch_key", |name| against_bpf_batch(name, false)),
         ("bpf_batch_value", |name| against_bpf_batch(name, true)),
         ("bpf_lookup_key", against_bpf_lookup),

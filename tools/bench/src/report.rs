@@ -141,6 +141,10 @@ const PAIRS: &[(&str, &str)] = &[
     ("perf_read_16", "perf_event, a group of 16, per counter"),
     ("perf_read_1", "perf_event, one counter"),
     (
+        "loads_perf_read_16",
+        "the group of 16 against bare loads, added up, not copied",
+    ),
+    (
         "bpf_batch_key",
         "BPF per-CPU array, batch of 1,000, per key (all CPUs of it)",
     ),

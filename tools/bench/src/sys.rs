@@ -11,6 +11,9 @@ use std::arch::asm;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+
+use rustix::mm::{mmap, MapFlags, ProtFlags};
 
 /// The time stamp counter; under icount, instructions. The compiler moves no
 /// access to memory across it.
@@ -149,6 +152,29 @@ impl PerCpuArray {
         }
         Ok(&self.values[..count * self.possible_cpus])
     }
+}
+
+/// The first `words` words of a file of ours, mapped for as long as the program
+/// runs.
+pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
+    if file.metadata()?.len() < words as u64 * 8 {
+        return Err(io::Error::other("the file is too short"));
+    }
+    let len = words * size_of::<AtomicU64>();
+    // SAFETY: No address is asked for, so no existing memory is touched.
+    let at = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            file,
+            0,
+        )
+    }?;
+    // SAFETY: The file has these words, nobody makes it shorter, and nothing
+    // unmaps them. Whoever writes them writes whole words.
+    Ok(unsafe { std::slice::from_raw_parts(at.cast(), words) })
 }
 
 /// Values in 16 cache lines of this thread's own, behind %gs as a CPU's values
