@@ -9,13 +9,18 @@
  *
  * faults.ko (tests/modules) makes the calls fail that our modules do, in
  * whatever task. What the kernel allocates further down, on our behalf, is
- * failed by faults_nth.c where the kernel can do that.
+ * failed by fail_nth.c where the kernel can do that.
  */
 #include "faults.h"
 #include <limits.h>
 
 static unsigned long all_failed;
 static int log_fd;
+
+/* What follows is not our modules'. */
+static void disarm(void)
+{
+}
 
 static int parameter(const char *what, const char *value)
 {

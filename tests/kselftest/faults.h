@@ -18,7 +18,11 @@ struct operation {
 	void (*undo)(void);	/* what it did */
 	int least;		/* calls that can fail, 0 for exactly none */
 	bool does_without;	/* what fails late is left out, and the rest works */
+	int stride;		/* fail_nth.c: of many, one in so many */
 };
+
+/* The attempt is over: what follows does not fail. */
+static void disarm(void);
 
 static struct pc pc;
 static const char *driver;	/* that is being loaded */
@@ -245,11 +249,16 @@ static void unmap(void)
 
 /* perf_add */
 
-static void remember(void)
+static void take_stock(void)
 {
 	nr_slots = pc.h->nr_slots;
 	nr_live = live_now();
 	gen = pc.h->gen2;
+}
+
+static void remember(void)
+{
+	take_stock();
 	snprintf(name, sizeof(name), "faults/%u", serial++);
 }
 
@@ -282,14 +291,28 @@ static void long_name(void)
 	snprintf(name, sizeof(name), "faults/%0119u", serial++);
 }
 
+/* As puppet(), where the way there may find no memory either. */
+static int ask(const char *command, const char *what)
+{
+	char text[256], reply[32] = "";
+	int len = snprintf(text, sizeof(text), "%s %s", command, what);
+
+	if (pwrite(puppet_fd, text, len, 0) != len)
+		return -errno;
+	disarm();
+	if (pread(puppet_fd, reply, sizeof(reply) - 1, 0) <= 0)
+		bail(command);
+	return atoi(reply);
+}
+
 static int add_plain(void)
 {
-	return number = puppet("add %s", name);
+	return number = ask("add", name);
 }
 
 static int add_histogram(void)
 {
-	return number = puppet("desc 32 4 1 0 64 0 -1 %s", name);
+	return number = ask("desc 32 4 1 0 64 0 -1", name);
 }
 
 static bool nothing_added(void)
@@ -319,6 +342,7 @@ static void make_dormant(void)
 	add_plain();
 	puppet("adjust %u 9", number);
 	delete();
+	take_stock();
 }
 
 static void make_live(void)
@@ -329,8 +353,10 @@ static void make_live(void)
 
 static int delete_it(void)
 {
-	delete();
-	return 0;
+	char text[12];
+
+	snprintf(text, sizeof(text), "%u", number);
+	return ask("del", text);
 }
 
 static bool is_dormant(void)
@@ -366,30 +392,32 @@ static bool cpu1_is_on(void)
 
 static const struct operation loading = {
 	"insmod perfcounters", gone, load_perfcounters, not_there, is_empty, unload_perfcounters,
-	13, false
+	13, false, 8
 }, driver_loading = {
-	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 8, false
+	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 1, false,
+	8
 }, net_loading = {
 	/* An interface without instances is counted in net/unnamed. */
-	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 8, true
+	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 8, true,
+	8
 }, operations[] = {
-	{ "open names", nothing, open_names, always, has_all_names, close_it, 3, false },
-	{ "read names", open_both, read_names, always, has_all_names, nothing, 0, false },
-	{ "open counters", close_it, open_counters, always, always, close_it, 0, false },
+	{ "open names", nothing, open_names, always, has_all_names, close_it, 3, false, 0 },
+	{ "read names", open_both, read_names, always, has_all_names, nothing, 0, false, 0 },
+	{ "open counters", close_it, open_counters, always, always, close_it, 0, false, 0 },
 	{ "map and touch every page", nothing, map_and_touch, always, is_same_mapping, unmap, 0,
-	  false },
+	  false, 0 },
 	{ "add, with a page of descriptors", fill_page, add_plain, nothing_added, counts, delete,
-	  1, false },
+	  1, false, 0 },
 	{ "add a long name, with a page of descriptors", long_name, add_plain, nothing_added,
-	  counts, delete, 1, false },
+	  counts, delete, 1, false, 0 },
 	{ "add a histogram, with four pages of descriptors", fill_page, add_histogram,
-	  nothing_added, counts, delete, 4, false },
-	{ "add, with a chunk", fill_chunk, add_plain, nothing_added, counts, delete, 2, false },
+	  nothing_added, counts, delete, 4, false, 0 },
+	{ "add, with a chunk", fill_chunk, add_plain, nothing_added, counts, delete, 2, false, 0 },
 	{ "add a histogram, with a chunk", fill_chunk, add_histogram, nothing_added, counts,
-	  delete, 5, false },
-	{ "add a dormant name", make_dormant, add_plain, nothing_added, counts, delete, 0, false },
-	{ "delete", make_live, delete_it, always, is_dormant, nothing, 0, false },
-	{ "a CPU comes online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false },
+	  delete, 5, false, 0 },
+	{ "add a dormant name", make_dormant, add_plain, nothing_added, counts, delete, 0, false, 0 },
+	{ "delete", make_live, delete_it, always, is_dormant, nothing, 0, false, 0 },
+	{ "a CPU comes online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false, 0 },
 };
 
 #define OPERATIONS ((int)(sizeof(operations) / sizeof(*operations)))
