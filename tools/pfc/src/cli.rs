@@ -102,6 +102,7 @@ Examples:
                                               anew every five seconds
   pfc export --openmetrics --listen 127.0.0.1:9464
                                               http://127.0.0.1:9464/metrics
+  pfc export --mmv perfcounters               metrics mmv.perfcounters.* for PCP
 
 block/sda/reads is perfcounters_block_reads_total{device=\"sda\",cpu=\"0\"}; the
 label 'name' has the instance's own name. Values are in seconds, bytes and so
@@ -210,13 +211,19 @@ pub struct SnapshotArgs {
 pub struct ExportArgs {
     #[command(flatten)]
     pub format: export::Chosen,
+    /// Keep metrics mmv.NAME.* for Performance Co-Pilot up to date
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["output", "listen"])]
+    pub mmv: Option<String>,
+    /// Where PCP's agent pmdammv looks
+    #[arg(long, value_name = "DIRECTORY", default_value = export::MMV_DIRECTORY)]
+    pub mmv_directory: PathBuf,
     #[command(flatten)]
     pub select: Select,
     /// Totals over all CPUs only
     #[arg(short, long)]
     pub sum: bool,
-    /// Write the file (-o) anew every so many milliseconds [1000]
-    #[arg(short, long, value_name = "MS", requires = "output",
+    /// Write the file (-o), or values (--mmv), anew every so many milliseconds [1000]
+    #[arg(short, long, value_name = "MS",
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pub interval: Option<u64>,
     /// Write the file so many times, then stop

@@ -10,9 +10,11 @@
 //! |---|---|
 //! | `openmetrics.rs` `names.rs` | the text, and what its metrics are called |
 //! | `http.rs` `accept.rs` | who asks, and what they take |
+//! | `mmv.rs` `mmv/` | files for Performance Co-Pilot, which it has mapped |
 
 mod accept;
 mod http;
+mod mmv;
 mod names;
 mod openmetrics;
 
@@ -29,6 +31,8 @@ use crate::export::accept::Media;
 use crate::failure::Failure;
 use crate::read::warn_if_inconsistent;
 use crate::replace::Replacement;
+
+pub use mmv::DIRECTORY as MMV_DIRECTORY;
 
 /// Every format there is.
 const FORMATS: &[Format] = &[openmetrics::FORMAT];
@@ -67,7 +71,13 @@ pub trait Writer {
 }
 
 pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), Failure> {
-    let format = args.format.0;
+    let Some(format) = args.format.0 else {
+        return mmv::run(device, args);
+    };
+    if args.interval.is_some() && file.is_none() {
+        let why = "--interval is for what is kept up to date: -o FILE, or --mmv NAME";
+        return Err(Failure::Refused(why.into()));
+    }
     let writer = (format.writer)(&Options { sum: args.sum });
     if let Some(address) = args.listen {
         let media = format.media.ok_or_else(|| {
@@ -200,12 +210,13 @@ impl Stop {
     }
 }
 
-/// The format that was asked for: exactly one of the table's flags.
-pub struct Chosen(pub &'static Format);
+/// The format that was asked for: exactly one of the table's flags. `None`:
+/// `--mmv`, which keeps files of its own up to date.
+pub struct Chosen(pub Option<&'static Format>);
 
 impl std::fmt::Debug for Chosen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0.flag)
+        f.write_str(self.0.map_or("mmv", |format| format.flag))
     }
 }
 
@@ -218,7 +229,7 @@ impl clap::Args for Chosen {
         let group = ArgGroup::new("format").required(true);
         command
             .args(FORMATS.iter().map(flag))
-            .group(group.args(FORMATS.iter().map(|f| f.flag)))
+            .group(group.args(FORMATS.iter().map(|f| f.flag)).arg("mmv"))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -228,10 +239,7 @@ impl clap::Args for Chosen {
 
 impl clap::FromArgMatches for Chosen {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let chosen = FORMATS.iter().find(|f| matches.get_flag(f.flag));
-        chosen
-            .map(Self)
-            .ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingRequiredArgument))
+        Ok(Self(FORMATS.iter().find(|f| matches.get_flag(f.flag))))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory-mapped values for Performance Co-Pilot: files that PCP's own agent,
+//! pmdammv, maps and serves. No process of ours talks to PCP.
+//!
+//! Values are stored in place, a word each. When the set of instances changes,
+//! whole new files take the place of the old ones, and the old ones, which the
+//! agent still has mapped, get a generation that tells it to look again. When
+//! the exporter ends it removes them; when it is killed, pmdammv sees that the
+//! process named in them is gone.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `names.rs` | names and units as PCP has them |
+//! | `plan.rs` | which metric is in which file, with which number |
+//! | `page.rs` | the bytes of a file |
+//! | `shared.rs` | the mapping |
+
+mod names;
+mod page;
+mod plan;
+mod shared;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use perfcounters::Snapshot;
+
+use crate::cli::ExportArgs;
+use crate::export::{runtime, Source, Stop};
+use crate::failure::Failure;
+
+use page::{GENERATION_1, GENERATION_2, STRIDE};
+use plan::{plan, Origin, Planned};
+use shared::Shared;
+
+/// Where pmdammv looks, unless PCP was told otherwise.
+pub const DIRECTORY: &str = "/var/lib/pcp/tmp/mmv";
+
+/// pmdammv compares the directory's time in whole seconds: what came in the
+/// second of its last look is shown to it again after this.
+const AGAIN: Duration = Duration::from_millis(1100);
+
+/// Keeps the files until somebody wants it to stop.
+pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
+    let mut source = Source::open(device, args.select.pattern())?;
+    let name = args.mmv.as_deref().unwrap_or_default();
+    let directory = &args.mmv_directory;
+    let failed = |e| Failure::Create(directory.clone(), e);
+    let mut bridge = Bridge::open(directory, name, args.sum).map_err(failed)?;
+    let interval = Duration::from_millis(args.interval.unwrap_or(1000));
+    runtime()?.block_on(async {
+        let mut stop = Stop::new()?;
+        let mut due = Instant::now();
+        loop {
+            // Nothing may match yet, or no longer.
+            bridge.put(&source.look()?).map_err(failed)?;
+            due = (due + interval).max(Instant::now());
+            tokio::select! {
+                () = stop.wanted() => return Ok(()),
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+        }
+    })
+}
+
+/// The files of one exporter. They vanish with it.
+#[derive(Debug)]
+pub struct Bridge {
+    directory: PathBuf,
+    name: String,
+    sum: bool,
+    files: Vec<Live>,
+    /// Of which boot and generation the files are.
+    of: Option<([u8; 16], u64)>,
+    announce: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Live {
+    path: PathBuf,
+    shared: Shared,
+    /// With the word of each metric's first value.
+    sources: Vec<(Origin, usize)>,
+}
+
+impl Bridge {
+    /// Files `NAME.*` in `directory`, metrics `mmv.NAME.*`.
+    pub fn open(directory: &Path, name: &str, sum: bool) -> io::Result<Self> {
+        if !names::is_word(name) || name.len() > 32 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("'{name}' begins no metric: letters, digits and _, a letter first, 32 at the most"),
+            ));
+        }
+        let bridge = Self {
+            directory: directory.to_path_buf(),
+            name: name.to_owned(),
+            sum,
+            files: Vec::new(),
+            of: None,
+            announce: None,
+        };
+        for path in bridge.ours()? {
+            if let Some(process) = running(&path) {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    format!(
+                        "process {process} keeps {}; take another name",
+                        path.display()
+                    ),
+                ));
+            }
+            fs::remove_file(path)?;
+        }
+        Ok(bridge)
+    }
+
+    /// Brings the files up to date.
+    pub fn put(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        let stamp = snapshot.stamp();
+        let of = Some((stamp.boot_id, stamp.generation));
+        if self.of != of {
+            self.replace(snapshot)?;
+            self.of = of;
+            self.announce = Some(Instant::now() + AGAIN);
+        } else {
+            for file in &self.files {
+                file.store(snapshot);
+            }
+        }
+        if self.announce.is_some_and(|due| due <= Instant::now()) {
+            self.announce = None;
+            let touched = self.directory.join(format!(".{}.new", self.name));
+            File::create(&touched)?;
+            fs::remove_file(touched)?;
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        // Never one that an earlier file had.
+        let generation = snapshot.stamp().realtime_ns | 1;
+        let planned = plan(&self.name, snapshot, self.sum);
+        let files: io::Result<Vec<Live>> = planned
+            .into_iter()
+            .map(|file| self.publish(file, snapshot, generation))
+            .collect();
+        let old = std::mem::replace(&mut self.files, files?);
+        for file in old {
+            if !self.files.iter().any(|new| new.path == file.path) {
+                fs::remove_file(&file.path)?;
+            }
+            file.retire();
+        }
+        Ok(())
+    }
+
+    /// A file appears under its name when it is whole.
+    fn publish(&self, file: Planned, snapshot: &Snapshot, generation: u64) -> io::Result<Live> {
+        let encoded = file.page.encode(generation, std::process::id());
+        let part = self.directory.join(format!(".{}.new", self.name));
+        let path = self
+            .directory
+            .join(format!("{}.{}", self.name, file.suffix));
+        let mut out = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&part)?;
+        out.write_all(&encoded.bytes)?;
+        let live = Live {
+            shared: Shared::map(&out, encoded.bytes.len())?,
+            sources: file.sources.into_iter().zip(encoded.values).collect(),
+            path,
+        };
+        live.store(snapshot);
+        fs::rename(part, &live.path)?;
+        Ok(live)
+    }
+
+    /// Files of this name, whoever left them.
+    fn ours(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let file = entry.file_name();
+            let rest = file.to_str().and_then(|f| f.strip_prefix(&self.name));
+            let Some(rest) = rest.and_then(|r| r.strip_prefix('.')) else {
+                continue;
+            };
+            if rest == "control" || rest.starts_with("all.") || rest.starts_with("percpu.") {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        for file in &self.files {
+            let _ = fs::remove_file(&file.path);
+            file.retire();
+        }
+    }
+}
+
+impl Live {
+    fn store(&self, snapshot: &Snapshot) {
+        for (source, first) in &self.sources {
+            for (n, value) in source.values(snapshot).into_iter().enumerate() {
+                self.shared.store(first + n * STRIDE, value);
+            }
+        }
+    }
+
+    /// Tells whoever has this file mapped to look for another.
+    fn retire(&self) {
+        self.shared.store(GENERATION_2, 0);
+        self.shared.store(GENERATION_1, 0);
+    }
+}
+
+/// The process that keeps a file, if it runs and is not this one.
+fn running(path: &Path) -> Option<u32> {
+    let bytes = fs::read(path).ok()?;
+    let process: [u8; 4] = bytes.get(32..36)?.try_into().ok()?;
+    let process = u32::from_ne_bytes(process);
+    let alive = bytes.starts_with(b"MMV\0") && process != std::process::id();
+    (alive && Path::new(&format!("/proc/{process}")).exists()).then_some(process)
+}

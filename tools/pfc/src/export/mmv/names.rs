@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Names and units as PCP has them.
+//!
+//! A metric's name is words joined by dots, each `[A-Za-z][A-Za-z0-9_]*`; a
+//! counter's name is any text. What PCP cannot have is written in hex, so that
+//! no two counters share a metric and the name can be had back:
+//!
+//! - `/` becomes a dot, and each part between slashes a word;
+//! - a byte that is no ASCII letter, digit or `_` becomes `_x2d_`, by its
+//!   value; so does a `_` before an `x`, which would look like such a byte;
+//! - a word that would not begin with a letter, or would begin with `x_`, gets
+//!   an `x_` in front.
+
+use std::collections::HashSet;
+
+use perfcounters::{Instance, Unit};
+
+/// Bytes of a string in the file with its NUL.
+pub const STRING_MAX: usize = 256;
+
+/// One word of a metric's name.
+fn word(part: &str, to: &mut String) {
+    let mut body = String::with_capacity(part.len());
+    let bytes = part.as_bytes();
+    for (n, &byte) in bytes.iter().enumerate() {
+        let plain = match byte {
+            b'_' => bytes.get(n + 1) != Some(&b'x'),
+            other => other.is_ascii_alphanumeric(),
+        };
+        match plain {
+            true => body.push(char::from(byte)),
+            false => body.push_str(&format!("_x{byte:02x}_")),
+        }
+    }
+    if body.starts_with("x_") || !body.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        to.push_str("x_");
+    }
+    to.push_str(&body);
+}
+
+/// Is this one word that PCP takes as it is?
+pub fn is_word(text: &str) -> bool {
+    let mut same = String::new();
+    word(text, &mut same);
+    same == text
+}
+
+/// The names of metrics, below `mmv.`.
+pub struct Names {
+    /// Names that are also the beginning of another name's path. In PCP what
+    /// has a value has nothing below it.
+    inner: HashSet<String>,
+}
+
+impl Names {
+    /// For these instances.
+    pub fn of<'a>(instances: impl Iterator<Item = &'a Instance>) -> Self {
+        let mut inner = HashSet::new();
+        for instance in instances {
+            let name = instance.name.as_str();
+            for (slash, _) in name.match_indices('/').rev() {
+                // What is above this has been seen too, then.
+                if !inner.insert(name[..slash].to_owned()) {
+                    break;
+                }
+            }
+        }
+        Self { inner }
+    }
+
+    /// `prefix` and the instance's name. `x_self` and `x_long` are words that
+    /// no part of a name becomes.
+    pub fn metric(&self, prefix: &str, instance: &Instance) -> String {
+        let mut name = prefix.to_owned();
+        for part in instance.name.split('/') {
+            name.push('.');
+            word(part, &mut name);
+        }
+        if self.inner.contains(&instance.name) {
+            name.push_str(".x_self");
+        }
+        if name.len() >= STRING_MAX {
+            name = format!("{prefix}.x_long.n{}", instance.number);
+        }
+        name
+    }
+}
+
+/// The unit as PCP packs it, and what to multiply values with because PCP has
+/// no scale of that size. `None`: it has no such unit; the value has no
+/// dimension then, and the help text says what it is.
+pub fn units(unit: Unit, exponent: i8) -> Option<(u32, i64)> {
+    let up = |by: i8| u32::try_from(by).ok().and_then(|n| 10i64.checked_pow(n));
+    match unit {
+        Unit::None => (exponent == 0).then_some((0, 1)),
+        Unit::Bytes => Some((SPACE, up(exponent)?)),
+        Unit::Seconds => {
+            // Nano-, micro-, milliseconds, seconds: the next finer one.
+            let scale = i8::min((exponent.checked_add(9)?).div_euclid(3), 3);
+            let scale_at = u32::try_from(scale).ok()?;
+            Some((TIME | (scale_at << 12), up(exponent - (scale * 3 - 9))?))
+        }
+        // Whatever is counted, PCP has one word for it.
+        _ => (-8..8)
+            .contains(&exponent)
+            .then_some((COUNT | ((u32::from(exponent as u8) & 15) << 8), 1)),
+    }
+}
+
+/// Dimensions of `pmUnits`, each to the first power.
+const SPACE: u32 = 1 << 28;
+const TIME: u32 = 1 << 24;
+const COUNT: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perfcounters::{Kind, State};
+
+    fn instance(name: &str) -> Instance {
+        Instance {
+            number: 7,
+            name: name.to_owned(),
+            help: String::new(),
+            kind: Kind::Counter,
+            unit: Unit::Events,
+            exponent: 0,
+            slots: 1,
+            incarnation: 1,
+            state: State::Live,
+            created_ns: 0,
+            ended_ns: 0,
+        }
+    }
+
+    /// The way back, by the rules at the top.
+    fn back(metric: &str) -> Option<String> {
+        let mut parts = Vec::new();
+        for word in metric.split('.') {
+            let mut rest = word.strip_prefix("x_").unwrap_or(word);
+            let mut part = Vec::new();
+            while let Some(&byte) = rest.as_bytes().first() {
+                if let Some(hex) = rest.strip_prefix("_x") {
+                    part.push(u8::from_str_radix(hex.get(..2)?, 16).ok()?);
+                    rest = hex.get(2..)?.strip_prefix('_')?;
+                } else {
+                    part.push(byte);
+                    rest = &rest[1..];
+                }
+            }
+            parts.push(String::from_utf8(part).ok()?);
+        }
+        Some(parts.join("/"))
+    }
+
+    fn valid(metric: &str) -> bool {
+        metric.split('.').all(|w| {
+            w.starts_with(|c: char| c.is_ascii_alphabetic())
+                && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        })
+    }
+
+    #[test]
+    fn pfc_mmv_usual_names_are_kept() {
+        let names = Names::of(std::iter::empty());
+        for (name, metric) in [
+            ("sched/context_switches", "p.sched.context_switches"),
+            ("block/sda1/read_bytes", "p.block.sda1.read_bytes"),
+            ("irq/4/ttyS0", "p.irq.x_4.ttyS0"),
+            ("net/br-lan.7/rx_x", "p.net.br_x2d_lan_x2e_7.rx_x5f_x"),
+            ("xx", "p.xx"),
+        ] {
+            assert_eq!(names.metric("p", &instance(name)), metric);
+        }
+    }
+
+    #[test]
+    fn pfc_mmv_every_name_is_valid_and_can_be_had_back() {
+        // All names of up to five of these, the ones the rules are about.
+        let letters = ["x", "_", "/", "-", "5", "f", "x_", "_x2d_", "é"];
+        let names = Names::of(std::iter::empty());
+        let mut seen = HashSet::new();
+        for mut n in 0..10usize.pow(5) {
+            let mut name = String::new();
+            while n > 0 {
+                name.extend(letters.get((n % 10).wrapping_sub(1)).copied());
+                n /= 10;
+            }
+            let metric = names.metric("p", &instance(&name));
+            assert!(valid(&metric), "{name}: {metric}");
+            let inside = metric.strip_prefix("p.").expect("the prefix");
+            assert_eq!(back(inside).as_deref(), Some(name.as_str()), "{metric}");
+            seen.insert((metric, name));
+        }
+        let metrics: HashSet<_> = seen.iter().map(|(metric, _)| metric).collect();
+        assert_eq!(metrics.len(), seen.len());
+    }
+
+    #[test]
+    fn pfc_mmv_a_name_with_others_below_and_one_too_long() {
+        let all = ["disk", "disk/a/b", "disk/", "other"].map(instance);
+        let names = Names::of(all.iter());
+        let metrics: Vec<_> = all.iter().map(|i| names.metric("p", i)).collect();
+        assert_eq!(
+            metrics,
+            ["p.disk.x_self", "p.disk.a.b", "p.disk.x_", "p.other"]
+        );
+        let long = instance(&"-".repeat(127));
+        assert_eq!(names.metric("p", &long), "p.x_long.n7");
+    }
+
+    #[test]
+    fn pfc_mmv_units_are_exact_or_none() {
+        for (unit, exponent, want) in [
+            (Unit::Seconds, -9, Some((0x0100_0000, 1))),
+            (Unit::Seconds, -6, Some((0x0100_1000, 1))),
+            (Unit::Seconds, -3, Some((0x0100_2000, 1))),
+            (Unit::Seconds, 0, Some((0x0100_3000, 1))),
+            (Unit::Seconds, -7, Some((0x0100_0000, 100))),
+            (Unit::Seconds, -1, Some((0x0100_2000, 100))),
+            (Unit::Seconds, 2, Some((0x0100_3000, 100))),
+            (Unit::Seconds, -10, None),
+            (Unit::Seconds, i8::MAX, None),
+            (Unit::Bytes, 0, Some((0x1000_0000, 1))),
+            (Unit::Bytes, 3, Some((0x1000_0000, 1000))),
+            (Unit::Bytes, -1, None),
+            (Unit::Events, 0, Some((0x0010_0000, 1))),
+            (Unit::Packets, 3, Some((0x0010_0300, 1))),
+            (Unit::Cycles, -8, Some((0x0010_0800, 1))),
+            (Unit::Cycles, -9, None),
+            (Unit::None, 0, Some((0, 1))),
+            (Unit::None, 1, None),
+        ] {
+            assert_eq!(units(unit, exponent), want, "{unit:?} {exponent}");
+        }
+    }
+}

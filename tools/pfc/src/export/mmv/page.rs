@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The bytes of a file of memory-mapped values, as mmv(5) has them, version 2:
+//! header, table of contents, indoms, instances, metrics, values, strings.
+//! Everything in it is a multiple of eight bytes long.
+
+use super::names::STRING_MAX;
+
+/// Bytes of one entry of each section.
+const HEADER: usize = 40;
+const TOC: usize = 16;
+const INDOM: usize = 32;
+const INSTANCE: usize = 24;
+const METRIC: usize = 48;
+const VALUE: usize = 32;
+
+/// Words of the header that others change or look at.
+pub const GENERATION_1: usize = 1;
+pub const GENERATION_2: usize = 2;
+
+/// Metric names do not begin with the file's; values of a process that has
+/// ended do not count.
+const FLAGS: u32 = 1 | 2;
+const NO_INDOM: u32 = u32::MAX;
+const TYPE_S64: u32 = 2;
+
+/// How two values of a metric combine: `pmDesc.sem`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Semantics {
+    Counter = 1,
+    Instant = 3,
+}
+
+/// What values of a metric are of: CPUs, buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Indom {
+    pub serial: u32,
+    pub instances: Vec<(u32, String)>,
+}
+
+/// One metric, with a value for each instance of its indom, or one value.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    pub item: u32,
+    pub name: String,
+    pub semantics: Semantics,
+    pub units: u32,
+    /// Index into the page's indoms.
+    pub indom: Option<usize>,
+    pub short: String,
+    pub long: String,
+}
+
+/// What is in one file.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    pub cluster: u32,
+    pub indoms: Vec<Indom>,
+    pub metrics: Vec<Metric>,
+}
+
+/// The file, and the word in it that holds the first value of each metric.
+pub struct Encoded {
+    pub bytes: Vec<u8>,
+    pub values: Vec<usize>,
+}
+
+/// Words from one value of a metric to the next.
+pub const STRIDE: usize = VALUE / 8;
+
+impl Page {
+    /// Values of a metric.
+    pub fn width(&self, metric: &Metric) -> usize {
+        let indom = metric.indom.and_then(|n| self.indoms.get(n));
+        indom.map_or(1, |indom| indom.instances.len())
+    }
+
+    /// All values zero; `generation` must differ from that of any file of
+    /// this name before, and from zero.
+    pub fn encode(&self, generation: u64, process: u32) -> Encoded {
+        let instances: usize = self.indoms.iter().map(|i| i.instances.len()).sum();
+        let values: usize = self.metrics.iter().map(|m| self.width(m)).sum();
+        // Types and entries of the sections, in the order in which they lie.
+        let mut sections = vec![
+            (1, self.indoms.len(), INDOM),
+            (2, instances, INSTANCE),
+            (3, self.metrics.len(), METRIC),
+            (4, values, VALUE),
+            (5, instances + 3 * self.metrics.len(), STRING_MAX),
+        ];
+        sections.retain(|section| section.1 > 0);
+        let start = HEADER + TOC * sections.len();
+        let indoms_at = start;
+        let instances_at = indoms_at + INDOM * self.indoms.len();
+        let metrics_at = instances_at + INSTANCE * instances;
+        let values_at = metrics_at + METRIC * self.metrics.len();
+        let mut strings = Strings {
+            at: values_at + VALUE * values,
+            bytes: Vec::new(),
+        };
+
+        let mut b = Bytes::default();
+        b.0.extend(b"MMV\0");
+        b.u32(2);
+        b.u64(generation);
+        b.u64(generation);
+        b.u32(sections.len() as u32);
+        b.u32(FLAGS);
+        b.u32(process);
+        b.u32(self.cluster);
+        let mut at = start;
+        for (kind, count, size) in sections {
+            b.u32(kind);
+            b.u32(count as u32);
+            b.u64(at as u64);
+            at += count * size;
+        }
+        // Where the instances of each indom begin.
+        let mut firsts = Vec::new();
+        let mut first = instances_at;
+        for indom in &self.indoms {
+            firsts.push(first);
+            b.u32(indom.serial);
+            b.u32(indom.instances.len() as u32);
+            b.u64(first as u64);
+            b.u64(0);
+            b.u64(0);
+            first += INSTANCE * indom.instances.len();
+        }
+        for (n, indom) in self.indoms.iter().enumerate() {
+            for (id, name) in &indom.instances {
+                b.u64((indoms_at + INDOM * n) as u64);
+                b.u32(0);
+                b.u32(*id);
+                b.u64(strings.put(name));
+            }
+        }
+        for metric in &self.metrics {
+            let indom = metric.indom.and_then(|n| self.indoms.get(n));
+            b.u64(strings.put(&metric.name));
+            b.u32(metric.item);
+            b.u32(TYPE_S64);
+            b.u32(metric.semantics as u32);
+            b.u32(metric.units);
+            b.u32(indom.map_or(NO_INDOM, |indom| indom.serial));
+            b.u32(0);
+            b.u64(strings.put(&metric.short));
+            b.u64(strings.put(&metric.long));
+        }
+        let mut words = Vec::new();
+        for (n, metric) in self.metrics.iter().enumerate() {
+            words.push(b.0.len() / 8);
+            for instance in 0..self.width(metric) {
+                let of = metric.indom.and_then(|n| firsts.get(n));
+                b.u64(0);
+                b.u64(0);
+                b.u64((metrics_at + METRIC * n) as u64);
+                b.u64(of.map_or(0, |first| (first + INSTANCE * instance) as u64));
+            }
+        }
+        b.0.append(&mut strings.bytes);
+        Encoded {
+            bytes: b.0,
+            values: words,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn u32(&mut self, value: u32) {
+        self.0.extend(value.to_ne_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.0.extend(value.to_ne_bytes());
+    }
+}
+
+struct Strings {
+    at: usize,
+    bytes: Vec<u8>,
+}
+
+impl Strings {
+    /// Where the text lies in the file; what does not fit is cut off.
+    fn put(&mut self, text: &str) -> u64 {
+        let at = self.at + self.bytes.len();
+        let most = text.len().min(STRING_MAX - 1);
+        let fits = (0..=most).rev().find(|n| text.is_char_boundary(*n));
+        let text = &text[..fits.unwrap_or(0)];
+        let end = self.bytes.len() + STRING_MAX;
+        self.bytes.extend(text.bytes());
+        self.bytes.resize(end, 0);
+        at as u64
+    }
+}

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc export --mmv` against a file that looks like the device, its files
+//! read back by mmv(5), not by the code that wrote them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::abi::{Kind, Unit};
+use engine::spec::Spec;
+use fake::Fake;
+
+/// A device and a directory of its own for each test.
+struct Bench {
+    fake: Fake,
+    device: PathBuf,
+    directory: PathBuf,
+}
+
+impl Bench {
+    fn new(cpus: u32) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let base = std::env::temp_dir().join(format!("pfc-mmv-{}-{n}", std::process::id()));
+        let directory = base.join("mmv");
+        fs::create_dir_all(&directory).expect("a directory");
+        let device = base.join("device");
+        let fake = Fake::create(&device, cpus, 1).expect("a device");
+        Self {
+            fake,
+            device,
+            directory,
+        }
+    }
+
+    fn add(&mut self, name: &str, kind: Kind, unit: Unit, exponent: i8, nr_slots: u16) -> u32 {
+        let spec = Spec {
+            name: name.as_bytes(),
+            help: b"what it counts",
+            kind: kind as u16,
+            unit: unit as u16,
+            exponent,
+            nr_slots,
+        };
+        self.fake.add(&spec).expect("room")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pfc"));
+        command.arg("--device").arg(&self.device).arg("export");
+        command.arg("--mmv-directory").arg(&self.directory);
+        command.args(["--interval", "20"]).args(args);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn start(&self, args: &[&str]) -> Exporter {
+        Exporter(self.command(args).spawn().expect("pfc runs"))
+    }
+
+    /// All metrics of all files, once they are as wanted.
+    fn wait(&self, what: &str, wanted: impl Fn(&Metrics) -> bool) -> Metrics {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let found = read_all(&self.directory);
+            match found {
+                Some(found) if wanted(&found) => return found,
+                found => assert!(Instant::now() < end, "never {what}: {found:#?}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.directory).expect("the directory");
+        let mut names: Vec<String> = entries
+            .map(|e| {
+                e.expect("an entry")
+                    .file_name()
+                    .into_string()
+                    .expect("text")
+            })
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.device.parent().unwrap_or(Path::new("/nowhere")));
+    }
+}
+
+struct Exporter(Child);
+
+impl Exporter {
+    fn end(mut self, signal: &str) {
+        // The shell's own: there need not be a program of that name.
+        let kill = format!("kill {signal} {}", self.0.id());
+        let killed = Command::new("sh").args(["-c", &kill]).status();
+        assert!(killed.expect("kill runs").success());
+        self.0.wait().expect("it ends");
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A metric as a client of PCP sees it.
+#[derive(Clone, Debug, PartialEq)]
+struct Metric {
+    pmid: (u32, u32),
+    kind: u32,
+    semantics: u32,
+    units: u32,
+    short: String,
+    long: String,
+    indom: Option<u32>,
+    /// By instance: number and name, or none.
+    values: Vec<(Option<(u32, String)>, i64)>,
+}
+
+type Metrics = BTreeMap<String, Metric>;
+
+/// `None`: old and new files lie beside each other.
+fn read_all(directory: &Path) -> Option<Metrics> {
+    let mut all = Metrics::new();
+    for entry in fs::read_dir(directory).expect("the directory") {
+        let path = entry.expect("an entry").path();
+        let hidden = path
+            .file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with('.'));
+        // It may have gone meanwhile.
+        if let (false, Ok(bytes)) = (hidden, fs::read(&path)) {
+            for (name, metric) in File(bytes).metrics() {
+                if all.insert(name, metric).is_some() {
+                    return None;
+                }
+            }
+        }
+    }
+    Some(all)
+}
+
+struct File(Vec<u8>);
+
+impl File {
+    fn u32(&self, at: u64) -> u32 {
+        let at = at as usize;
+        u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four"))
+    }
+
+    fn u64(&self, at: u64) -> u64 {
+        assert_eq!(at % 8, 0);
+        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
+    }
+
+    /// A string entry: 256 bytes, ended by a NUL.
+    fn text(&self, at: u64) -> String {
+        let (count, first) = self.section(5);
+        assert!(at >= first && (at - first) % 256 == 0 && (at - first) / 256 < count);
+        let bytes = &self.0[at as usize..at as usize + 256];
+        let end = bytes.iter().position(|b| *b == 0).expect("a NUL");
+        String::from_utf8(bytes[..end].to_vec()).expect("UTF-8")
+    }
+
+    /// Entries and offset.
+    fn section(&self, kind: u32) -> (u64, u64) {
+        (0..u64::from(self.u32(24)))
+            .map(|n| 40 + 16 * n)
+            .find(|at| self.u32(*at) == kind)
+            .map_or((0, 0), |at| (self.u32(at + 4).into(), self.u64(at + 8)))
+    }
+
+    fn metrics(&self) -> Metrics {
+        assert_eq!(&self.0[..4], b"MMV\0");
+        assert_eq!(self.u32(4), 2);
+        assert!(self.u64(8) != 0 && self.u64(8) == self.u64(16));
+        assert_eq!(self.u32(28), 3, "no prefix, and the process counts");
+        let cluster = self.u32(36);
+        let end = self.section(5);
+        assert_eq!(end.1 + 256 * end.0, self.0.len() as u64);
+
+        let (nr_metrics, metrics_at) = self.section(3);
+        let (nr_values, values_at) = self.section(4);
+        let (nr_indoms, indoms_at) = self.section(1);
+        let (nr_instances, instances_at) = self.section(2);
+        assert!(nr_values <= 10_000, "pmdammv ignores more");
+        let mut metrics = BTreeMap::new();
+        for at in (0..nr_metrics).map(|n| metrics_at + 48 * n) {
+            assert!(self.u32(at + 8) < 1024);
+            let indom = Some(self.u32(at + 24)).filter(|n| *n != u32::MAX);
+            let metric = Metric {
+                pmid: (cluster, self.u32(at + 8)),
+                kind: self.u32(at + 12),
+                semantics: self.u32(at + 16),
+                units: self.u32(at + 20),
+                short: self.text(self.u64(at + 32)),
+                long: self.text(self.u64(at + 40)),
+                indom,
+                values: Vec::new(),
+            };
+            metrics.insert(at, (self.text(self.u64(at)), metric));
+        }
+        for at in (0..nr_values).map(|n| values_at + 32 * n) {
+            let (_, metric) = metrics.get_mut(&self.u64(at + 16)).expect("its metric");
+            let instance = match (self.u64(at + 24), metric.indom) {
+                (0, None) => None,
+                (instance, Some(serial)) => {
+                    let n = (instance - instances_at) / 24;
+                    assert!((instance - instances_at) % 24 == 0 && n < nr_instances);
+                    let indom = self.u64(instance);
+                    let k = (indom - indoms_at) / 32;
+                    assert!((indom - indoms_at) % 32 == 0 && k < nr_indoms);
+                    assert_eq!(self.u32(indom), serial);
+                    let first = self.u64(indom + 8);
+                    let count = u64::from(self.u32(indom + 4));
+                    assert!((first..first + 24 * count).contains(&instance));
+                    Some((self.u32(instance + 12), self.text(self.u64(instance + 16))))
+                }
+                other => panic!("instance and indom: {other:?}"),
+            };
+            metric.values.push((instance, self.u64(at) as i64));
+        }
+        metrics.into_values().collect()
+    }
+}
+
+fn value(metrics: &Metrics, name: &str) -> Vec<i64> {
+    let metric = metrics.get(name);
+    metric.map_or(Vec::new(), |m| m.values.iter().map(|v| v.1).collect())
+}
+
+fn instances(metric: &Metric) -> Vec<&str> {
+    metric
+        .values
+        .iter()
+        .map(|v| v.0.as_ref().map_or("", |i| i.1.as_str()))
+        .collect()
+}
+
+#[test]
+fn pfc_mmv_files_say_what_the_counters_say() {
+    let mut bench = Bench::new(3);
+    let switches = bench.add("sched/context_switches", Kind::Counter, Unit::Events, 0, 1);
+    let time = bench.add("sched/run_time", Kind::Time, Unit::Seconds, -7, 1);
+    let depth = bench.add("block/sd-a/depth", Kind::Gauge, Unit::None, 0, 1);
+    let peak = bench.add("sched/latency_max", Kind::Peak, Unit::Seconds, -9, 1);
+    let latency = bench.add("block/sd-a/latency", Kind::Histogram, Unit::Seconds, -9, 4);
+    for (cpu, by) in [(0, 40), (1, 2), (2, 7)] {
+        let cpu = bench.fake.cpu(cpu);
+        cpu.adjust(switches, by);
+        cpu.adjust(time, by);
+        cpu.adjust(depth, 10 - by);
+        cpu.adjust(peak, by);
+    }
+    bench.fake.cpu(0).add(latency, 1);
+    bench.fake.cpu(0).add(latency + 3, 5);
+    bench.fake.cpu(2).add(latency + 3, 6);
+
+    let exporter = bench.start(&["--mmv", "pc"]);
+    let found = bench.wait("there", |m| {
+        m.contains_key("pc.control.time") && m.len() > 2
+    });
+    let names: Vec<&str> = found.keys().map(String::as_str).collect();
+    assert_eq!(
+        names,
+        [
+            "pc.all.block.sd_x2d_a.depth",
+            "pc.all.block.sd_x2d_a.latency",
+            "pc.all.sched.context_switches",
+            "pc.all.sched.latency_max",
+            "pc.all.sched.run_time",
+            "pc.control.generation",
+            "pc.control.time",
+            "pc.percpu.block.sd_x2d_a.depth",
+            "pc.percpu.sched.context_switches",
+            "pc.percpu.sched.latency_max",
+            "pc.percpu.sched.run_time",
+        ]
+    );
+    // Counter 1, instant 3; 64-bit signed 2; units as pmapi.h packs them.
+    let shape = |name: &str| {
+        let m = &found[name];
+        (m.kind, m.semantics, m.units)
+    };
+    assert_eq!(shape("pc.all.sched.context_switches"), (2, 1, 0x0010_0000));
+    assert_eq!(shape("pc.all.sched.run_time"), (2, 1, 0x0100_0000));
+    assert_eq!(shape("pc.all.sched.latency_max"), (2, 3, 0x0100_0000));
+    assert_eq!(shape("pc.all.block.sd_x2d_a.depth"), (2, 3, 0));
+    assert_eq!(shape("pc.all.block.sd_x2d_a.latency"), (2, 1, 0x0010_0000));
+    assert_eq!(shape("pc.control.time"), (2, 3, 0x0100_0000));
+
+    let percpu = &found["pc.percpu.sched.context_switches"];
+    assert_eq!(instances(percpu), ["cpu0", "cpu1", "cpu2"]);
+    assert_eq!(percpu.pmid, (1088, switches));
+    assert_eq!(percpu.short, "what it counts");
+    assert_eq!(
+        percpu.long,
+        "sched/context_switches: counter, events. what it counts"
+    );
+    assert_eq!(
+        value(&found, "pc.percpu.sched.context_switches"),
+        [40, 2, 7]
+    );
+    assert_eq!(value(&found, "pc.all.sched.context_switches"), [49]);
+    // A hundred nanoseconds: PCP has nanoseconds.
+    assert_eq!(value(&found, "pc.all.sched.run_time"), [4900]);
+    assert_eq!(value(&found, "pc.percpu.block.sd_x2d_a.depth"), [-30, 8, 3]);
+    assert_eq!(value(&found, "pc.all.block.sd_x2d_a.depth"), [-19]);
+    assert_eq!(value(&found, "pc.all.sched.latency_max"), [40]);
+    let buckets = &found["pc.all.block.sd_x2d_a.latency"];
+    assert_eq!(instances(buckets), ["<=0", "1-1", "2-3", ">=4"]);
+    assert_eq!(
+        value(&found, "pc.all.block.sd_x2d_a.latency"),
+        [1, 0, 0, 11]
+    );
+    assert!(
+        buckets.long.contains("histogram, seconds * 10^-9"),
+        "{}",
+        buckets.long
+    );
+
+    // In place: the same file.
+    let inode = |file: &str| {
+        fs::metadata(bench.directory.join(file))
+            .expect("there")
+            .ino()
+    };
+    let file = format!("pc.all.{switches}");
+    let before = inode(&file);
+    bench.fake.cpu(1).adjust(switches, 100);
+    bench.wait("counted", |m| {
+        value(m, "pc.all.sched.context_switches") == [149]
+    });
+    assert_eq!(inode(&file), before);
+
+    exporter.end("-TERM");
+    assert!(bench.files().is_empty(), "{:?}", bench.files());
+}
+
+#[test]
+fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
+    let mut bench = Bench::new(2);
+    let first = bench.add("a/first", Kind::Counter, Unit::Events, 0, 1);
+    let second = bench.add("a/second", Kind::Counter, Unit::Events, 0, 1);
+    bench.fake.cpu(0).adjust(second, 5);
+    let exporter = bench.start(&["--mmv", "pc", "a/*"]);
+    let before = bench.wait("there", |m| m.contains_key("pc.all.a.second"));
+    // As pmdammv has it, mapped or open.
+    let file = fs::File::open(bench.directory.join(format!("pc.percpu.{first}"))).expect("it");
+    let generations = || {
+        let mut words = [0; 16];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut words, 8).expect("a header");
+        let half = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("eight"));
+        (half(0), half(8))
+    };
+    assert!(generations().0 == generations().1 && generations().0 != 0);
+
+    bench.fake.del(first).expect("live");
+    let third = bench.add("a/third", Kind::Counter, Unit::Events, 0, 1);
+    bench.add("b/other", Kind::Counter, Unit::Events, 0, 1);
+    bench.fake.cpu(1).adjust(third, 9);
+    let after = bench.wait("the third", |m| value(m, "pc.percpu.a.third") == [0, 9]);
+    assert!(!after.contains_key("pc.all.a.first"));
+    assert!(!after.contains_key("pc.all.b.other"));
+    // What stays keeps its number.
+    assert_eq!(after["pc.all.a.second"], before["pc.all.a.second"]);
+    let end = Instant::now() + Duration::from_secs(60);
+    while generations() != (0, 0) {
+        assert!(Instant::now() < end, "the old file still looks good");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    exporter.end("-INT");
+    assert!(bench.files().is_empty());
+}
+
+#[test]
+fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
+    let mut bench = Bench::new(1);
+    bench.add("a/first", Kind::Counter, Unit::Events, 0, 1);
+    let exporter = bench.start(&["--mmv", "pc"]);
+    let pid = exporter.0.id();
+    bench.wait("there", |m| m.contains_key("pc.percpu.a.first"));
+    let control = fs::read(bench.directory.join("pc.control")).expect("a file");
+    assert_eq!(File(control).u32(32), pid);
+
+    let second = bench.command(&["--mmv", "pc"]).output().expect("pfc runs");
+    assert_eq!(second.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains(&format!("process {pid}")), "{said}");
+
+    exporter.end("-KILL");
+    assert!(!bench.files().is_empty());
+    // Not this name's.
+    fs::write(bench.directory.join("pcx.all.1"), "other").expect("a file");
+    let exporter = bench.start(&["--mmv", "pc"]);
+    let pid = exporter.0.id();
+    let end = Instant::now() + Duration::from_secs(60);
+    while !fs::read(bench.directory.join("pc.control")).is_ok_and(|b| File(b).u32(32) == pid) {
+        assert!(Instant::now() < end, "the new one does not take over");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    exporter.end("-INT");
+    assert_eq!(bench.files(), ["pcx.all.1"]);
+}
+
+#[test]
+fn pfc_mmv_many_metrics_lie_in_many_files() {
+    // 255 CPUs and 10,000 values to a file: 39 metrics.
+    let mut bench = Bench::new(255);
+    let mut numbers = Vec::new();
+    for n in 0..1100 {
+        numbers.push(bench.add(&format!("many/n{n}"), Kind::Counter, Unit::Events, 0, 1));
+    }
+    for n in [0, 38, 39, 1023, 1024, 1099] {
+        bench.fake.cpu(254).adjust(numbers[n], 1000 + n as i64);
+    }
+    let exporter = bench.start(&["--mmv", "pc"]);
+    let found = bench.wait("all there", |m| m.len() == 2 + 2 * 1100);
+    for n in [0, 38, 39, 1023, 1024, 1099] {
+        let number = numbers[n];
+        let metric = &found[&format!("pc.percpu.many.n{n}")];
+        assert_eq!(metric.pmid, (1088 + number / 1024, number % 1024));
+        assert_eq!(metric.values.len(), 255);
+        assert_eq!(metric.values[254].1, 1000 + n as i64);
+        assert_eq!(metric.values[254].0, Some((254, "cpu254".into())));
+        assert_eq!(
+            value(&found, &format!("pc.all.many.n{n}")),
+            [1000 + n as i64]
+        );
+    }
+    let pmids: std::collections::BTreeSet<_> = found.values().map(|m| m.pmid).collect();
+    assert_eq!(pmids.len(), found.len());
+    exporter.end("-TERM");
+}
+
+#[test]
+fn pfc_mmv_bad_names_and_directories_are_refused() {
+    let bench = Bench::new(1);
+    for name in ["", "1a", "a.b", "a/b", "x_a", "a-b", &"a".repeat(33)] {
+        let run = bench.command(&["--mmv", name]).output().expect("pfc runs");
+        assert_eq!(run.status.code(), Some(2), "{name}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pfc"));
+    command.arg("--device").arg(&bench.device);
+    command.args(["export", "--mmv", "pc", "--mmv-directory", "/nowhere/mmv"]);
+    let run = command.output().expect("pfc runs");
+    assert_eq!(run.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("/nowhere/mmv"));
+}
