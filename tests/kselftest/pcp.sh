@@ -1,0 +1,195 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
+# timeout: 900
+# worlds: stock
+# guest: full
+#
+# pfc export --mmv, seen through a real pmcd with its agent pmdammv: what PCP's
+# clients say of the counters is what the counters are.
+
+n=0 failed=0
+result() { # STATUS NAME
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then echo "ok $n $2"; else echo "not ok $n $2"; failed=1; fi
+}
+check() { # NAME COMMAND...
+	local name=$1
+	shift
+	"$@" >out 2>&1
+	local rc=$?
+	[ $rc = 0 ] || { echo "# status $rc"; head -n 12 out | sed 's/^/# /'; }
+	result $rc "$name"
+}
+# within SECONDS COMMAND...: until it succeeds. Its last words are kept.
+within() {
+	local left=$(($1 * 5))
+	shift
+	until "$@" >said 2>&1; do
+		left=$((left - 1))
+		[ $left -gt 0 ] || { cat said; return 1; }
+		sleep 0.2
+	done
+}
+puppet() { # COMMAND...: prints its result
+	exec 3<>/proc/puppet
+	printf '%s' "$*" >&3
+	read -r reply <&3
+	exec 3<&-
+	echo "$reply"
+}
+on() { # CPU COMMAND...
+	local cpu=$1
+	shift
+	taskset -c "$cpu" sh -c 'printf "%s" "$0" >/proc/puppet' "$*"
+}
+desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints its number
+	puppet desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
+}
+# The values of a metric, by instance, on one line.
+values() {
+	pminfo -f "mmv.pc.$1" | sed -nE 's/.*value (-?[0-9]+)$/\1/p' | xargs
+}
+are() { # METRIC VALUES
+	values "$1" >now
+	[ "$(cat now)" = "$2" ] || { echo "$1: $(cat now), not $2"; return 1; }
+}
+become() { within 60 are "$@"; }
+absent() { ! pminfo "mmv.pc.$1" >/dev/null 2>&1; }
+present() { pminfo "mmv.pc.$1" >/dev/null; }
+shape() { # METRIC WORDS...: pminfo -d has each of them
+	pminfo -dfT "mmv.pc.$1" >described || return 1
+	shift
+	for word; do
+		grep -qF -- "$word" described || { echo "no '$word' in:"; cat described; return 1; }
+	done
+}
+exporter() {
+	pfc export --mmv pc --interval 200 "$@" 2>export.err &
+	exporter=$!
+}
+# Values read after this moment have reached PCP.
+settle() {
+	local after
+	after=$(date +%s%N)
+	within 60 newer "$after"
+}
+newer() { [ "$(values control.time)" -gt "$1" ]; }
+
+echo "TAP version 13"
+echo "1..21"
+
+for m in $(ls /sys/module/perfcounters/holders 2>/dev/null) perfcounters; do
+	busybox rmmod "$m" 2>/dev/null
+done
+insmod /modules/perfcounters.ko
+insmod /modules/puppet.ko
+# sizeof(struct perf_counter_spec)
+size=32
+
+# A pmcd of our own, with nothing but pmdammv in it, as user pcp.
+mkdir -p /run/pcp pcp
+chown pcp:pcp /run/pcp pcp
+printf 'mmv\t70\tdso\tmmv_init\t/usr/lib/pcp/pmdas/mmv/pmda_mmv.so\n' >pcp/conf
+printf 'root {\n\tmmv\t70:*:*\n}\n' >pcp/names
+/usr/lib/pcp/bin/pmcd -f -A -c "$PWD/pcp/conf" -n "$PWD/pcp/names" -l "$PWD/pcp/log" &
+pmcd=$!
+check "pcp pmcd runs" within 120 pminfo mmv.control.files
+
+counter=$(desc 0 1 0 1 "what it counts" test/counter)
+gauge=$(desc 1 0 0 1 "" test/gauge)
+peak=$(desc 2 3 -9 1 "the longest" test/peak)
+time=$(desc 3 3 -6 1 "" test/time)
+histogram=$(desc 4 2 0 4 "" test/sizes)
+bytes=$(desc 0 2 3 1 "" "test/odd name/7")
+on 0 adjust $counter 40
+on 1 adjust $counter 2
+on 0 adjust $gauge 5
+on 1 adjust $gauge -7
+on 0 peak $peak 123
+on 1 peak $peak 77
+on 1 adjust $time 1500
+on 0 hist $histogram 4 0
+on 0 hist $histogram 4 3
+on 1 hist $histogram 4 1000
+on 1 hist $histogram 4 2
+on 0 adjust $bytes 3
+
+exporter
+check "pcp metrics appear" within 60 present all.test.counter
+check "pcp a counter: type, semantics, units, help" shape percpu.test.counter \
+	"Data Type: 64-bit int" "Semantics: counter" "Units: count" "what it counts" \
+	"test/counter: counter, events" 'inst [0 or "cpu0"]' 'inst [1 or "cpu1"]'
+check "pcp a gauge is instantaneous, without a unit" shape all.test.gauge "Semantics: instant" "Units: none"
+check "pcp a peak is instantaneous, in its unit" shape all.test.peak "Semantics: instant" "Units: nanosec" "the longest"
+check "pcp time is a counter, in its unit" shape percpu.test.time "Semantics: counter" "Units: microsec"
+check "pcp a histogram has its buckets" shape all.test.sizes "Semantics: counter" "Units: count" \
+	'"<=0"' '"1-1"' '"2-3"' '">=4"'
+check "pcp bytes of an odd name" shape all.test.odd_x20_name.x_7 "Units: byte" "test/odd name/7: counter, bytes"
+
+exact() {
+	are percpu.test.counter "40 2" && are all.test.counter 42 &&
+		are percpu.test.gauge "5 -7" && are all.test.gauge -2 &&
+		are percpu.test.peak "123 77" && are all.test.peak 123 &&
+		are percpu.test.time "0 1500" && are all.test.time 1500 &&
+		are all.test.sizes "1 0 2 1" && are all.test.odd_x20_name.x_7 3000
+}
+check "pcp values are the counters', by CPU and over all" exact
+check "pcp pmval shows them" sh -c 'pmval -s 1 -w 20 -r -i cpu1 mmv.pc.percpu.test.counter | tail -n 1 | grep -qE "^[^0-9]*([0-9:.]+ +)?2 *$" || { pmval -s 1 -r -i cpu1 mmv.pc.percpu.test.counter; false; }'
+on 1 adjust $counter 1000
+check "pcp values follow" become percpu.test.counter "40 1002"
+
+# Another set of instances; what stays keeps its number.
+pminfo -m mmv.pc.all.test.counter >before
+puppet del $gauge >/dev/null
+late=$(puppet add test/late)
+on 0 adjust $late 11
+check "pcp a new counter is there" become percpu.test.late "11 0"
+check "pcp a deleted one is gone" absent all.test.gauge
+check "pcp the others keep number and value" sh -c 'pminfo -m mmv.pc.all.test.counter | cmp - before'
+again=$(desc 1 0 0 1 "" test/gauge)
+on 1 adjust $again 3
+check "pcp a counter that came back begins at zero" become percpu.test.gauge "0 3"
+
+# Live counters: between two looks of our own. More than a cluster of metrics.
+while read -r ko; do insmod "/modules/$ko" 2>/dev/null; done </modules/order
+i=0
+while [ $i -lt 1000 ]; do
+	echo "add many/n$i"
+	i=$((i + 1))
+done | while read -r line; do printf '%s' "$line" >/proc/puppet; done
+total() { pfc read --csv "$1" | tail -n 1 | cut -d, -f"$column"; }
+column=$(pfc read --csv sched/context_switches | head -n 1 | tr , '\n' | grep -nx value | cut -d: -f1)
+between() {
+	low=$(total sched/context_switches)
+	settle || return 1
+	seen=$(values all.sched.context_switches)
+	high=$(total sched/context_switches)
+	echo "$low $seen $high"
+	[ "$low" -gt 0 ] && [ "$low" -le "$seen" ] && [ "$seen" -le "$high" ]
+}
+check "pcp a live counter's value is of now" between
+every() {
+	settle || return 1
+	pfc list --json | grep -c '"name"' >listed
+	pminfo mmv.pc.all | wc -l >shown
+	[ "$(cat listed)" -gt 1024 ] && cmp listed shown || { cat listed shown; return 1; }
+	present all.many.n999 && are percpu.many.n999 "0 0"
+}
+check "pcp every counter is a metric, more than a cluster of them" every
+
+# The exporter killed: PCP ignores what is left of it.
+kill -9 $exporter
+wait $exporter 2>/dev/null
+check "pcp a killed exporter's metrics vanish" within 60 absent all.test.counter
+check "pcp its files were left behind" sh -c 'ls /var/lib/pcp/tmp/mmv/pc.* >/dev/null'
+exporter 'test/*'
+check "pcp after a restart they are back" become percpu.test.counter "40 1002"
+kill $exporter
+wait $exporter
+gone() { absent all.test.counter && ! ls /var/lib/pcp/tmp/mmv/pc.* >/dev/null 2>&1; }
+check "pcp an exporter that ends takes its metrics with it" within 60 gone
+[ $failed = 0 ] || sed 's/^/# pmcd: /' pcp/log export.err
+kill $pmcd
+for m in $(ls /sys/module/perfcounters/holders) perfcounters; do busybox rmmod "$m"; done
+exit $failed
