@@ -349,8 +349,8 @@ mod tests {
             operation: operation.into(),
             cpus,
             values,
-            operations: [16, 64],
-            ticks: [100 + 16 * each, 100 + 64 * each],
+            operations: [4, 16],
+            ticks: [100 + 4 * each, 100 + 16 * each],
             agree: [41, 10],
         })
     }
