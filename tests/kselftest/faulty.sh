@@ -31,17 +31,17 @@ case $WORLD in
 debug)
 	echo "1..13"
 	fault sleep_in_atomic "BUG: sleeping function called from invalid context"
-	fault schedule_in_atomic "BUG: scheduling while atomic"
 	fault cpu_in_preemptible "BUG: using smp_processor_id() in preemptible"
 	fault rcu_unlocked "WARNING: suspicious RCU usage"
 	fault list_twice "list_del corruption"
 	fault free_active_timer "ODEBUG: free active"
 	fault index_out_of_bounds "UBSAN: array-index-out-of-bounds"
 	fault lock_inversion "possible circular locking dependency detected"
+	fault schedule_in_atomic "BUG: scheduling while atomic"
 	fault kfence_out_of_bounds "BUG: KFENCE: out-of-bounds read"
 	fault heap_out_of_bounds "BUG: KASAN: slab-out-of-bounds"
 	fault use_after_free "BUG: KASAN: slab-use-after-free"
-	fault rust_use_after_free "BUG: KASAN: slab-use-after-free in init_module"
+	fault rust_use_after_free "BUG: KASAN: slab-use-after-free in _RN"
 	fault leak "unreferenced object"
 	;;
 kcsan)

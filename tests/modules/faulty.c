@@ -33,7 +33,7 @@ static int schedule_in_atomic(void)
 {
 	preempt_disable();
 	schedule();
-	preempt_enable();
+	/* The scheduler has set the count right. */
 	return 0;
 }
 
@@ -147,7 +147,11 @@ static int use_after_free(void)
 
 static int leak(void)
 {
-	return kmalloc(1000, GFP_KERNEL) ? 0 : -ENOMEM;
+	void *p = kmalloc(1000, GFP_KERNEL);
+
+	/* Else a compiler sees that nobody wants it. */
+	OPTIMIZER_HIDE_VAR(p);
+	return p ? 0 : -ENOMEM;
 }
 
 static int shared;
