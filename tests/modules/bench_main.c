@@ -38,7 +38,7 @@
 
 #define FEW		16
 #define MANY		64
-#define REPEAT_4(...)	__VA_ARGS__ __VA_ARGS__ __VA_ARGS__ __VA_ARGS__
+#define REPEAT_4(...)	do { __VA_ARGS__; __VA_ARGS__; __VA_ARGS__; __VA_ARGS__; } while (0)
 #define REPEAT_FEW(...)	REPEAT_4(REPEAT_4(__VA_ARGS__))
 #define REPEAT_MANY(...) REPEAT_4(REPEAT_4(REPEAT_4(__VA_ARGS__)))
 
@@ -55,42 +55,54 @@ void bench_rust_group_2_few(perf_counter_t a, perf_counter_t b, s64 delta);
 void bench_rust_group_2_many(perf_counter_t a, perf_counter_t b, s64 delta);
 
 /*
- * Two functions that do something FEW and MANY times in a row. Handles and the
- * number to add are in registers, as on a driver's hot path.
+ * Two functions that do something FEW and MANY times in a row. The handles and
+ * what to add are in registers, as on a driver's hot path: r is a copy of these.
  */
-#define FUNCTION(_name, _repeat, ...)					\
-	static noinline void _name(void)				\
-	{								\
-		perf_counter_t a = handle[0], b = handle[1];		\
-		perf_counter_t c = handle[2], d = handle[3];		\
-		perf_counter_t e = handle[4], f = handle[5];		\
-		perf_counter_t g = handle[6], h = handle[7];		\
-		int number = instance;					\
-		s64 delta = one;					\
-									\
-		(void)a, (void)b, (void)c, (void)d, (void)e, (void)f;	\
-		(void)g, (void)h, (void)number, (void)delta;		\
-		_repeat(__VA_ARGS__)					\
-	}
-#define OPERATION(_name, ...)						\
-	FUNCTION(_name##_few, REPEAT_FEW, __VA_ARGS__)			\
-	FUNCTION(_name##_many, REPEAT_MANY, __VA_ARGS__)
+struct registers {
+	perf_counter_t a, b, c, d, e, f, g, h;
+	s64 delta;
+	int number;
+};
 
-#define ADD(_counter)	perf_counter_add(_counter, delta);
-#define GROUP(...)	perf_counter_begin(); __VA_ARGS__ perf_counter_end();
+static __always_inline struct registers registers(void)
+{
+	return (struct registers){
+		handle[0], handle[1], handle[2], handle[3],
+		handle[4], handle[5], handle[6], handle[7], one, instance,
+	};
+}
+
+#define OPERATION(_name, ...)						\
+	static noinline void _name##_few(void)				\
+	{								\
+		struct registers r = registers();			\
+									\
+		(void)r;						\
+		REPEAT_FEW(__VA_ARGS__);				\
+	}								\
+	static noinline void _name##_many(void)				\
+	{								\
+		struct registers r = registers();			\
+									\
+		(void)r;						\
+		REPEAT_MANY(__VA_ARGS__);				\
+	}
+
+#define ADD(_counter)	perf_counter_add(r._counter, r.delta)
+#define GROUP(...)	do { perf_counter_begin(); __VA_ARGS__; perf_counter_end(); } while (0)
 
 /* A thousand nops: the clock counts instructions, or nothing below is true. */
-OPERATION(self_check, asm volatile(".rept 1000\n\tnop\n\t.endr");)
+OPERATION(self_check, asm volatile(".rept 1000\n\tnop\n\t.endr"))
 OPERATION(inline_add, ADD(a))
-OPERATION(perf_adjust, perf_adjust(number, delta);)
-OPERATION(perf_counter_handle, perf_counter_handle(number);)
+OPERATION(perf_adjust, perf_adjust(r.number, r.delta))
+OPERATION(perf_counter_handle, perf_counter_handle(r.number))
 OPERATION(group_1, GROUP(ADD(a)))
-OPERATION(group_2, GROUP(ADD(a) ADD(b)))
-OPERATION(group_4, GROUP(ADD(a) ADD(b) ADD(c) ADD(d)))
-OPERATION(group_8, GROUP(ADD(a) ADD(b) ADD(c) ADD(d) ADD(e) ADD(f) ADD(g) ADD(h)))
+OPERATION(group_2, GROUP(ADD(a); ADD(b)))
+OPERATION(group_4, GROUP(ADD(a); ADD(b); ADD(c); ADD(d)))
+OPERATION(group_8, GROUP(ADD(a); ADD(b); ADD(c); ADD(d); ADD(e); ADD(f); ADD(g); ADD(h)))
 /* What a driver would use without us; nobody outside the kernel sees these. */
-OPERATION(percpu_counter_add, percpu_counter_add(&library, delta);)
-OPERATION(atomic64_add, atomic64_add(delta, &shared);)
+OPERATION(percpu_counter_add, percpu_counter_add(&library, r.delta))
+OPERATION(atomic64_add, atomic64_add(r.delta, &shared))
 
 static void rust_add_few(void)
 {

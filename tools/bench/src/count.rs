@@ -4,6 +4,7 @@
 //! have in common cancels out; what an interrupt adds, the shortest of many
 //! does not have.
 
+use std::cmp::Ordering;
 use std::io;
 
 use crate::record::{Count, WINDOWS};
@@ -29,10 +30,10 @@ impl Shortest {
     };
 
     fn see(&mut self, ticks: u64) {
-        if ticks < self.ticks {
-            *self = Self { ticks, agree: 1 };
-        } else if ticks == self.ticks {
-            self.agree += 1;
+        match ticks.cmp(&self.ticks) {
+            Ordering::Less => *self = Self { ticks, agree: 1 },
+            Ordering::Equal => self.agree += 1,
+            Ordering::Greater => {}
         }
     }
 }

@@ -91,7 +91,7 @@ impl PerfGroup {
     /// count.
     pub fn new(count: usize, cpu: i32) -> io::Result<Self> {
         let mut attr: PerfAttr = [0; 8];
-        attr[0] = SOFTWARE | (size_of::<PerfAttr>() as u64) << 32;
+        attr[0] = SOFTWARE | ((size_of::<PerfAttr>() as u64) << 32);
         attr[1] = PAGE_FAULTS;
         attr[4] = if count > 1 { FORMAT_GROUP } else { 0 };
         let mut events: Vec<File> = Vec::new();

@@ -22,7 +22,7 @@ pub fn ticks() -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: Every x86-64 has it, and the kernel lets programs use it.
     unsafe { asm!("rdtsc", out("eax") low, out("edx") high, options(nostack)) };
-    u64::from(high) << 32 | u64::from(low)
+    (u64::from(high) << 32) | u64::from(low)
 }
 
 /// Instructions of one round of [`nops`].
