@@ -42,17 +42,17 @@ const PREEMPT_INLINE: bool = cfg!(all(
     not(CONFIG_TRACE_PREEMPT_TOGGLE)
 ));
 
-/// `struct perf_counter_spec`.
+/// `struct perf_counter_spec`, as C has it.
 #[repr(C)]
-struct RawSpec {
-    size: u32,
-    kind: u16,
-    unit: u16,
-    exponent: i8,
-    reserved: u8,
-    nr_slots: u16,
-    name: *const c_char,
-    help: *const c_char,
+pub(crate) struct RawSpec {
+    pub(crate) size: u32,
+    pub(crate) kind: u16,
+    pub(crate) unit: u16,
+    pub(crate) exponent: i8,
+    pub(crate) reserved: u8,
+    pub(crate) nr_slots: u16,
+    pub(crate) name: *const c_char,
+    pub(crate) help: *const c_char,
 }
 
 /// How values combine; `enum perfcounters_kind`.
@@ -225,6 +225,40 @@ impl Counter {
         unsafe {
             asm!("addq {d}, %gs:({p})", d = in(reg) delta, p = in(reg) self.0,
                 options(att_syntax, nostack))
+        }
+    }
+
+    /// Sets this CPU's value of a gauge: one instruction, in any context.
+    #[inline(always)]
+    pub fn set(self, value: i64) {
+        // SAFETY: By the type's invariant.
+        unsafe {
+            asm!("movq {v}, %gs:({p})", v = in(reg) value, p = in(reg) self.0,
+                options(att_syntax, nostack, preserves_flags))
+        }
+    }
+
+    /// Raises this CPU's value of a peak, if `value` is larger than what is
+    /// there. Any context.
+    #[inline(always)]
+    pub fn peak(self, value: i64) {
+        let mut seen: i64;
+        // SAFETY: By the type's invariant.
+        unsafe {
+            asm!("movq %gs:({p}), {s}", s = out(reg) seen, p = in(reg) self.0,
+                options(att_syntax, nostack, readonly, preserves_flags))
+        };
+        while value > seen {
+            let before = seen;
+            // SAFETY: By the type's invariant. Whoever came in between, on
+            // this CPU or since on another one, makes the comparison fail.
+            unsafe {
+                asm!("cmpxchgq {v}, %gs:({p})", v = in(reg) value, p = in(reg) self.0,
+                    inout("rax") seen, options(att_syntax, nostack))
+            };
+            if seen == before {
+                break;
+            }
         }
     }
 

@@ -82,13 +82,39 @@ static void sample(const char *driver)
 	ok(!klog_bad(log), "0.10 %s: the kernel had nothing to complain about", driver);
 }
 
+/* What only the one in Rust has: a gauge that was set, a peak that stays. */
+static void set_and_peak(void)
+{
+	__u32 ticks, last, largest, cpus = 0;
+	bool good = true;
+
+	insmod("sample_rust", "");
+	ticks = of("sample_rust", "ticks");
+	last = of("sample_rust", "last");
+	largest = of("sample_rust", "largest");
+	for (int i = 0; i < 100 && pc_total(&pc, ticks) < 5; i++)
+		sleep_ms(20);
+	rmmod("sample_rust");
+	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
+		bool ran = pc_value(&pc, cpu, ticks);
+
+		cpus += ran;
+		good = good && pc_value(&pc, cpu, last) == 512 * ran &&
+		       pc_value(&pc, cpu, largest) == 4096 * ran;
+	}
+	ok(cpus && good && pc.desc[last].kind == PERFCOUNTERS_GAUGE &&
+	   pc.desc[largest].kind == PERFCOUNTERS_PEAK,
+	   "0.12 sample_rust: a gauge has the last value, a peak the largest");
+}
+
 int main(void)
 {
-	plan(23);
+	plan(24);
 	load("");
 	pc_open(&pc);
 	sample("sample_c");
 	ok(pc.desc[1].instance == 1, "0.2 numbers begin at 1");
 	sample("sample_rust");
+	set_and_peak();
 	return finish();
 }

@@ -30,6 +30,7 @@ module! {
 
 const PERIOD: Delta = Delta::from_millis(10);
 const LATENCY_BUCKETS: u16 = 24;
+const STATUS_BYTES: i64 = 512;
 
 /// The counters; they become dormant when this is dropped.
 struct Counters {
@@ -37,6 +38,8 @@ struct Counters {
     requests: Instance,
     bytes: Instance,
     latency: Instance,
+    last: Instance,
+    largest: Instance,
 }
 
 impl Counters {
@@ -60,6 +63,18 @@ impl Counters {
                 exponent: -9,
                 nr_slots: LATENCY_BUCKETS,
             })?,
+            last: Instance::add(&Spec {
+                help: c"Size of the last transfer",
+                kind: Kind::Gauge,
+                unit: Unit::Bytes,
+                ..Spec::counter(c"sample_rust/last")
+            })?,
+            largest: Instance::add(&Spec {
+                help: c"Largest transfer",
+                kind: Kind::Peak,
+                unit: Unit::Bytes,
+                ..Spec::counter(c"sample_rust/largest")
+            })?,
         })
     }
 
@@ -78,6 +93,12 @@ impl Counters {
         self.latency
             .counter()
             .hist(LATENCY_BUCKETS.into(), latency.as_nanos());
+
+        // A gauge and a peak of each CPU: the data, then the status behind it.
+        for size in [bytes, STATUS_BYTES] {
+            self.last.counter().set(size);
+            self.largest.counter().peak(size);
+        }
     }
 }
 

@@ -5,26 +5,37 @@
 
 use core::mem::size_of;
 
-use engine::abi::NAME_MAX;
+use engine::abi::{self, NAME_MAX};
 use engine::error::Error;
 use engine::spec::Spec;
 use kernel::ffi::{c_char, c_int};
 
 use super::tables::{is_live, slot_address};
 use crate::counters;
+use crate::driver::{Kind, RawSpec, Unit};
 
-/// `struct perf_counter_spec`.
-#[repr(C)]
-pub(crate) struct RawSpec {
-    size: u32,
-    kind: u16,
-    unit: u16,
-    exponent: i8,
-    reserved: u8,
-    nr_slots: u16,
-    name: *const c_char,
-    help: *const c_char,
-}
+/// A driver includes its header and nothing of the engine, so the numbers of
+/// kinds and units stand in both.
+const _: () = {
+    assert!(Kind::Counter as u16 == abi::Kind::Counter as u16);
+    assert!(Kind::Gauge as u16 == abi::Kind::Gauge as u16);
+    assert!(Kind::Peak as u16 == abi::Kind::Peak as u16);
+    assert!(Kind::Time as u16 == abi::Kind::Time as u16);
+    assert!(Kind::Histogram as u16 == abi::Kind::Histogram as u16);
+    assert!(Unit::None as u16 == abi::Unit::None as u16);
+    assert!(Unit::Events as u16 == abi::Unit::Events as u16);
+    assert!(Unit::Bytes as u16 == abi::Unit::Bytes as u16);
+    assert!(Unit::Seconds as u16 == abi::Unit::Seconds as u16);
+    assert!(Unit::Cycles as u16 == abi::Unit::Cycles as u16);
+    assert!(Unit::Sectors as u16 == abi::Unit::Sectors as u16);
+    assert!(Unit::Packets as u16 == abi::Unit::Packets as u16);
+    assert!(Unit::Pages as u16 == abi::Unit::Pages as u16);
+    // And there is none that one of the two lacks.
+    assert!(abi::Kind::from_raw(Kind::Histogram as u16 + 1).is_none());
+    assert!(abi::Unit::from_raw(Unit::Pages as u16 + 1).is_none());
+    // As the shim asserts of C's.
+    assert!(size_of::<RawSpec>() == 32);
+};
 
 /// Text of at most [`NAME_MAX`] bytes; longer ones come back cut to that
 /// length, which is too long for every field, so they are refused and not read
@@ -101,9 +112,7 @@ pub(crate) extern "C" fn perf_del(instance: c_int) {
 #[no_mangle]
 pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
     match u32::try_from(instance) {
-        Ok(slot) if slot < engine::abi::MAX_INSTANCES && is_live(slot) => {
-            slot_address(slot) as *mut i64
-        }
+        Ok(slot) if slot < abi::MAX_INSTANCES && is_live(slot) => slot_address(slot) as *mut i64,
         _ => core::ptr::null_mut(),
     }
 }
