@@ -4,7 +4,7 @@
 
 use engine::abi::{self, Desc, Header};
 use engine::error::Error;
-use engine::layout::{Layout, Page as FilePage, DESCS_PER_PAGE, SLOTS_PER_PAGE};
+use engine::layout::{Layout, Page as FilePage, DESCS_PER_PAGE};
 use engine::registry::{Store, BUCKETS};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::VVec;
@@ -230,7 +230,7 @@ pub(crate) fn frame(pgoff: u64) -> Option<usize> {
         },
         FilePage::Slots { chunk, cpu, page } => {
             let index = chunk * fixed.layout.pages_per_chunk() + page;
-            match tables::slot_address(index * SLOTS_PER_PAGE) {
+            match tables::SLOT_PAGES.get(index as usize) {
                 0 => None,
                 _ if !cpu::is_possible(cpu) => Some(page::frame(fixed.nobody)),
                 address => Some(percpu::frame(address, cpu)),

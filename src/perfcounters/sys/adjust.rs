@@ -5,7 +5,7 @@
 use engine::abi::MAX_INSTANCES;
 use kernel::ffi::c_int;
 
-use super::tables::{is_live, live_address};
+use super::tables::{is_live, slot_address};
 use crate::driver::{Counter, Group};
 
 /// Adds `delta` to this CPU's value of an instance, between the two halves of
@@ -24,6 +24,6 @@ pub(crate) extern "C" fn perf_adjust(instance: c_int, delta: i64) {
     if is_live(slot) {
         // SAFETY: A live slot's page exists and stays until the module goes,
         // which a caller of this function prevents.
-        unsafe { Counter::from_raw(live_address(slot) as *mut i64) }.add(delta);
+        unsafe { Counter::from_raw(slot_address(slot) as *mut i64) }.add(delta);
     }
 }

@@ -53,18 +53,9 @@ pub(crate) static DESC_PAGES: Table<{ (MAX_INSTANCES / DESCS_PER_PAGE) as usize 
 /// A bit for each instance that counts.
 pub(crate) static LIVE: Table<{ (MAX_INSTANCES / 64) as usize }> = Table::new();
 
-/// Per-CPU address of a slot, 0 if its page does not exist.
+/// Per-CPU address of a slot whose page exists: one that is or was live.
 #[inline(always)]
 pub(crate) fn slot_address(slot: u32) -> usize {
-    match SLOT_PAGES.get((slot / SLOTS_PER_PAGE) as usize) {
-        0 => 0,
-        page => page.wrapping_add((slot % SLOTS_PER_PAGE) as usize * 8),
-    }
-}
-
-/// Per-CPU address of a live slot: its page exists.
-#[inline(always)]
-pub(crate) fn live_address(slot: u32) -> usize {
     SLOT_PAGES
         .get((slot / SLOTS_PER_PAGE) as usize)
         .wrapping_add((slot % SLOTS_PER_PAGE) as usize * 8)
