@@ -12,7 +12,7 @@ use kernel::error::Result;
 use kernel::str::CString;
 
 pub use crate::driver::{Counter, Group, Instance, Kind, Spec, Unit};
-pub use crate::sys::family::{Family, Key};
+pub use crate::sys::family::{Family, Key, Text};
 pub use crate::sys::probe::{self, Handler, Probes, Watched};
 pub use crate::sys::{block, net};
 

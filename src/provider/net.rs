@@ -13,7 +13,7 @@ use core::pin::Pin;
 use kernel::prelude::*;
 use perfcounters::provider::net::{Interface, Watch};
 use perfcounters::provider::probe::{NetDrop, NetReceive, NetXmit};
-use perfcounters::provider::{Family, Group, Handler, Instance, Key, Probes, Unit, Watched, What};
+use perfcounters::provider::{Family, Group, Handler, Instance, Key, Probes, Text, Unit, Watched, What};
 
 module! {
     type: Provider,
@@ -42,7 +42,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn new(interface: &str) -> Result<Self> {
+    fn new(interface: Text<'_>) -> Result<Self> {
         let add = |unit, help, word: &str| {
             What::counter(unit, help).named(fmt!("net/{interface}/{word}"))
         };
@@ -95,7 +95,7 @@ impl Watch for Counts {
         let added = Traffic::new(text.text())
             .and_then(|traffic| self.interfaces.insert(&key, Some(traffic)));
         if added.is_err() {
-            pr_notice!("no instances for interface {:?}\n", text.text());
+            pr_notice!("no instances for interface {}\n", text.text());
         }
     }
 

@@ -99,7 +99,7 @@ int main(void)
 	};
 	uint32_t number, life;
 
-	plan(1 + 9 + 6 + COMES_AND_GOES);
+	plan(1 + 9 + 7 + COMES_AND_GOES);
 	shell("modprobe veth; ip link set lo up");
 	load_provider("pfc_net");
 	ok(pc_find(&pc, "net/lo/rx_packets"), "0.14 net: interfaces that were there have instances");
@@ -118,7 +118,12 @@ int main(void)
 	shell("ip link set pcv0 down; ip link set pcv0 name pcv9; ip link set pcv9 up");
 	ok(pc_find(&pc, "net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
 	   "0.14 net: a new name is another instance");
-	shell("ip link del pcv9");
+	/* Two names that are not UTF-8, alike but for that. */
+	shell("ip link set pcv9 down; ip link set pcv9 name pc\376");
+	shell("ip link set pcv1 down; ip link set pcv1 name pc\377");
+	ok(pc_find(&pc, "net/pc\\xfe/tx_packets") && pc_find(&pc, "net/pc\\xff/tx_packets"),
+	   "0.14 net: names that are not text are spelt out, and differ");
+	shell("ip link del pc\376");
 	agree(&figures[5], datagrams);
 	comes_and_goes("pfc_net", "net/lo/tx_packets", datagrams);
 	return finish();

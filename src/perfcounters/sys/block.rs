@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What block providers see of requests and devices.
+//!
+//! They are the kernel's and change under us: no Rust reference to one is ever
+//! made, each field that is looked at is read by itself.
+
+use core::marker::PhantomData;
 
 use kernel::bindings;
 use kernel::fmt;
@@ -25,30 +30,41 @@ pub enum Operation {
     Flush,
 }
 
+/// Reads a field of a structure of the kernel's once, as it is now.
+///
+/// The pointer is to a structure that is alive.
+macro_rules! field {
+    ($pointer:expr, $($field:ident).+) => {
+        (&raw const (*$pointer).$($field).+).read_volatile()
+    };
+}
+
 impl Request {
+    /// Is this flag of the kernel's own set?
     #[inline(always)]
-    fn raw(&self) -> &bindings::request {
-        // SAFETY: Alive and not being written by others while a probe of its
-        // completion runs.
-        unsafe { &*self.0.get() }
+    fn flag(&self, bit: u32) -> bool {
+        // SAFETY: A request is alive while a probe of its completion runs.
+        let flags = unsafe { field!(self.0.get(), rq_flags) };
+        flags & (1 << bit) != 0
     }
 
     /// Does the kernel account this request in /proc/diskstats?
     #[inline]
     pub fn is_accounted(&self) -> bool {
-        self.raw().rq_flags & (1 << bindings::rqf_flags___RQF_IO_STAT) != 0
+        self.flag(bindings::rqf_flags___RQF_IO_STAT)
     }
 
     /// Is it a step of a flush sequence, which counts no completion of its own?
     #[inline]
     pub fn is_flush_step(&self) -> bool {
-        self.raw().rq_flags & (1 << bindings::rqf_flags___RQF_FLUSH_SEQ) != 0
+        self.flag(bindings::rqf_flags___RQF_FLUSH_SEQ)
     }
 
     /// What it does.
     #[inline]
     pub fn operation(&self) -> Operation {
-        match self.raw().cmd_flags & 0xff {
+        // SAFETY: As in `flag`.
+        match unsafe { field!(self.0.get(), cmd_flags) } & 0xff {
             bindings::req_op_REQ_OP_DISCARD => Operation::Discard,
             bindings::req_op_REQ_OP_FLUSH => Operation::Flush,
             op if op & 1 != 0 => Operation::Write,
@@ -61,43 +77,61 @@ impl Request {
     pub fn age_ns(&self) -> i64 {
         // SAFETY: No requirements; safe in any context.
         let now = unsafe { bindings::ktime_get() };
-        now.wrapping_sub(self.raw().start_time_ns as i64)
+        // SAFETY: As in `flag`.
+        let made = unsafe { field!(self.0.get(), start_time_ns) };
+        now.wrapping_sub(made as i64)
     }
 
     /// The device it was sent to: a whole disk or a partition.
     #[inline]
     pub fn device(&self) -> Option<Device<'_>> {
-        // SAFETY: An accounted request has a part, or null; it keeps it alive.
-        unsafe { self.raw().part.as_ref() }.map(Device)
+        // SAFETY: As in `flag`.
+        let part = unsafe { field!(self.0.get(), part) };
+        // INVARIANT: a request keeps its device alive.
+        (!part.is_null()).then_some(Device(part, PhantomData))
     }
 }
 
 /// A whole disk or a partition.
+///
+/// # Invariants
+///
+/// A block device that is alive for `'a`.
 #[derive(Clone, Copy)]
-pub struct Device<'a>(&'a bindings::block_device);
+pub struct Device<'a>(*const bindings::block_device, PhantomData<&'a Request>);
 
-impl<'a> Device<'a> {
+impl Device<'_> {
     /// 0 for a whole disk.
     #[inline]
     pub fn partition(self) -> u32 {
-        // BD_PARTNO, the low byte of the flags; constant.
-        (self.0.__bd_flags.counter & 0xff) as u32
+        // SAFETY: Alive, by the type's invariant.
+        let flags = unsafe { field!(self.0, __bd_flags.counter) };
+        // BD_PARTNO, the low byte; it alone of the flags never changes.
+        (flags & 0xff) as u32
     }
 
     /// The name of the whole disk, and the partition's number, as a key.
     #[inline]
     pub fn key(self) -> Option<Key> {
-        // SAFETY: A block device has a disk for as long as it lives.
-        let disk = unsafe { self.0.bd_disk.as_ref() }?;
-        Some(Key::new(&disk.disk_name, self.partition()))
+        self.of_disk(self.partition())
     }
 
     /// The key of the disk this is a part of.
     #[inline]
     pub fn disk_key(self) -> Option<Key> {
-        // SAFETY: As in `key`.
-        let disk = unsafe { self.0.bd_disk.as_ref() }?;
-        Some(Key::new(&disk.disk_name, 0))
+        self.of_disk(0)
+    }
+
+    #[inline]
+    fn of_disk(self, partition: u32) -> Option<Key> {
+        // SAFETY: Alive, by the type's invariant.
+        let disk = unsafe { field!(self.0, bd_disk) };
+        if disk.is_null() {
+            return None;
+        }
+        // SAFETY: A block device has its disk for as long as it lives.
+        let name = unsafe { field!(disk, disk_name) };
+        Some(Key::new(&name, partition))
     }
 }
 
@@ -108,10 +142,10 @@ impl fmt::Display for Name<'_> {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let disk = self.0.text();
-        f.write_str(disk)?;
+        fmt::Display::fmt(&disk, f)?;
         match self.0.number() {
             0 => Ok(()),
-            n if disk.ends_with(|c: char| c.is_ascii_digit()) => {
+            n if disk.0.last().is_some_and(u8::is_ascii_digit) => {
                 f.write_fmt(kernel::prelude::fmt!("p{n}"))
             }
             n => f.write_fmt(kernel::prelude::fmt!("{n}")),

@@ -25,6 +25,7 @@ use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
 use kernel::error::code::ENOMEM;
 use kernel::error::Result;
+use kernel::fmt;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
 use kernel::types::Opaque;
 
@@ -91,23 +92,44 @@ impl Key {
         Self::new(&[0; 32], number)
     }
 
-    /// The text; what is not UTF-8 ends it.
+    /// The text, fit for a name.
     #[inline]
-    pub fn text(&self) -> &str {
-        let bytes = self.text.split(|b| *b == 0).next().unwrap_or(&[]);
-        match core::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => bytes
-                .get(..error.valid_up_to())
-                .and_then(|valid| core::str::from_utf8(valid).ok())
-                .unwrap_or(""),
-        }
+    pub fn text(&self) -> Text<'_> {
+        Text(self.text.split(|b| *b == 0).next().unwrap_or(&[]))
     }
 
     /// The number.
     #[inline]
     pub fn number(&self) -> u32 {
         self.number
+    }
+}
+
+/// Bytes from the kernel as UTF-8 without control characters. What is not is
+/// written as `\xNN`, and so is a backslash, so that no two texts look alike.
+#[derive(Clone, Copy)]
+pub struct Text<'a>(pub(super) &'a [u8]);
+
+impl fmt::Display for Text<'_> {
+    #[inline]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() || c == '\\' {
+                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                        f.write_fmt(kernel::prelude::fmt!("\\x{byte:02x}"))?;
+                    }
+                } else {
+                    f.write_char(c)?;
+                }
+            }
+            for byte in chunk.invalid() {
+                f.write_fmt(kernel::prelude::fmt!("\\x{byte:02x}"))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -316,7 +338,7 @@ impl<R: Send + Sync> Family<R> {
                 let row = (this.make)(&key);
                 if row.is_err() {
                     kernel::pr_notice!(
-                        "perfcounters: no instances for {:?} {}\n",
+                        "perfcounters: no instances for {} {}\n",
                         key.text(),
                         key.number()
                     );
