@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout: 600
+ * guest: many
+ * worlds: stock
+ *
+ * 255 possible CPUs, of which two are online: the layout as its header tells
+ * it, pages of CPUs that never came, growth to the last slot, the memory that
+ * Documentation/counter-pages.md says it takes, and CPUs that come and go while
+ * counting goes on.
+ */
+#include "kselftest_pc.h"
+#include <pthread.h>
+
+#define CPUS	255
+#define COUNTED	4
+#define PAGE	4096
+#define MIB	(1 << 20)
+
+static struct pc pc;
+static __u32 first;
+
+/* A figure of /proc/meminfo, in bytes. */
+static long long meminfo(const char *what)
+{
+	char text[4096], *line = strstr(slurp("/proc/meminfo", text, sizeof(text)), what);
+
+	if (!line)
+		bail(what);
+	return strtoll(line + strlen(what) + 1, NULL, 10) * 1024;
+}
+
+/* The kernel's list of CPUs ("0-1,254") and the header's bitmap: the same? */
+static bool same_cpus(const char *path, __u32 offset)
+{
+	bool listed[8192] = { false };
+	char text[4096], *at = slurp(path, text, sizeof(text));
+
+	while (*at >= '0' && *at <= '9') {
+		long from = strtol(at, &at, 10), to = *at == '-' ? strtol(at + 1, &at, 10) : from;
+
+		for (long cpu = from; cpu <= to; cpu++)
+			listed[cpu] = true;
+		at += *at == ',';
+	}
+	for (int cpu = 0; cpu < 8192; cpu++) {
+		__u64 word = ((const volatile __u64 *)(pc.base + offset))[cpu / 64];
+
+		if ((word >> cpu % 64 & 1) != listed[cpu]) {
+			note("CPU %d: the kernel says %d", cpu, listed[cpu]);
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool same_online(void)
+{
+	return same_cpus("/sys/devices/system/cpu/online", pc.geometry.online_offset);
+}
+
+/* Words that are not zero in all pages of all chunks, read through. */
+static long nonzero(void)
+{
+	const volatile __u64 *from = (const void *)(pc.base + pc.geometry.counters_offset);
+	const volatile __u64 *to = from + (__u64)pc.h->nr_chunks * CPUS * PAGE / 8;
+	long count = 0;
+
+	while (from < to)
+		count += *from++ != 0;
+	return count;
+}
+
+static bool set_online(int cpu, bool on)
+{
+	char path[60];
+	bool done;
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	done = fd >= 0 && write(fd, on ? "1" : "0", 1) == 1;
+	close(fd);
+	return done;
+}
+
+static void layout(void)
+{
+	const struct perfcounters_header *h = &pc.geometry;
+	bool places = true;
+
+	is(h->nr_cpus, CPUS, "scale the header has a place for each of 255 CPUs");
+	ok(same_cpus("/sys/devices/system/cpu/possible", h->possible_offset),
+	   "scale possible CPUs are those of the kernel");
+	ok(same_online(), "scale online CPUs are those of the kernel");
+	is(nonzero(), 0, "scale each CPU's page is readable, and zero");
+
+	first = puppet("add many/0");
+	for (int i = 1; i < COUNTED; i++)
+		puppet("add many/%d", i);
+	for (int cpu = 0; cpu < 2; cpu++) {
+		on_cpu(cpu);
+		for (int i = 0; i < COUNTED; i++)
+			puppet("adjust %u %d", first + i, 100 * (cpu + 1) + i);
+	}
+	for (int i = 0; i < COUNTED; i++)
+		for (int cpu = 0; cpu < CPUS; cpu++)
+			places = places && pc_value(&pc, cpu, first + i) ==
+					   (cpu < 2 ? 100 * (cpu + 1) + i : 0);
+	ok(places, "scale what CPUs 0 and 1 counted is theirs, and nobody else's");
+	is(nonzero(), 2 * (COUNTED + 1), "scale and nothing else in the file changed");
+}
+
+static volatile int stop;
+
+/* Counts by ones, wherever it is put. */
+static void *counter(void *rounds)
+{
+	while (!stop) {
+		puppet("loop %u %d 50 1", first, COUNTED);
+		*(__u64 *)rounds += 50;
+	}
+	puppet_leave();
+	return NULL;
+}
+
+static void hotplug(void)
+{
+	static const int some[] = { 2, 100, 254 };
+	bool came = true, shown = true, theirs = true, went = true, stayed = true;
+	__s64 before[COUNTED], total = 0, want = 0, values[3];
+	__u64 rounds[2] = { 0 };
+	pthread_t thread[2];
+
+	for (int i = 0; i < COUNTED; i++)
+		before[i] = pc_total(&pc, first + i);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&thread[i], NULL, counter, &rounds[i]);
+	for (int i = 0; i < 3; i++) {
+		came = set_online(some[i], true) && came;
+		shown = same_online() && shown;
+		on_cpu(some[i]);
+		puppet("adjust %u %d", first, some[i]);
+		on_cpu(0);
+		theirs = pc_value(&pc, some[i], first) >= some[i] && theirs;
+		want += some[i];
+	}
+	for (int i = 0; i < 3; i++) {
+		went = set_online(some[i], false) && went;
+		shown = same_online() && shown;
+		values[i] = pc_value(&pc, some[i], first);
+	}
+	sleep_ms(100);
+	for (int i = 0; i < 3; i++)
+		stayed = stayed && values[i] >= some[i] &&
+			 pc_value(&pc, some[i], first) == values[i] &&
+			 !(pc_seq(&pc, some[i]) & PERFCOUNTERS_SEQ_BUSY);
+	stop = 1;
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	ok(came && theirs, "scale CPUs 2, 100 and 254 come online while others count, and count");
+	ok(went && stayed, "scale they go, their values stay, and none has an update in flight");
+	ok(shown, "scale the bitmap of online CPUs follows each of them");
+	for (int i = 0; i < COUNTED; i++)
+		total += pc_total(&pc, first + i) - before[i];
+	want += COUNTED * (rounds[0] + rounds[1]);
+	ok(rounds[0] && rounds[1], "scale there was counting all the while");
+	is(total, want, "scale the sums over 255 CPUs are exact");
+}
+
+/* What the commands read is what the file holds. */
+static void command(void)
+{
+	char line[200], want[200];
+	FILE *out = popen("pfc read --csv 'many/?'", "re");
+	int agree = 0;
+
+	while (out && fgets(line, sizeof(line), out))
+		for (int i = 0; i < COUNTED; i++) {
+			snprintf(want, sizeof(want), "many/%d", i);
+			if (!strstr(line, want))
+				continue;
+			snprintf(want, sizeof(want), "%lld", (long long)pc_total(&pc, first + i));
+			agree += !!strstr(line, want);
+		}
+	is(out ? pclose(out) : -1, 0, "scale pfc reads 255 CPUs");
+	is(agree, COUNTED, "scale and adds them up right");
+}
+
+static void full(void)
+{
+	const __u64 chunks = PERFCOUNTERS_MAX_INSTANCES * 8 / PAGE;
+	long long percpu = meminfo("Percpu:"), free = meminfo("MemFree:"), taken, stated;
+	__u32 begun = pc.h->nr_chunks, descs = (pc.h->nr_slots + 15) / 16, n = 0;
+	long before = nonzero();
+	char *behind = (char *)pc.base + pc.geometry.counters_offset + chunks * CPUS * PAGE;
+
+	for (int i = 0; (int)n >= 0 && n < PERFCOUNTERS_MAX_INSTANCES - 1; i++)
+		n = puppet("add many/more/%d", i);
+	is(n, PERFCOUNTERS_MAX_INSTANCES - 1, "scale 65,535 names on 255 CPUs");
+	is(pc.h->nr_chunks, chunks, "scale every chunk exists");
+	percpu = meminfo("Percpu:") - percpu;
+	taken = free - meminfo("MemFree:");
+	/* The formula of counter-pages.md, for what came since. */
+	stated = (chunks - begun) * CPUS * PAGE + (PERFCOUNTERS_MAX_INSTANCES / 16 - descs) * PAGE;
+	note("%lld bytes of per-CPU memory a chunk; %lld MiB in all, %lld MiB stated",
+	     percpu / (long long)(chunks - begun), taken / MIB, stated / MIB);
+	/*
+	 * The kernel reckons in units, one for each possible CPU and some for
+	 * nobody, and keeps up to four pages of each in stock.
+	 */
+	ok(percpu / (CPUS * PAGE) >= (long long)(chunks - begun) - 4 &&
+	   percpu / (CPUS * PAGE) <= (long long)(chunks - begun) * 257 / CPUS + 4,
+	   "scale a chunk takes a page for each possible CPU");
+	ok(taken >= stated * 97 / 100 && taken <= stated * 105 / 100,
+	   "scale memory is what the formula says");
+	is(nonzero(), before, "scale each page of each CPU is readable, and new ones are zero");
+	on_cpu(1);
+	puppet("adjust %u 7", n);
+	is(pc_value(&pc, 1, n), 7, "scale the last slot counts");
+	is(in_child((void)*(volatile char *)behind), -SIGBUS, "scale behind the last CPU: SIGBUS");
+}
+
+int main(void)
+{
+	long long percpu = meminfo("Percpu:");
+	int log;
+
+	plan(22);
+	load("");
+	log = klog_mark();
+	pc_open(&pc);
+	layout();
+	hotplug();
+	full();
+	command();
+	pc_close(&pc);
+	leave();
+	/* The allocator gives pages back when it comes to it. */
+	for (int i = 0; i < 100 && meminfo("Percpu:") > percpu + 8 * 256 * PAGE; i++)
+		sleep_ms(100);
+	ok(meminfo("Percpu:") <= percpu + 8 * 256 * PAGE, "scale unloading gives the memory back");
+	ok(!klog_bad(log), "scale the kernel had nothing to complain about");
+	return finish();
+}
