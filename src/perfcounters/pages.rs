@@ -229,7 +229,10 @@ pub(crate) fn frame(pgoff: u64) -> Option<usize> {
             address => Some(page::frame(address)),
         },
         FilePage::Slots { chunk, cpu, page } => {
-            let index = chunk * fixed.layout.pages_per_chunk() + page;
+            // Bounded by the layout; wrapping, so that a fault has no way to panic.
+            let index = chunk
+                .wrapping_mul(fixed.layout.pages_per_chunk())
+                .wrapping_add(page);
             match tables::SLOT_PAGES.get(index as usize) {
                 0 => None,
                 _ if !cpu::is_possible(cpu) => Some(page::frame(fixed.nobody)),
