@@ -38,7 +38,7 @@ is() { [ "$1" = "$2" ]; echo $?; }
 
 puppet=$out/tests/modules/puppet.ko
 echo "TAP version 13"
-echo "1..15"
+echo "1..16"
 
 c=$(code "$puppet" puppet_inline_add)
 [ "$(wc -l <<<"$c")" = 2 ] && grep -qE '^add %rsi,%gs:\(%rdi\)' <<<"$c" && grep -qE '^(ret|jmp .*@__x86_return_thunk)' <<<"$c"
@@ -79,6 +79,16 @@ check "$(is "$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')" "incl incq add add ad
 panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
 [ -z "$panics" ] && nm "$out/src/engine/engine.o" | grep -q ' [tT] '
 check $? "rig the engine has no way to panic" "$panics"
+
+# The kernel checks additions, and calls panic() where one might overflow. That
+# is for set-up alone: loading, attaching, adding, allocating.
+panics=$(for ko in "$out"/src/*/*.ko; do
+	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
+		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'
+done | sort -u)
+found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|8counters3add)|<pfc_netdev_name' <<<"$panics")
+[ -n "$panics" ] && [ -z "$found" ]
+check $? "0.12 no probe, update or page fault has a way to panic" "$found"
 
 off=$(nm -u "$out/tests/modules/sample_off.o" | grep perf_)
 on=$(nm -u "$out/tests/modules/sample_c.o" | grep -c perf_)
