@@ -68,9 +68,9 @@ unsigned long pfc_virt_pfn(const void *p)
 	return PHYS_PFN(virt_to_phys((void *)p));
 }
 
+/* No might_sleep(): the caller is told by an errno and a sentence. */
 bool pfc_may_sleep(void)
 {
-	might_sleep();
 	if (!IS_ENABLED(CONFIG_PREEMPT_COUNT))
 		return !in_interrupt() && !irqs_disabled();
 	return preemptible();
