@@ -19,6 +19,7 @@ use crate::catalogue::{Catalogue, Pattern, Selection};
 use crate::error::Error;
 use crate::map::Map;
 use crate::snapshot::Snapshot;
+use crate::wide;
 
 /// Where the kernel shows its counters.
 pub const DEVICE: &str = "/dev/perfcounters";
@@ -237,7 +238,7 @@ impl Counters {
             row = rest;
             let from = self.map.block(cpu, run.chunk);
             if let Some(from) = from.and_then(|b| b.get(run.first..run.first + run.len)) {
-                copy_words(from, to);
+                wide::copy(from, to);
             }
         }
     }
@@ -269,25 +270,6 @@ impl Counters {
             to.copy_from_slice(&word.load_relaxed().to_ne_bytes());
         }
         id
-    }
-}
-
-/// Copies words one by one, sixteen to a round: two instructions each and four
-/// for the round.
-#[inline]
-fn copy_words(from: &[Word], to: &mut [i64]) {
-    const ROUND: usize = 16;
-    let whole = from.len().min(to.len()) / ROUND * ROUND;
-    let (to_rounds, to_rest) = to.split_at_mut(whole);
-    let (from_rounds, from_rest) = from.split_at(whole);
-    let rounds = to_rounds.chunks_exact_mut(ROUND);
-    for (to, from) in rounds.zip(from_rounds.chunks_exact(ROUND)) {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = from.load_relaxed() as i64;
-        }
-    }
-    for (to, from) in to_rest.iter_mut().zip(from_rest) {
-        *to = from.load_relaxed() as i64;
     }
 }
 

@@ -26,7 +26,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `map.rs` | the mapping; the only unsafe code |
+//! | `map.rs` | the mapping; unsafe |
+//! | `wide.rs` | copying words out of it; unsafe |
 //! | `raw.rs` | words to ABI structures |
 //! | `counters.rs` | the device: following growth, retrying, copying |
 //! | `catalogue.rs` | instances, patterns, selections |
@@ -38,6 +39,7 @@ mod error;
 mod map;
 mod raw;
 mod snapshot;
+mod wide;
 
 pub use catalogue::{Catalogue, Instance, Pattern, Selection, State};
 pub use counters::{Counters, Stamp, DEVICE};

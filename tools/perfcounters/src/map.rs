@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The mapping of `/dev/perfcounters`: the only unsafe code of this library.
+//! The mapping of `/dev/perfcounters`: unsafe, as is otherwise only `wide.rs`.
 //!
 //! The whole file as it can ever become is mapped at once, read-only and
 //! shared: page 0, room for every chunk that may be appended, and, as a second

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Copying words out of the mapping, two at a time where the processor promises
+//! that no word is torn by it.
+//!
+//! The promise: a processor with AVX carries out an aligned 16-byte load as one
+//! (Intel SDM volume 3A, 10.1.1 "Guaranteed Atomic Operations"; AMD64 APM volume
+//! 2, 7.3.2). So each of its two words is one the kernel wrote, as with two
+//! loads. The order of loads among each other does not matter: what belongs
+//! together is told by the seqflag, before and after all of them.
+
+#![expect(unsafe_code, reason = "an instruction Rust has no name for")]
+
+use std::arch::{asm, is_x86_feature_detected};
+
+use engine::sync::Word;
+
+/// Words to a round: a cache line pair.
+const ROUND: usize = 16;
+
+/// Copies as many words as both have.
+#[inline]
+pub(crate) fn copy(from: &[Word], to: &mut [i64]) {
+    let words = from.len().min(to.len());
+    let (from, to) = (&from[..words], &mut to[..words]);
+    let odd = usize::from(from.as_ptr().addr() % 16 != 0).min(words);
+    let wide = if is_x86_feature_detected!("avx") {
+        (words - odd) / ROUND * ROUND
+    } else {
+        0
+    };
+    if wide == 0 {
+        return singly(from, to);
+    }
+    singly(&from[..odd], &mut to[..odd]);
+    // SAFETY: The features were asked for; odd + wide is at most what both have,
+    // and the first word after the odd one is aligned, a Word being 8 bytes.
+    unsafe { rounds(&from[odd..odd + wide], &mut to[odd..odd + wide]) };
+    singly(&from[odd + wide..], &mut to[odd + wide..]);
+}
+
+fn singly(from: &[Word], to: &mut [i64]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = from.load_relaxed() as i64;
+    }
+}
+
+/// # Safety
+///
+/// As many words in both, a multiple of [`ROUND`] and not none; `from` is
+/// aligned to 16 bytes; the processor has AVX.
+#[inline]
+unsafe fn rounds(from: &[Word], to: &mut [i64]) {
+    let source = from.as_ptr();
+    // SAFETY: Reads `from` and writes `to`, no further: both are as long as
+    // `to`. Written as assembly, and so never an access Rust's memory model
+    // knows of: others write those words, and each load is one instruction.
+    unsafe {
+        asm!(
+            "2:",
+            "movdqa {a}, [{from}]",
+            "movdqa {b}, [{from} + 16]",
+            "movdqa {c}, [{from} + 32]",
+            "movdqa {d}, [{from} + 48]",
+            "movdqu [{to}], {a}",
+            "movdqu [{to} + 16], {b}",
+            "movdqu [{to} + 32], {c}",
+            "movdqu [{to} + 48], {d}",
+            "movdqa {a}, [{from} + 64]",
+            "movdqa {b}, [{from} + 80]",
+            "movdqa {c}, [{from} + 96]",
+            "movdqa {d}, [{from} + 112]",
+            "movdqu [{to} + 64], {a}",
+            "movdqu [{to} + 80], {b}",
+            "movdqu [{to} + 96], {c}",
+            "movdqu [{to} + 112], {d}",
+            "add {from}, 128",
+            "add {to}, 128",
+            "cmp {to}, {end}",
+            "jne 2b",
+            from = inout(reg) source => _,
+            to = inout(reg) to.as_mut_ptr() => _,
+            end = in(reg) to.as_mut_ptr_range().end,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every start, length and alignment around a few rounds, and not a word
+    /// more than asked for.
+    #[test]
+    fn copies_all_and_nothing_else() {
+        let from: Vec<Word> = (0..70).map(|n| Word::new(n * 0x0101_0101_0101)).collect();
+        for start in 0..4 {
+            for length in 0..=66 {
+                let mut to = [-1; 72];
+                copy(&from[start..start + length], &mut to[1..=length]);
+                assert!(to[0] == -1 && to[length + 1..].iter().all(|v| *v == -1));
+                for (i, value) in to[1..=length].iter().enumerate() {
+                    assert_eq!(*value, (start + i) as i64 * 0x0101_0101_0101);
+                }
+            }
+        }
+    }
+
+    /// Words of which all eight bytes are the same, while they change.
+    #[test]
+    fn tears_no_word() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+
+        let words: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut byte = 0u8;
+                while !stop.load(Ordering::Relaxed) {
+                    byte = byte.wrapping_add(1);
+                    for word in &words {
+                        word.store_relaxed(u64::from_ne_bytes([byte; 8]));
+                    }
+                }
+            });
+            let mut to = [0; 64];
+            for _ in 0..200_000 {
+                copy(&words, &mut to);
+                for value in to {
+                    let bytes = value.to_ne_bytes();
+                    assert_eq!(bytes, [bytes[0]; 8]);
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
