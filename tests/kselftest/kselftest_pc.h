@@ -321,6 +321,12 @@ static long bounded(long n)
 	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
 }
 
+/* Of what must have happened at least, what to ask for where all is slower. */
+static __u64 enough(__u64 n)
+{
+	return bounded(1000) == 1000 ? n : n / 25;
+}
+
 static void sleep_ms(long ms)
 {
 	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };

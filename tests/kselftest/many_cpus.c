@@ -199,13 +199,13 @@ static __u32 fill(void)
 
 /*
  * What the per-CPU allocator holds, once it has given back what it does not
- * keep: for some seconds no less, or little enough.
+ * keep: for some seconds no less, or as little as was asked for.
  */
-static long long percpu_at_rest(long long enough)
+static long long percpu_at_rest(long long little)
 {
 	long long least = meminfo("Percpu:");
 
-	for (int quiet = 0; quiet < 100 && least > enough; quiet++) {
+	for (int quiet = 0; quiet < 100 && least > little; quiet++) {
 		long long now;
 
 		sleep_ms(100);

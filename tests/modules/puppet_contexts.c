@@ -82,9 +82,10 @@ static int from_hardirq(struct call *c)
 		.call = c,
 	};
 
-	/* An interrupt to this CPU, which takes it at once. */
+	/* An interrupt to this CPU, which takes it at once. The caller may not sleep. */
 	irq_work_queue(&hard.work);
-	irq_work_sync(&hard.work);
+	while (irq_work_is_busy(&hard.work))
+		cpu_relax();
 	return 0;
 }
 
