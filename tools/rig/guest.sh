@@ -146,7 +146,7 @@ reports() {
 
 kernel_log() { # kernel_log LABEL DIR
 	local found label=${1%/plain}
-	found=$(reports "$2/console" | head -n 160)
+	found=$(reports "$2/console" | sed -n 1,160p)
 	if [ -z "$found" ]; then
 		one "$label" "rig the kernel log is clean" ok
 	else
@@ -161,7 +161,7 @@ leaks() {
 		[[ $label != debug* ]] || one "$label" "rig nothing leaked" "not ok" "the guest made no scan"
 		return 0
 	}
-	found=$(sed -n '/^# leaks begin/,/^# leaks end/{/^# leaks /!p}' "$2/results" | tr -d '\r' | head -n 160)
+	found=$(sed -n '/^# leaks begin/,/^# leaks end/{/^# leaks /!p}' "$2/results" | tr -d '\r' | sed -n 1,160p)
 	if [ -z "$found" ]; then
 		one "$label" "rig nothing leaked" ok
 	else
