@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * worlds: stock
- *
  * After mmap a reader needs the kernel no more: a child that would be killed at
  * its first system call takes its snapshots all the same.
  */
