@@ -3,7 +3,7 @@
 #
 # A debug kernel from the very source of the stock one, with a small
 # configuration: tests/vm/base.config and tests/vm/VARIANT.config. Made once
-# (about 10 minutes) and again when what it is made from changes.
+# (15 to 20 minutes) and again when what it is made from changes.
 # Usage: kernel.sh VARIANT [--check]
 #   --check: status 1 if it would have to be built, and nothing else
 
@@ -48,7 +48,7 @@ lost() {
 
 kernel() {
 	local missing krel out
-	step "$variant kernel (once; about 10 minutes of two processors)"
+	step "$variant kernel (once; 15 to 20 minutes of two processors)"
 	: >"$LOG"
 	if [ ! -e "$source/Makefile" ]; then
 		remove "$source.partial"
