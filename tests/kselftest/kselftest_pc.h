@@ -322,7 +322,7 @@ static long bounded(long n)
 }
 
 /* Of what must have happened at least, what to ask for where all is slower. */
-static __u64 enough(__u64 n)
+static __u64 at_least(__u64 n)
 {
 	return bounded(1000) == 1000 ? n : n / 25;
 }

@@ -44,7 +44,7 @@ static bool settled = true;
 static bool enough_of_all(void)
 {
 	for (int e = 0; e < NR_EVENTS; e++)
-		if (s->count[e] < enough(events[e].least))
+		if (s->count[e] < at_least(events[e].least))
 			return false;
 	return true;
 }
@@ -249,13 +249,13 @@ int main(void)
 	note("%10llu updates of pairs", (unsigned long long)updates);
 
 	for (int e = 0; e < NR_EVENTS; e++)
-		if (s->count[e] < enough(events[e].least))
+		if (s->count[e] < at_least(events[e].least))
 			note("only %llu %s, wanted %llu", (unsigned long long)s->count[e],
-			     events[e].what, (unsigned long long)enough(events[e].least));
+			     events[e].what, (unsigned long long)at_least(events[e].least));
 	ok(enough_of_all(), "0.14 torture: enough of everything happened at once");
 	is(role_failed, 0, "0.14 torture: all %d roles ran to their end", ROLES);
 	is(s->wrong[WRONG_SNAPSHOT], 0, "0.9 torture: no snapshot was inconsistent");
-	ok(s->count[REJECTED_WRONG] >= enough(events[REJECTED_WRONG].least),
+	ok(s->count[REJECTED_WRONG] >= at_least(events[REJECTED_WRONG].least),
 	   "0.9 torture: inconsistent copies were there, and rejected");
 	is(s->wrong[WRONG_BACKWARDS], 0, "0.9 torture: no counter or seqflag went back");
 	is(inexact_pairs, 0, "0.12 torture: every pair in every chunk is exact");
