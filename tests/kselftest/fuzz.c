@@ -307,7 +307,9 @@ static void do_fd(void)
 		clean("fsync", fsync(fd));
 		break;
 	case 4:
-		clean("fadvise", posix_fadvise(fd, odd(), odd(), below(8)) ? -1 : 0);
+		/* Returns what others leave in errno. */
+		errno = posix_fadvise(fd, odd(), odd(), below(8));
+		clean("fadvise", errno ? -1 : 0);
 		break;
 	case 5:
 		clean("poll", poll(&p, 1, 0));
