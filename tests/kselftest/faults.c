@@ -130,6 +130,69 @@ static void inject(const struct operation *op, const char *of)
 		ok(worked && !calls, "0.10 faults: %s%s: needs no memory", op->what, of);
 }
 
+/*
+ * A disk's instances are made by a worker when it is first seen at work. Where
+ * memory fails then, a later request asks again: the disk is worked until it is
+ * counted.
+ */
+static void block_afresh(void)
+{
+	driver = "pfc_block";
+	if (is_loaded(driver))
+		unload_driver();
+	count_live();
+	if (load_driver())
+		bail("insmod pfc_block");
+}
+
+static int work_the_disk(void)
+{
+	static char block[4096] __attribute__((aligned(4096)));
+
+	for (int i = 0; i < 100; i++) {
+		int disk = open("/dev/nullb0", O_RDONLY | O_DIRECT | O_CLOEXEC);
+		bool done = disk >= 0 && read(disk, block, sizeof(block)) == sizeof(block);
+
+		close(disk);
+		if (!done)
+			return -EIO;
+		sleep_ms(50);
+		number = pc_find(&pc, "block/nullb0/reads");
+		if (number)
+			return 0;
+	}
+	return -ETIMEDOUT;
+}
+
+static bool disk_counts(void)
+{
+	__s64 before = pc_total(&pc, number);
+
+	return !work_the_disk() && says(pc_total(&pc, number) > before, "its reads do not count");
+}
+
+static const struct operation disk = {
+	"a disk is seen at work", block_afresh, work_the_disk, driver_not_there, disk_counts,
+	unload_driver, 2, true, 0
+};
+
+/* What has run out of memory can still be got rid of. */
+static void loaded(void)
+{
+	count_live();
+	if (load_driver())
+		bail(driver);
+}
+
+static int unload_it(void)
+{
+	return rmmod(driver);
+}
+
+static const struct operation unloading = {
+	"rmmod", loaded, unload_it, always, driver_not_there, nothing, 0, false, 0
+};
+
 static void all(void)
 {
 	inject(&loading, "");
@@ -145,12 +208,16 @@ static void all(void)
 		driver = drivers[i];
 		snprintf(of, sizeof(of), " %s", driver);
 		inject(strcmp(driver, "pfc_net") ? &driver_loading : &net_loading, of);
+		inject(&unloading, of);
 	}
+	if (system("modprobe null_blk"))
+		bail("modprobe null_blk");
+	inject(&disk, "");
 }
 
 int main(void)
 {
-	plan(1 + OPERATIONS + DRIVERS + 2);
+	plan(1 + OPERATIONS + 2 * DRIVERS + 1 + 2);
 	log_fd = klog_mark();
 	unload();
 	errno = -insmod("faults", "");

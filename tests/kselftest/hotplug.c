@@ -10,19 +10,6 @@ static struct pc pc;
 static __u32 n;
 static volatile int stop;
 
-static bool online(int cpu, bool on)
-{
-	char path[60];
-	int fd;
-	bool done;
-
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	done = fd >= 0 && write(fd, on ? "1" : "0", 1) == 1;
-	close(fd);
-	return done;
-}
-
 static __u64 bitmap(__u32 offset)
 {
 	return *(const volatile __u64 *)(pc.base + offset);
@@ -67,7 +54,7 @@ static void cpus(void)
 	puppet("adjust %u 5", n);
 	pthread_create(&thread, NULL, reader, &wrong);
 
-	ok(online(1, false), "0.14 CPU 1 goes offline while a reader reads");
+	ok(cpu_online(1, false), "0.14 CPU 1 goes offline while a reader reads");
 	is(bitmap(h->online_offset) >> 1 & 1, 0, "0.14 its online bit follows");
 	is(bitmap(h->possible_offset), possible, "0.14 it stays possible");
 	is(pc_value(&pc, 1, n), 11, "0.14 its value stays readable");
@@ -81,7 +68,7 @@ static void cpus(void)
 	puppet("add hotplug/while_offline");
 	is(pc_value(&pc, 1, added), 0, "0.14 and is zeroed there when it comes back");
 
-	ok(online(1, true), "0.14 CPU 1 comes back");
+	ok(cpu_online(1, true), "0.14 CPU 1 comes back");
 	is(bitmap(h->online_offset) >> 1 & 1, 1, "0.14 its online bit follows");
 	is(pc_value(&pc, 1, n), 11, "0.14 its value is what it was");
 	on_cpu(1);
@@ -90,7 +77,7 @@ static void cpus(void)
 
 	on_cpu(0);
 	for (int i = 0; i < CYCLES; i++)
-		went = online(1, false) && online(1, true) && went;
+		went = cpu_online(1, false) && cpu_online(1, true) && went;
 	ok(went, "0.14 and so %d times more", CYCLES);
 	stop = 1;
 	pthread_join(thread, NULL);

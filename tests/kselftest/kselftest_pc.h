@@ -334,6 +334,20 @@ static void sleep_ms(long ms)
 	nanosleep(&ts, NULL);
 }
 
+/* Brings a CPU up or takes it down. */
+static bool cpu_online(int cpu, bool on)
+{
+	char path[60];
+	int fd;
+	bool done;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	done = fd >= 0 && write(fd, on ? "1" : "0", 1) == 1;
+	close(fd);
+	return done;
+}
+
 /* Runs body in a child: its exit status, or -signal. */
 #define in_child(body) ({						\
 	int status_;							\

@@ -5,22 +5,9 @@
  * perfcounters.ko stays as long as anyone has it open, mapped or in use, and
  * can be loaded and unloaded as often as one likes.
  */
-#include "kselftest_pc.h"
+#include "memory.h"
 
 #define TIMES	200
-
-/* All numbers behind a word in a file, added up. */
-static long sum_of(const char *path, const char *word)
-{
-	static char buf[65536];
-	long sum = 0;
-
-	for (char *at = slurp(path, buf, sizeof(buf)); (at = strstr(at, word)); ) {
-		at += strlen(word);
-		sum += strtol(at, &at, 10);
-	}
-	return sum;
-}
 
 static void busy(void)
 {
@@ -83,28 +70,6 @@ static bool life(int i)
 	good = !rmmod("puppet") && good;
 	pc_close(&pc);
 	return !rmmod("perfcounters") && good;
-}
-
-struct memory {
-	long free, percpu;
-};
-
-/*
- * What is left, in kB, once caches are dropped and what was deferred is done.
- * Pages that wait in a CPU's list for their next user are free, too.
- */
-static struct memory memory(void)
-{
-	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
-
-	if (write(fd, "3", 1) != 1)
-		bail("drop_caches");
-	close(fd);
-	sleep_ms(1000);
-	return (struct memory){
-		sum_of("/proc/meminfo", "MemFree:") + 4 * sum_of("/proc/zoneinfo", " count:"),
-		sum_of("/proc/meminfo", "Percpu:"),
-	};
 }
 
 static void again(void)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
+# shellcheck disable=SC2015,SC2086,SC2154,SC2317,SC2329,SC3043
 # timeout: 600
 # worlds: stock
 # guest: full
@@ -8,64 +8,17 @@
 # pfc export --openmetrics from the real device, with every provider loaded, read
 # by the parser of the Python Prometheus client (openmetrics.py).
 
-n=0 failed=0
-check() { # NAME COMMAND...
-	local name=$1
-	shift
-	n=$((n + 1))
-	if "$@" >said 2>&1; then
-		echo "ok $n $name"
-	else
-		failed=1
-		echo "not ok $n $name"
-	fi
-	head -n 20 said | cut -c1-300 | sed 's/^/# /'
-}
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
 parse() { python3 /tests/openmetrics.py "$@"; }
 export_to() { pfc export --openmetrics -o "$@"; }
 json_to() { pfc read --json --per-cpu -o "$@"; }
-puppet() { # COMMAND...: prints its result
-	exec 3<>/proc/puppet
-	printf '%s' "$*" >&3
-	read -r reply <&3
-	exec 3<&-
-	echo "$reply"
-}
-on() { # CPU COMMAND...
-	local cpu=$1
-	shift
-	taskset -c "$cpu" sh -c 'printf "%s" "$0" >/proc/puppet' "$*"
-}
-# sizeof(struct perf_counter_spec)
-size=32
-desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints its number
-	puppet desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
-}
-
-echo "TAP version 13"
-echo "1..11"
-
-for m in $(ls /sys/module/perfcounters/holders 2>/dev/null) perfcounters; do
-	busybox rmmod "$m" 2>/dev/null
-done
-while read -r ko; do insmod "/modules/$ko" 2>/dev/null; done </modules/order
+plan 11
+unload
+load_providers
 insmod /modules/puppet.ko
-counter=$(desc 0 1 0 1 "what it counts" test/counter)
-gauge=$(desc 1 0 0 1 "" test/gauge)
-peak=$(desc 2 3 -9 1 "the longest" test/peak)
-time=$(desc 3 3 -6 1 "" test/time)
-histogram=$(desc 4 2 0 4 "" test/sizes)
-bytes=$(desc 0 2 3 1 "a \"quoted\\" "test/odd name/7")
-on 0 adjust $counter 40
-on 1 adjust $counter 2
-on 0 adjust $gauge 5
-on 1 adjust $gauge -7
-on 0 peak $peak 123
-on 1 peak $peak 77
-on 1 adjust $time 1500
-on 0 hist $histogram 4 0
-on 1 hist $histogram 4 1000
-on 0 adjust $bytes 3
+one_of_each_kind
 
 listed() { sed 1d /dev/perfcounters_names | cut -f3 | sort -u; }
 # Everything there is. What moves meanwhile is only looked at for growth.
@@ -136,13 +89,7 @@ wait $live
 pfc export --openmetrics --listen 127.0.0.1:0 >url &
 server=$!
 served() {
-	local left=300
-	until [ -s url ]; do
-		left=$((left - 1))
-		[ $left -gt 0 ] || return 1
-		sleep 0.2
-	done
-	parse "$(cat url)" "$(cat url)"
+	within 60 test -s url && parse "$(cat url)" "$(cat url)"
 }
 check "openmetrics over loopback HTTP is read by the parser" served
 ended() { kill -TERM $server && wait $server; }
@@ -157,5 +104,5 @@ wrong() {
 	grep -q '^fault: test/counter of CPU 0' bad.out
 }
 check "openmetrics a value that is wrong by one is a fault" wrong
-for m in $(ls /sys/module/perfcounters/holders) perfcounters; do busybox rmmod "$m"; done
+unload
 exit $failed

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043
+# shellcheck disable=SC2015,SC2016,SC2154,SC2086,SC2317,SC2329,SC3043
 # timeout: 900
 # worlds: stock
 # guest: full
@@ -8,44 +8,9 @@
 # pfc export --mmv, seen through a real pmcd with its agent pmdammv: what PCP's
 # clients say of the counters is what the counters are.
 
-n=0 failed=0
-result() { # STATUS NAME
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then echo "ok $n $2"; else echo "not ok $n $2"; failed=1; fi
-}
-check() { # NAME COMMAND...
-	local name=$1
-	shift
-	"$@" >out 2>&1
-	local rc=$?
-	[ $rc = 0 ] || { echo "# status $rc"; head -n 12 out | sed 's/^/# /'; }
-	result $rc "$name"
-}
-# within SECONDS COMMAND...: until it succeeds. Its last words are kept.
-within() {
-	local left=$(($1 * 5))
-	shift
-	until "$@" >said 2>&1; do
-		left=$((left - 1))
-		[ $left -gt 0 ] || { cat said; return 1; }
-		sleep 0.2
-	done
-}
-puppet() { # COMMAND...: prints its result
-	exec 3<>/proc/puppet
-	printf '%s' "$*" >&3
-	read -r reply <&3
-	exec 3<&-
-	echo "$reply"
-}
-on() { # CPU COMMAND...
-	local cpu=$1
-	shift
-	taskset -c "$cpu" sh -c 'printf "%s" "$0" >/proc/puppet' "$*"
-}
-desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints its number
-	puppet desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
-}
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
 # The values of a metric, by instance, on one line.
 values() {
 	pminfo -f "mmv.pc.$1" | sed -nE 's/.*value (-?[0-9]+)$/\1/p' | xargs
@@ -76,16 +41,10 @@ settle() {
 }
 newer() { [ "$(values control.time)" -gt "$1" ]; }
 
-echo "TAP version 13"
-echo "1..21"
-
-for m in $(ls /sys/module/perfcounters/holders 2>/dev/null) perfcounters; do
-	busybox rmmod "$m" 2>/dev/null
-done
+plan 21
+unload
 insmod /modules/perfcounters.ko
 insmod /modules/puppet.ko
-# sizeof(struct perf_counter_spec)
-size=32
 
 # A pmcd of our own, with nothing but pmdammv in it, as user pcp.
 mkdir -p /run/pcp pcp
@@ -96,24 +55,7 @@ printf 'root {\n\tmmv\t70:*:*\n}\n' >pcp/names
 pmcd=$!
 check "pcp pmcd runs" within 120 pminfo mmv.control.files
 
-counter=$(desc 0 1 0 1 "what it counts" test/counter)
-gauge=$(desc 1 0 0 1 "" test/gauge)
-peak=$(desc 2 3 -9 1 "the longest" test/peak)
-time=$(desc 3 3 -6 1 "" test/time)
-histogram=$(desc 4 2 0 4 "" test/sizes)
-bytes=$(desc 0 2 3 1 "" "test/odd name/7")
-on 0 adjust $counter 40
-on 1 adjust $counter 2
-on 0 adjust $gauge 5
-on 1 adjust $gauge -7
-on 0 peak $peak 123
-on 1 peak $peak 77
-on 1 adjust $time 1500
-on 0 hist $histogram 4 0
-on 0 hist $histogram 4 3
-on 1 hist $histogram 4 1000
-on 1 hist $histogram 4 2
-on 0 adjust $bytes 3
+one_of_each_kind
 
 exporter
 check "pcp metrics appear" within 60 present all.test.counter
@@ -152,7 +94,7 @@ on 1 adjust $again 3
 check "pcp a counter that came back begins at zero" become percpu.test.gauge "0 3"
 
 # Live counters: between two looks of our own. More than a cluster of metrics.
-while read -r ko; do insmod "/modules/$ko" 2>/dev/null; done </modules/order
+load_providers
 i=0
 while [ $i -lt 1000 ]; do
 	echo "add many/n$i"
@@ -191,5 +133,5 @@ gone() { absent all.test.counter && ! ls /var/lib/pcp/tmp/mmv/pc.* >/dev/null 2>
 check "pcp an exporter that ends takes its metrics with it" within 60 gone
 [ $failed = 0 ] || sed 's/^/# pmcd: /' pcp/log export.err
 kill $pmcd
-for m in $(ls /sys/module/perfcounters/holders) perfcounters; do busybox rmmod "$m"; done
+unload
 exit $failed

@@ -6,32 +6,17 @@
 # pfc against the real device: every command, while providers come and go and a
 # CPU goes offline.
 
-n=0 failed=0
-result() { # STATUS NAME
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then echo "ok $n $2"; else echo "not ok $n $2"; failed=1; fi
-}
-check() { # NAME COMMAND...
-	local name=$1
-	shift
-	"$@" >out 2>err
-	local rc=$?
-	[ $rc = 0 ] || { echo "# status $rc"; head -n 5 out err | sed 's/^/# /'; }
-	result $rc "$name"
-}
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
 status() { # WANTED COMMAND...
 	local want=$1 rc=0
 	shift
 	"$@" || rc=$?
 	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
 }
-echo "TAP version 13"
-echo "1..20"
-
-# A test before may have been killed.
-for m in $(ls /sys/module/perfcounters/holders 2>/dev/null) perfcounters; do
-	rmmod "$m" 2>/dev/null
-done
+plan 20
+unload
 check "pfc says what to do when the module is not loaded" sh -c 'pfc list >o 2>&1; rc=$?; cat o; [ $rc = 2 ] && grep -q "modprobe perfcounters" o'
 insmod /modules/perfcounters.ko
 check "pfc list of nothing is no success" status 1 pfc list

@@ -179,38 +179,6 @@ static void session(int seconds, bool whole, __u32 base)
 	hold_by_mapping();
 }
 
-struct memory {
-	long free, percpu;
-};
-
-static long number_after(const char *path, const char *word)
-{
-	static char buf[65536];
-	long sum = 0;
-
-	for (char *at = slurp(path, buf, sizeof(buf)); (at = strstr(at, word)); ) {
-		at += strlen(word);
-		sum += strtol(at, &at, 10);
-	}
-	return sum;
-}
-
-/* kB that are free, and that the per-CPU allocator holds, once all is calm. */
-static struct memory memory(void)
-{
-	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
-
-	if (write(fd, "3", 1) != 1)
-		bail("drop_caches");
-	close(fd);
-	sleep_ms(2000);
-	return (struct memory){
-		number_after("/proc/meminfo", "MemFree:") +
-			4 * number_after("/proc/zoneinfo", " count:"),
-		number_after("/proc/meminfo", "Percpu:"),
-	};
-}
-
 static bool none(enum wrong from, enum wrong to)
 {
 	for (enum wrong w = from; w <= to; w++)

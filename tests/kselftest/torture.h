@@ -6,7 +6,7 @@
 #ifndef TORTURE_H
 #define TORTURE_H
 
-#include "kselftest_pc.h"
+#include "memory.h"
 
 /* What happens, and how much of it at least makes the test worth its name. */
 #define EVENTS(X)							\

@@ -119,11 +119,9 @@ static void cpu0_counter(void)
 
 static bool cpu1(bool on)
 {
-	int fd = open("/sys/devices/system/cpu/cpu1/online", O_WRONLY | O_CLOEXEC);
-	bool done = fd >= 0 && write(fd, on ? "1" : "0", 1) == 1;
+	bool done = cpu_online(1, on);
 	const volatile __u64 *bitmap = (const void *)(pc.base + pc.geometry.online_offset);
 
-	close(fd);
 	return done && !!(*bitmap & 2) == on;
 }
 

@@ -91,7 +91,7 @@ for c in "$TOP"/tests/kselftest/*.c; do
 	cp "$prog" "$root/tests/"
 done
 : >"$programs/.stamp"
-for s in "$TOP"/tests/kselftest/*.{sh,py}; do
+for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
 done
 

@@ -3,64 +3,46 @@
 //! `pfc export --mmv` against a file that looks like the device, its files
 //! read back by mmv(5), not by the code that wrote them.
 
+mod device;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use device::{send, Device, Guard};
 use engine::abi::{Kind, Unit};
-use engine::spec::Spec;
-use fake::Fake;
 
-/// A device and a directory of its own for each test.
+/// A directory for what is exported from a device.
 struct Bench {
-    fake: Fake,
-    device: PathBuf,
+    device: Device,
     directory: PathBuf,
 }
 
 impl Bench {
     fn new(cpus: u32) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let base = std::env::temp_dir().join(format!("pfc-mmv-{}-{n}", std::process::id()));
-        let directory = base.join("mmv");
+        let device = Device::new(cpus);
+        let name = device.path.file_name().expect("a name");
+        let directory = std::env::temp_dir().join(name).with_extension("mmv");
         fs::create_dir_all(&directory).expect("a directory");
-        let device = base.join("device");
-        let fake = Fake::create(&device, cpus, 1).expect("a device");
-        Self {
-            fake,
-            device,
-            directory,
-        }
+        Self { device, directory }
     }
 
     fn add(&mut self, name: &str, kind: Kind, unit: Unit, exponent: i8, nr_slots: u16) -> u32 {
-        let spec = Spec {
-            name: name.as_bytes(),
-            help: b"what it counts",
-            kind: kind as u16,
-            unit: unit as u16,
-            exponent,
-            nr_slots,
-        };
-        self.fake.add(&spec).expect("room")
+        self.device.add(name, kind, unit, exponent, nr_slots)
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pfc"));
-        command.arg("--device").arg(&self.device).arg("export");
+        let mut command = self.device.command(&["export", "--interval", "20"]);
         command.arg("--mmv-directory").arg(&self.directory);
-        command.args(["--interval", "20"]).args(args);
-        command.stdin(Stdio::null());
+        command.args(args);
         command
     }
 
-    fn start(&self, args: &[&str]) -> Exporter {
-        Exporter(self.command(args).spawn().expect("pfc runs"))
+    fn start(&self, args: &[&str]) -> Guard {
+        Guard(self.command(args).spawn().expect("pfc runs"))
     }
 
     /// All metrics of all files, once they are as wanted.
@@ -93,27 +75,14 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.device.parent().unwrap_or(Path::new("/nowhere")));
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-struct Exporter(Child);
-
-impl Exporter {
-    fn end(mut self, signal: &str) {
-        // The shell's own: there need not be a program of that name.
-        let kill = format!("kill {signal} {}", self.0.id());
-        let killed = Command::new("sh").args(["-c", &kill]).status();
-        assert!(killed.expect("kill runs").success());
-        self.0.wait().expect("it ends");
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Ends an exporter by a signal.
+fn stop(mut exporter: Guard, signal: &str) {
+    send(&exporter.0, signal);
+    exporter.0.wait().expect("it ends");
 }
 
 /// A metric as a client of PCP sees it.
@@ -258,15 +227,15 @@ fn pfc_mmv_files_say_what_the_counters_say() {
     let peak = bench.add("sched/latency_max", Kind::Peak, Unit::Seconds, -9, 1);
     let latency = bench.add("block/sd-a/latency", Kind::Histogram, Unit::Seconds, -9, 4);
     for (cpu, by) in [(0, 40), (1, 2), (2, 7)] {
-        let cpu = bench.fake.cpu(cpu);
+        let cpu = bench.device.fake.cpu(cpu);
         cpu.adjust(switches, by);
         cpu.adjust(time, by);
         cpu.adjust(depth, 10 - by);
         cpu.adjust(peak, by);
     }
-    bench.fake.cpu(0).add(latency, 1);
-    bench.fake.cpu(0).add(latency + 3, 5);
-    bench.fake.cpu(2).add(latency + 3, 6);
+    bench.device.fake.cpu(0).add(latency, 1);
+    bench.device.fake.cpu(0).add(latency + 3, 5);
+    bench.device.fake.cpu(2).add(latency + 3, 6);
 
     let exporter = bench.start(&["--mmv", "pc"]);
     let found = bench.wait("there", |m| {
@@ -339,13 +308,13 @@ fn pfc_mmv_files_say_what_the_counters_say() {
     };
     let file = format!("pc.all.{switches}");
     let before = inode(&file);
-    bench.fake.cpu(1).adjust(switches, 100);
+    bench.device.fake.cpu(1).adjust(switches, 100);
     bench.wait("counted", |m| {
         value(m, "pc.all.sched.context_switches") == [149]
     });
     assert_eq!(inode(&file), before);
 
-    exporter.end("-TERM");
+    stop(exporter, "TERM");
     assert!(bench.files().is_empty(), "{:?}", bench.files());
 }
 
@@ -354,7 +323,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     let mut bench = Bench::new(2);
     let first = bench.add("a/first", Kind::Counter, Unit::Events, 0, 1);
     let second = bench.add("a/second", Kind::Counter, Unit::Events, 0, 1);
-    bench.fake.cpu(0).adjust(second, 5);
+    bench.device.fake.cpu(0).adjust(second, 5);
     let exporter = bench.start(&["--mmv", "pc", "a/*"]);
     let before = bench.wait("there", |m| m.contains_key("pc.all.a.second"));
     // As pmdammv has it, mapped or open.
@@ -367,10 +336,10 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     };
     assert!(generations().0 == generations().1 && generations().0 != 0);
 
-    bench.fake.del(first).expect("live");
+    bench.device.fake.del(first).expect("live");
     let third = bench.add("a/third", Kind::Counter, Unit::Events, 0, 1);
     bench.add("b/other", Kind::Counter, Unit::Events, 0, 1);
-    bench.fake.cpu(1).adjust(third, 9);
+    bench.device.fake.cpu(1).adjust(third, 9);
     let after = bench.wait("the third", |m| value(m, "pc.percpu.a.third") == [0, 9]);
     assert!(!after.contains_key("pc.all.a.first"));
     assert!(!after.contains_key("pc.all.b.other"));
@@ -381,7 +350,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
         assert!(Instant::now() < end, "the old file still looks good");
         std::thread::sleep(Duration::from_millis(10));
     }
-    exporter.end("-INT");
+    stop(exporter, "INT");
     assert!(bench.files().is_empty());
 }
 
@@ -400,7 +369,7 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(said.contains(&format!("process {pid}")), "{said}");
 
-    exporter.end("-KILL");
+    stop(exporter, "KILL");
     assert!(!bench.files().is_empty());
     // Not this name's.
     fs::write(bench.directory.join("pcx.all.1"), "other").expect("a file");
@@ -411,7 +380,7 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
         assert!(Instant::now() < end, "the new one does not take over");
         std::thread::sleep(Duration::from_millis(10));
     }
-    exporter.end("-INT");
+    stop(exporter, "INT");
     assert_eq!(bench.files(), ["pcx.all.1"]);
 }
 
@@ -424,7 +393,7 @@ fn pfc_mmv_many_metrics_lie_in_many_files() {
         numbers.push(bench.add(&format!("many/n{n}"), Kind::Counter, Unit::Events, 0, 1));
     }
     for n in [0, 38, 39, 1023, 1024, 1099] {
-        bench.fake.cpu(254).adjust(numbers[n], 1000 + n as i64);
+        bench.device.fake.cpu(254).adjust(numbers[n], 1000 + n as i64);
     }
     let exporter = bench.start(&["--mmv", "pc"]);
     let found = bench.wait("all there", |m| m.len() == 2 + 2 * 1100);
@@ -442,7 +411,7 @@ fn pfc_mmv_many_metrics_lie_in_many_files() {
     }
     let pmids: std::collections::BTreeSet<_> = found.values().map(|m| m.pmid).collect();
     assert_eq!(pmids.len(), found.len());
-    exporter.end("-TERM");
+    stop(exporter, "TERM");
 }
 
 #[test]
@@ -452,10 +421,8 @@ fn pfc_mmv_bad_names_and_directories_are_refused() {
         let run = bench.command(&["--mmv", name]).output().expect("pfc runs");
         assert_eq!(run.status.code(), Some(2), "{name}");
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pfc"));
-    command.arg("--device").arg(&bench.device);
-    command.args(["export", "--mmv", "pc", "--mmv-directory", "/nowhere/mmv"]);
-    let run = command.output().expect("pfc runs");
+    let args = ["export", "--mmv", "pc", "--mmv-directory", "/nowhere/mmv"];
+    let run = bench.device.command(&args).output().expect("pfc runs");
     assert_eq!(run.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&run.stderr).contains("/nowhere/mmv"));
 }

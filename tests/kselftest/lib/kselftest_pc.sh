@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=sh disable=SC1003,SC2016,SC2034,SC2086,SC2317,SC2329,SC3043
+#
+# What the tests in shell share, as kselftest_pc.h is for those in C.
+
+n=0 failed=0
+plan() { # TESTS
+	echo "TAP version 13"
+	echo "1..$1"
+}
+result() { # STATUS NAME
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then echo "ok $n $2"; else echo "not ok $n $2"; failed=1; fi
+}
+check() { # NAME COMMAND...: what it said is shown if it fails
+	local name=$1
+	shift
+	"$@" >said 2>&1
+	local rc=$?
+	[ $rc = 0 ] || { echo "# status $rc"; head -n 20 said | cut -c1-300 | sed 's/^/# /'; }
+	result $rc "$name"
+}
+# within SECONDS COMMAND...: until it succeeds. Its last words are kept.
+within() {
+	local left=$(($1 * 5))
+	shift
+	until "$@" >last_words 2>&1; do
+		left=$((left - 1))
+		[ $left -gt 0 ] || { cat last_words; return 1; }
+		sleep 0.2
+	done
+}
+
+# perfcounters.ko and whoever needs it, gone: a test before may have been killed.
+unload() {
+	local m
+	for m in $(ls /sys/module/perfcounters/holders 2>/dev/null) perfcounters; do
+		busybox rmmod "$m" 2>/dev/null
+	done
+}
+load_providers() {
+	local ko
+	while read -r ko; do insmod "/modules/$ko" 2>/dev/null; done </modules/order
+}
+
+puppet() { # COMMAND...: prints its result
+	exec 3<>/proc/puppet
+	printf '%s' "$*" >&3
+	read -r reply <&3
+	exec 3<&-
+	echo "$reply"
+}
+on() { # CPU COMMAND...
+	local cpu=$1
+	shift
+	taskset -c "$cpu" sh -c 'printf "%s" "$0" >/proc/puppet' "$*"
+}
+# sizeof(struct perf_counter_spec)
+size=32
+desc() { # KIND UNIT EXPONENT SLOTS HELP NAME: prints its number
+	puppet desc $size $1 $2 $3 $4 0 ${#5} "$5$6"
+}
+
+# One of each kind, with values on both CPUs that nobody else moves.
+one_of_each_kind() {
+	counter=$(desc 0 1 0 1 "what it counts" test/counter)
+	gauge=$(desc 1 0 0 1 "" test/gauge)
+	peak=$(desc 2 3 -9 1 "the longest" test/peak)
+	time=$(desc 3 3 -6 1 "" test/time)
+	histogram=$(desc 4 2 0 4 "" test/sizes)
+	bytes=$(desc 0 2 3 1 'a "quoted\' "test/odd name/7")
+	on 0 adjust $counter 40
+	on 1 adjust $counter 2
+	on 0 adjust $gauge 5
+	on 1 adjust $gauge -7
+	on 0 peak $peak 123
+	on 1 peak $peak 77
+	on 1 adjust $time 1500
+	on 0 hist $histogram 4 0
+	on 0 hist $histogram 4 3
+	on 1 hist $histogram 4 1000
+	on 1 hist $histogram 4 2
+	on 0 adjust $bytes 3
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the kernel says of its memory, for tests that give it back. */
+#ifndef KSELFTEST_MEMORY_H
+#define KSELFTEST_MEMORY_H
+
+#include "kselftest_pc.h"
+
+/* All numbers behind a word in a file, added up. */
+static long sum_of(const char *path, const char *word)
+{
+	static char buf[65536];
+	long sum = 0;
+
+	for (char *at = slurp(path, buf, sizeof(buf)); (at = strstr(at, word)); ) {
+		at += strlen(word);
+		sum += strtol(at, &at, 10);
+	}
+	return sum;
+}
+
+/* A figure of /proc/meminfo, in bytes. */
+static long long meminfo(const char *what)
+{
+	long kib = sum_of("/proc/meminfo", what);
+
+	if (!kib)
+		bail(what);
+	return kib * 1024LL;
+}
+
+/* kB that are free, and that the per-CPU allocator holds. */
+struct memory {
+	long free, percpu;
+};
+
+/*
+ * What is left once caches are dropped and what was deferred is done. Pages
+ * that wait in a CPU's list for their next user are free, too.
+ */
+static struct memory memory(void)
+{
+	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
+
+	if (write(fd, "3", 1) != 1)
+		bail("drop_caches");
+	close(fd);
+	sleep_ms(2000);
+	return (struct memory){
+		meminfo("MemFree:") / 1024 + 4 * sum_of("/proc/zoneinfo", " count:"),
+		meminfo("Percpu:") / 1024,
+	};
+}
+
+#endif
