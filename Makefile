@@ -63,7 +63,8 @@ help:
 #? make demo                 boot an unmodified Debian kernel in QEMU, watch its counters
 #? make                      build the kernel modules and the tools
 #? make test                 run all tests (ONLY=PATTERN: some; a row id, name or file)
-#? make test-debug           the tests in the guest on the two debug kernels (built once)
+#? make test WORLDS='host stock'   without the debug kernel (15 to 20 minutes to build, 20 to run)
+#? make test-debug           the tests in the guest on both debug kernels (built once)
 #? make rows                 which promises the last full test run proved
 #? make vm                   a shell in the guest (CMD='...': run that instead)
 #? make check                formatting, lints, host tests

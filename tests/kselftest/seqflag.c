@@ -112,7 +112,7 @@ static void *flipper(void *unused)
 {
 	(void)unused;
 	on_cpu(1);
-	for (int i = 0; i < FLIPS; i++) {
+	for (__u64 i = 0; i < at_least(FLIPS); i++) {
 		puppet("adjust %u 1", b);
 		puppet("inline %u -1", b);
 	}

@@ -10,7 +10,7 @@
 . "$(dirname "$0")/lib.sh"
 
 ONLY=${ONLY:-}
-usual="host stock"
+usual="host stock debug"
 WORLDS=${WORLDS:-$usual}
 work=$LOGS/run.$$
 tap=$work/tap

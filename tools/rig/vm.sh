@@ -37,9 +37,8 @@ boot() { # boot QEMU-ARGUMENTS...
 	# A debug kernel in an emulator computes for long at a time. All of KASAN's
 	# reports are wanted, not only the first. With five levels of page tables an
 	# interrupt while the boot CPU's features are cleared and read again is a
-	# storm of false reports from KASAN, which asks those how many there are. Idle
-	# CPUs halt, so that they are woken by an interrupt as in the stock kernel here.
-	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl idle=nomwait"
+	# storm of false reports from KASAN, which asks those how many there are.
+	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
 	"guest_$guest"
 	[ -z "$prepare" ] || (cd "$TOP" && eval "$prepare") || die "the guest $guest could not be prepared"
 	order world "$world"
