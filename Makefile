@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 rig := tools/rig
 
 # Variables given to make reach the scripts through the environment.
-export KDIR ONLY WORLDS WORLD GUEST SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
+export KDIR ONLY WORLDS WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
 export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE
 
 all:
@@ -44,6 +44,9 @@ check:
 bench:
 	@tests/bench/run
 
+qemu-pmu:
+	@tests/qemu-pmu/build.sh
+
 install:
 	@$(rig)/install.sh
 
@@ -56,7 +59,7 @@ distclean:
 help:
 	@sed -n 's/^#? \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all modules tools kdir demo vm test test-debug rows check bench install clean distclean help
+.PHONY: all modules tools kdir demo vm test test-debug rows check bench qemu-pmu install clean distclean help
 
 #? perfcounters: per-CPU kernel counters, read from user space without system calls
 #?
@@ -69,6 +72,7 @@ help:
 #? make vm                   a shell in the guest (CMD='...': run that instead)
 #? make check                formatting, lints, host tests
 #? make bench                what counting and reading cost, against the bars (ONLY=guest or host)
+#? make qemu-pmu             the emulator with a PMU (done on demand; under 6 minutes)
 #? make install              modules, pfc and headers onto this machine
 #? make kdir                 only set up the tool chain and kernel tree (done on demand)
 #? make clean                remove what was built; distclean: the whole cache
@@ -77,6 +81,7 @@ help:
 #? DIRECT=1                  on a Debian 13 host: no chroot, use its own packages
 #? WORLDS='host stock debug' test: which worlds; kcsan is one more
 #? WORLD=debug GUEST=many    vm: another kernel, another guest (tests/vm/guests)
+#? PMU=skylake               vm: with an emulated PMU (tests/vm/guests has the models)
 #? SMP=2 MEM=1G              the guest's size
 #? PREFIX=/usr/local         install: where; DESTDIR= is put before it
 #? DEBIAN_MIRROR=ADDRESS     set-up: another archive than this machine's apt uses

@@ -76,7 +76,7 @@ checker "rustfmt, modules" kernel_rustfmt
 if [ -e "$TOP/Kbuild" ]; then
 	checker "clippy, modules" clippy_kernel
 fi
-checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*'
+checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*'
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")"
 if command -v shellcheck >/dev/null; then
 	checker "shellcheck" shell_style

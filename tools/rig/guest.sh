@@ -28,33 +28,53 @@ limit_of() { # a test's seconds on the stock kernel
 	head_of "$1" timeout 120 | sed 's/[^0-9].*//'
 }
 
-# patience_with GUEST WORLD: the seconds it may take to boot (tests/vm/guests).
-patience_with() {
+# needs_of GUEST WORLD: the seconds it may take to boot, and an emulator
+# (tests/vm/guests).
+needs_of() {
 	# shellcheck disable=SC2034 # the function's to change
 	local smp="" mem="" append="" prepare="" patience=240 world=$2
 	# shellcheck disable=SC2034
 	local -a qemu=()
-	"guest_$1" && printf '%s' "$patience"
+	# shellcheck disable=SC2034
+	local cpu="" pmu="" emulator=""
+	be_guest "$1" && printf '%s %s' "$patience" "$emulator"
+}
+
+# emulator_for EMULATOR LABEL DIR: there is one, or DIR's programs are skipped.
+emulator_for() {
+	local rc=0 prog
+	"$TOP/tests/qemu-$1/build.sh" || rc=$?
+	[ $rc != 0 ] || return 0
+	if [ $rc = 3 ]; then
+		while read -r prog _; do
+			one "$2" "rig $prog" skip "$(cat "$CACHE/qemu-$1/why")"
+		done <"$3/list"
+	else
+		one "$2" "rig the emulator of tests/qemu-$1 is built" "not ok" "make qemu-$1 says why"
+	fi
+	return 1
 }
 
 # guest_tests WORLD: all guests that this world's wanted tests ask for.
 guest_tests() {
-	local world=$1 f worlds guest limit slow=1 name dir
+	local world=$1 f worlds guest limit slow=1 name dir patience emulator
 	[ "$world" = stock ] || slow=3
 	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
 		[ -e "$f" ] && mentions "$f" || continue
 		worlds=$(head_of "$f" worlds "stock debug kcsan")
 		[[ " $worlds " == *" $world "* ]] || continue
-		guest=$(head_of "$f" guest plain)
 		name=$(basename "$f" .c)
-		declare -F "guest_$guest" >/dev/null || {
-			one "$world" "rig $name asks for a guest that exists" "not ok" "tests/vm/guests has no guest_$guest"
-			continue
-		}
-		dir=$work/$world.$guest
-		mkdir -p "$dir"
 		limit=$(limit_of "$f")
-		printf '%s %s\n' "$name" $((limit * slow)) >>"$dir/list"
+		# shellcheck disable=SC2046 # words
+		for guest in $(each_guest $(head_of "$f" guest plain)); do
+			declare -F "guest_${guest%%-*}" >/dev/null || {
+				one "$world" "rig $name asks for a guest that exists" "not ok" "tests/vm/guests has no guest_${guest%%-*}"
+				continue
+			}
+			dir=$work/$world.$guest
+			mkdir -p "$dir"
+			printf '%s %s\n' "$name" $((limit * slow)) >>"$dir/list"
+		done
 	done
 	# Without ONLY the guest is started in any case: that it boots is a result.
 	[ -n "$ONLY" ] || { mkdir -p "$work/$world.plain"; : >>"$work/$world.plain/list"; }
@@ -66,9 +86,11 @@ guest_tests() {
 		guest=${dir##*.}
 		: >"$dir/results"
 		: >"$dir/console"
+		read -r patience emulator < <(needs_of "$guest" "$world"; echo)
+		[ -z "$emulator" ] || emulator_for "$emulator" "$world/$guest" "$dir" || continue
 		WORLD=$world GUEST=$guest NO_BUILD=1 "$TOP/tools/rig/vm.sh" test "$dir/list" "$dir" >"$dir/vm.log" 2>&1 &
-		follow $! "$world" "$guest" "$dir" $(($(patience_with "$guest" "$world") * slow))
-		if [ "$guest" = faulty ]; then
+		follow $! "$world" "$guest" "$dir" $((patience * slow))
+		if [[ $guest == faulty || $guest == lockup-* ]]; then
 			expected_reports "$world/$guest" "$dir"
 		else
 			kernel_log "$world/$guest" "$dir"

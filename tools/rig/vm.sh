@@ -5,7 +5,8 @@
 # Usage: vm.sh demo            real counters for some seconds
 #        vm.sh shell           an interactive shell; CMD='...' or piped input is run instead
 #        vm.sh test LIST DIR   run LIST ("PROGRAM SECONDS" a line); console and results go to DIR
-# WORLD=stock, debug or kcsan says which kernel, GUEST which guest (tests/vm/guests).
+# WORLD=stock, debug or kcsan says which kernel, GUEST which guest (tests/vm/guests),
+# PMU=NAME is the guest pmu-NAME.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,10 +14,11 @@
 . "$TOP/tests/vm/guests"
 
 world=${WORLD:-stock}
-guest=${GUEST:-plain}
+guest=${GUEST:-${PMU:+pmu-$PMU}}
+guest=${guest:-plain}
 DEMO_SECONDS=${DEMO_SECONDS:-15}
 [ "$world" != host ] || die "the host world has no guest; WORLD= is stock, debug or kcsan"
-declare -F "guest_$guest" >/dev/null || die "there is no guest $guest in tests/vm/guests"
+declare -F "guest_${guest%%-*}" >/dev/null || die "there is no guest $guest in tests/vm/guests"
 
 # The guest's initramfs is the image and this boot's orders, one after the other.
 run=$CACHE/image/run.$$
@@ -29,8 +31,9 @@ finish() {
 }
 
 boot() { # boot QEMU-ARGUMENTS...
+	local program
 	# shellcheck disable=SC2034 # patience is for test.sh
-	local smp=2 mem=1G append="" prepare="" patience=0
+	local smp=2 mem=1G append="" prepare="" patience=0 cpu=max pmu="" emulator=""
 	local -a qemu=()
 	# A busy host can keep QEMU from the timer's test at boot long enough to fail it.
 	append="console=ttyS0 panic=-1 no_timer_check loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
@@ -39,13 +42,19 @@ boot() { # boot QEMU-ARGUMENTS...
 	# interrupt while the boot CPU's features are cleared and read again is a
 	# storm of false reports from KASAN, which asks those how many there are.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
-	"guest_$guest"
+	be_guest "$guest"
 	[ -z "$prepare" ] || (cd "$TOP" && eval "$prepare") || die "the guest $guest could not be prepared"
 	order world "$world"
+	[ -z "$pmu" ] || order pmu "$pmu"
 	order slowness "$SLOWNESS"
 	# shellcheck disable=SC2016
 	inside sh -ec 'cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" - >initrd' "$run" "$IMAGE/base.cpio"
-	inside qemu-system-x86_64 -M q35 -accel tcg -cpu max -smp "${SMP:-$smp}" -m "${MEM:-$mem}" \
+	program="qemu-system-x86_64"
+	[ -z "$emulator" ] || {
+		"$TOP/tests/qemu-$emulator/build.sh" || die "the guest $guest wants the emulator of tests/qemu-$emulator"
+		program=$CACHE/qemu-$emulator/qemu-system-x86_64
+	}
+	inside "$program" -M q35 -accel tcg -cpu "$cpu" -smp "${SMP:-$smp}" -m "${MEM:-$mem}" \
 		-nodefaults -no-user-config -display none -no-reboot -pidfile "$run/pid" \
 		-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 		-append "$append ${APPEND:-}" "${qemu[@]}" "$@"

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the tests of the emulated PMU share: the models they run on (PMU in the
+ * environment; tests/vm/guests), perf events, code of known length.
+ * Documentation/emulated-pmu.md says what counts what.
+ */
+#ifndef PMU_H
+#define PMU_H
+
+#include "kselftest_pc.h"
+#include <sys/ioctl.h>
+#include <linux/perf_event.h>
+
+struct pmu_model {
+	const char *name;
+	bool amd;
+	int version, counters, fixed;
+	bool full_width;
+	const char *driver;	/* as the kernel calls it */
+};
+
+static const struct pmu_model pmu_models[] = {
+	{ "arch1", false, 1, 4, 0, false,
+	  "generic architected perfmon v1, core PMU driver." },
+	{ "arch", false, 2, 4, 3, false,
+	  "generic architected perfmon, Intel PMU driver." },
+	{ "skylake", false, 4, 4, 3, true,
+	  "Skylake events, full-width counters, Intel PMU driver." },
+	{ "arch5", false, 5, 8, 4, true,
+	  "generic architected perfmon, AnyThread deprecated, full-width counters, Intel PMU driver." },
+	{ "k8", true, 0, 4, 0, false, "AMD PMU driver." },
+	{ "amd", true, 1, 6, 0, false, "Fam17h+ core perfctr, AMD PMU driver." },
+	{ "amd2", true, 2, 6, 0, false, "Fam17h+ core perfctr, AMD PMU driver." },
+};
+
+#define SKYLAKE	(&pmu_models[2])	/* what the faults are tried on */
+
+static const struct pmu_model *this_model(void)
+{
+	const char *name = getenv("PMU");
+	unsigned int i;
+
+	for (i = 0; name && i < sizeof(pmu_models) / sizeof(*pmu_models); i++)
+		if (!strcmp(pmu_models[i].name, name))
+			return &pmu_models[i];
+	errno = ENOENT;
+	bail("PMU names no model");
+}
+
+/* Is there a line in the kernel's log that ends so? */
+static bool kernel_said(const char *end)
+{
+	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	char line[1100];
+	bool found = false;
+	ssize_t len;
+
+	while (!found && (len = read(fd, line, sizeof(line) - 1)) > 0) {
+		line[len] = '\0';
+		line[strcspn(line, "\n")] = '\0';
+		len = strlen(line) - strlen(end);
+		found = len >= 0 && !strcmp(line + len, end);
+	}
+	close(fd);
+	return found;
+}
+
+static void write_file(const char *path, const char *value)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, value, strlen(value)) != (ssize_t)strlen(value))
+		bail(path);
+	close(fd);
+}
+
+/* perf would sample less when it finds that it takes long. The rate first. */
+static void no_throttle(void)
+{
+	write_file("/proc/sys/kernel/perf_event_max_sample_rate", "10000000");
+	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0");
+}
+
+/* This thread's event, not yet enabled unless it has a leader. */
+static int perf_open(struct perf_event_attr *attr, int leader)
+{
+	attr->size = sizeof(*attr);
+	attr->disabled = leader < 0;
+	return syscall(SYS_perf_event_open, attr, 0, -1, leader, PERF_FLAG_FD_CLOEXEC);
+}
+
+static int perf_user(__u64 hardware_event, int leader)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_HARDWARE,
+		.config = hardware_event,
+		.exclude_kernel = 1,
+	};
+
+	return perf_open(&attr, leader);
+}
+
+static __u64 perf_read(int fd)
+{
+	__u64 value;
+
+	if (read(fd, &value, sizeof(value)) != sizeof(value))
+		bail("read of an event");
+	return value;
+}
+
+static void perf_start(int fd)
+{
+	ioctl(fd, PERF_EVENT_IOC_RESET, PERF_IOC_FLAG_GROUP);
+	ioctl(fd, PERF_EVENT_IOC_ENABLE, PERF_IOC_FLAG_GROUP);
+}
+
+static void perf_stop(int fd)
+{
+	ioctl(fd, PERF_EVENT_IOC_DISABLE, PERF_IOC_FLAG_GROUP);
+}
+
+/* Two instructions a round. */
+static inline void spin(__u64 rounds)
+{
+	asm volatile("1: dec %0\n jnz 1b" : "+r"(rounds) : : "cc");
+}
+
+/* spin() with the event on: 2 * rounds instructions, and always as many around them. */
+static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
+{
+	perf_start(fd);
+	spin(rounds);
+	perf_stop(fd);
+	return perf_read(fd);
+}
+
+#endif

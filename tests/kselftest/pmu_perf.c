@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu pmu1-skylake pmu4-skylake
+ * timeout: 200
+ *
+ * The kernel's own perf is the judge of the emulated PMU: it finds each model,
+ * counts exactly what ran, samples exactly where it should.
+ */
+#include "pmu.h"
+#include <pthread.h>
+
+static const __u64 rounds[] = { 10, 11, 100, 1000, 10000, 1000000, 100000000 };
+
+static void counts(void)
+{
+	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	__u64 around = perf_spin(fd, 1) - 2, got;
+	bool exact = true;
+	unsigned int i;
+
+	for (i = 0; i < sizeof(rounds) / sizeof(*rounds); i++) {
+		got = perf_spin(fd, rounds[i]);
+		if (got != 2 * rounds[i] + around) {
+			note("%llu rounds: %llu instructions", rounds[i], got);
+			exact = false;
+		}
+	}
+	note("%llu instructions around them", around);
+	ok(exact && around < 100, "pmu perf counts instructions exactly, 20 to 200000000");
+	close(fd);
+}
+
+/* Events in instructions, as the table in Documentation/emulated-pmu.md has it. */
+static const struct ratio {
+	const char *name;
+	__u64 event;
+	__u64 events, insns;
+} ratios[] = {
+	{ "cycles", PERF_COUNT_HW_CPU_CYCLES, 5, 4 },
+	{ "reference cycles", PERF_COUNT_HW_REF_CPU_CYCLES, 1, 1 },
+	{ "branches", PERF_COUNT_HW_BRANCH_INSTRUCTIONS, 1, 8 },
+	{ "branch misses", PERF_COUNT_HW_BRANCH_MISSES, 1, 128 },
+	{ "cache references", PERF_COUNT_HW_CACHE_REFERENCES, 1, 64 },
+	{ "cache misses", PERF_COUNT_HW_CACHE_MISSES, 1, 1024 },
+};
+
+static void ratio(const struct ratio *r, const struct pmu_model *m)
+{
+	int leader = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	int fd = perf_user(r->event, leader);
+	__u64 insns, got;
+
+	/* Where there is no fixed counter for them Intel's driver counts nothing. */
+	if (fd < 0 || (r->event == PERF_COUNT_HW_REF_CPU_CYCLES && !m->amd && m->fixed < 3)) {
+		char name[80];
+
+		snprintf(name, sizeof(name), "pmu perf counts %s", r->name);
+		skip(name, "the kernel has no such event on this model");
+		close(fd);
+		close(leader);
+		return;
+	}
+	insns = perf_spin(leader, 5000000);
+	got = perf_read(fd);
+	/* What was left of an event from before may complete one more. */
+	if (!ok(got >= insns * r->events / r->insns && got <= insns * r->events / r->insns + 1,
+		"pmu perf counts %s", r->name))
+		note("%llu in %llu instructions", got, insns);
+	close(fd);
+	close(leader);
+}
+
+static void rings(const struct pmu_model *m)
+{
+	struct perf_event_attr both = { .config = PERF_COUNT_HW_INSTRUCTIONS };
+	struct perf_event_attr kernel = both;
+	int fd[3], i;
+	__u64 n[3];
+	long long off;
+
+	kernel.exclude_user = 1;
+	fd[0] = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	fd[1] = perf_open(&kernel, fd[0]);
+	fd[2] = perf_open(&both, fd[0]);
+	perf_start(fd[0]);
+	for (i = 0; i < 1000; i++)
+		getppid();
+	perf_stop(fd[0]);
+	for (i = 0; i < 3; i++) {
+		n[i] = perf_read(fd[i]);
+		close(fd[i]);
+	}
+	off = n[2] - n[1] - n[0];
+	note("user %llu, kernel %llu, both %llu", n[0], n[1], n[2]);
+	/* Without global control, counters start and stop one after the other. */
+	ok(n[0] && n[1] > n[0] && llabs(off) <= (m->version >= 2 ? 0 : 1000),
+	   "pmu perf separates the kernel from user mode");
+}
+
+/* A sample's place: 64 instructions of a byte, then two, over and over. */
+#define BODY	66
+static const char *body;
+
+static __attribute__((noinline)) void walk(__u64 turns)
+{
+	asm volatile("lea 1f(%%rip), %1\n"
+		     "1: .rept 64\n nop\n .endr\n"
+		     "dec %0\n jnz 1b" : "+r"(turns), "=&r"(body) : : "cc");
+}
+
+static int place(__u64 ip)
+{
+	__u64 at = ip - (__u64)body;
+
+	return at <= 64 ? (int)at : at == 67 ? 65 : -1;
+}
+
+static void samples(__u64 period)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_HARDWARE,
+		.config = PERF_COUNT_HW_INSTRUCTIONS,
+		.exclude_kernel = 1,
+		.sample_period = period,
+		.sample_type = PERF_SAMPLE_IP,
+	};
+	const __u64 turns = 20000000 / BODY;
+	struct perf_event_mmap_page *page;
+	int fd = perf_open(&attr, -1), last = -1, at;
+	__u64 from, n = 0, astray = 0, total;
+	struct {
+		struct perf_event_header header;
+		__u64 ip;
+	} *s;
+
+	page = mmap(NULL, 65 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (page == MAP_FAILED)
+		bail("mmap of samples");
+	perf_start(fd);
+	walk(turns);
+	perf_stop(fd);
+	total = perf_read(fd);
+	for (from = 0; from < page->data_head; from += s->header.size) {
+		s = (void *)((char *)page + 4096 + from);
+		if (s->header.type != PERF_RECORD_SAMPLE) {
+			astray++;
+			continue;
+		}
+		at = place(s->ip);
+		n++;
+		/* The first and last may lie around the loop. */
+		if (at >= 0 && last >= 0 && (last + period) % BODY != (__u64)at)
+			astray++;
+		if (at < 0 && last >= 0 && n != total / period)
+			astray++;
+		last = at;
+	}
+	munmap(page, 65 * 4096);
+	close(fd);
+	is(n, total / period, "pmu perf takes a sample each %llu instructions", period);
+	is(astray, 0, "pmu each sample is at its instruction, period %llu", period);
+}
+
+static __u64 rdpmc(unsigned int counter)
+{
+	unsigned int low, high;
+
+	asm volatile("rdpmc" : "=a"(low), "=d"(high) : "c"(counter));
+	return low | (__u64)high << 32;
+}
+
+static void self_monitoring(void)
+{
+	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1), i;
+	struct perf_event_mmap_page *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	__u64 before, after, first = 0;
+	bool same = true;
+
+	perf_start(fd);
+	if (page == MAP_FAILED || !page->cap_user_rdpmc || !page->index) {
+		ok(false, "pmu RDPMC in user mode counts exactly");
+		close(fd);
+		return;
+	}
+	for (i = 0; i < 10; i++) {
+		__u32 seq;
+
+		/* As the page's protocol has it: again if it changed meanwhile. */
+		do {
+			seq = *(volatile __u32 *)&page->lock;
+			before = rdpmc(page->index - 1);
+			spin(1000);
+			after = rdpmc(page->index - 1);
+		} while (seq != *(volatile __u32 *)&page->lock || (seq & 1));
+		if (!first)
+			first = after - before;
+		same &= after - before == first;
+	}
+	if (!ok(same && first >= 2000 && first < 2020, "pmu RDPMC in user mode counts exactly"))
+		note("%llu between two RDPMCs with 2000 instructions", first);
+	munmap(page, 4096);
+	close(fd);
+}
+
+struct counter_thread {
+	pthread_t id;
+	__u64 got, around;
+	int cpu;
+};
+
+static void *count_in_thread(void *arg)
+{
+	struct counter_thread *t = arg;
+	int fd;
+
+	on_cpu(t->cpu);
+	fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	t->around = perf_spin(fd, 1) - 2;
+	t->got = perf_spin(fd, 20000000);
+	close(fd);
+	return NULL;
+}
+
+static void threads(int nr)
+{
+	struct counter_thread t[32] = {};
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	int i, wrong = 0;
+
+	for (i = 0; i < nr; i++) {
+		t[i].cpu = i % cpus;
+		if (pthread_create(&t[i].id, NULL, count_in_thread, &t[i]))
+			bail("pthread_create");
+	}
+	for (i = 0; i < nr; i++) {
+		pthread_join(t[i].id, NULL);
+		if (t[i].got != 40000000 + t[i].around) {
+			note("thread %d: %llu, %llu around", i, t[i].got, t[i].around);
+			wrong++;
+		}
+	}
+	is(wrong, 0, "pmu %d threads on %ld processors are counted exactly, each", nr, cpus);
+}
+
+int main(void)
+{
+	const struct pmu_model *m = this_model();
+	char line[200];
+	unsigned int i;
+
+	plan(2 + sizeof(ratios) / sizeof(*ratios) + 1 + 6 + 3);
+	snprintf(line, sizeof(line), "Performance Events: %s", m->driver);
+	ok(kernel_said(line), "pmu the kernel has the driver of %s", m->name);
+	on_cpu(0);
+	counts();
+	for (i = 0; i < sizeof(ratios) / sizeof(*ratios); i++)
+		ratio(&ratios[i], m);
+	rings(m);
+	no_throttle();
+	samples(100000);
+	samples(100002);
+	samples(1000000);
+	self_monitoring();
+	threads(sysconf(_SC_NPROCESSORS_ONLN));
+	threads(16);
+	return finish();
+}

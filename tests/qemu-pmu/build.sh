@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# make qemu-pmu: QEMU with an emulated x86 PMU, from Debian's source package,
+# hooks.patch and the files of this directory. Made once (under 6 minutes on two
+# processors) and again when what it is made from changes. It lies in
+# $CACHE/qemu-pmu/qemu-system-x86_64. See Documentation/emulated-pmu.md.
+# Status 3: it cannot be had here, and $CACHE/qemu-pmu/why says why.
+
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/../../tools/rig/lib.sh"
+LOG=$LOGS/qemu-pmu.log
+# shellcheck source=tools/rig/stages.sh
+. "$TOP/tools/rig/stages.sh"
+
+# The version the hooks are made for. When the archive has another one only, it
+# is tried, with a word.
+PINNED=10.0.13
+# Raise this when what is done below changes what comes out.
+RECIPE=1
+here=$TOP/tests/qemu-pmu
+dir=$CACHE/qemu-pmu
+program=$dir/qemu-system-x86_64
+downloads=$dir/downloads
+work=$dir/work
+
+cannot() {
+	mkdir -p "$dir"
+	printf '%s\n' "$*" >"$dir/why"
+	say "perfcounters: there will be no emulated PMU: $*"
+	exit 3
+}
+
+needed() {
+	local want
+	want=$(sed 's/#.*//' "$here/packages" | xargs)
+	stamped qemu-pmu-packages "$want" && return
+	! direct || [ "$(id -u)" = 0 ] || cannot "packages to build QEMU with may be missing on this host; run make qemu-pmu once as root"
+	if ! quietly "package lists" "$LOG" inside apt-get update -q ||
+		! quietly "packages to build QEMU with" "$LOG" inside sh -c "apt-get install -y -q --no-install-recommends $want"; then
+		cannot "the packages to build QEMU with could not be installed (log: $LOG)"
+	fi
+	stamp qemu-pmu-packages "$want"
+}
+
+# Versions of the source package, the pinned one first, then the newest.
+offered() {
+	inside apt-cache showsrc qemu 2>/dev/null | sed -n 's/^Version: //p' | sort -uV |
+		awk -v pinned="$PINNED" '{ v = $0; sub(/^[0-9]+:/, "", v)
+			print index(v, pinned) == 1 ? 0 : 1, NR, $0 }' | sort -k1,1n -k2,2nr | cut -d' ' -f3
+}
+
+# The source, patched, in $work/source. $version says which.
+source_of() { # source_of VERSION
+	remove "$work"
+	mkdir -p "$downloads" "$work"
+	if ! compgen -G "$downloads/qemu_${1#*:}.dsc" >/dev/null; then
+		rm -f "$downloads"/*
+		# shellcheck disable=SC2016
+		quietly "download QEMU $1" "$LOG" inside sh -ec 'cd "$0" && apt-get source -q --download-only -o APT::Sandbox::User=root "qemu=$1"' "$downloads" "$1" || {
+			rm -f "$downloads"/*
+			return 1
+		}
+	fi
+	# shellcheck disable=SC2016
+	stage "unpack" inside sh -ec 'dpkg-source --no-check -x "$0"/*.dsc "$1"' "$downloads" "$work/source"
+	quietly "hooks" "$LOG" inside patch -d "$work/source" -p1 --batch -i "$here/hooks.patch" || {
+		say "    the hooks do not apply to QEMU $1"
+		return 1
+	}
+	mkdir -p "$work/source/target/i386/tcg/pmu"
+	cp "$here"/{meson.build,pmu.h,internal.h,counters.c,events.c,interrupt.c,intel.c,amd.c} "$work/source/target/i386/tcg/pmu/"
+	cp "$here/budget.c" "$work/source/accel/tcg/insn-budget.c"
+	cp "$here/budget.h" "$work/source/include/exec/insn-budget.h"
+	cp "$here/pmu.mak" "$work/source/configs/devices/x86_64-softmmu/"
+}
+
+fetch() {
+	local v all
+	all=$(offered)
+	[ -n "$all" ] || {
+		quietly "package lists" "$LOG" inside apt-get update -q || :
+		all=$(offered)
+	}
+	[ -n "$all" ] || cannot "apt knows no source package of QEMU; the archive must be listed with deb-src and reachable"
+	for v in $all; do
+		case $v in
+		*:"$PINNED"* | "$PINNED"*) ;;
+		*) say "    the archive no longer has QEMU $PINNED as tested; trying $v" ;;
+		esac
+		! source_of "$v" || return 0
+	done
+	cannot "the archive has no source of QEMU that tests/qemu-pmu/hooks.patch fits (it is for $PINNED; offered: $(xargs <<<"$all")). Port the patch, or name an archive that has it: DEBIAN_MIRROR=, after make distclean."
+}
+
+compile() {
+	mkdir -p "$work/build" "$dir/ccache"
+	# Without anything the guests do not use. Firmware comes from Debian's packages.
+	# shellcheck disable=SC2016
+	stage "configure" inside sh -ec 'cd "$0" && CC="ccache gcc-14" CCACHE_DIR=$1 exec ../source/configure \
+		--target-list=x86_64-softmmu --without-default-features --without-default-devices --with-devices-x86_64=pmu \
+		--enable-tcg --disable-docs --disable-tools --disable-install-blobs --disable-download --disable-werror \
+		--disable-debug-info -Doptimization=2 --with-pkgversion="perfcounters, emulated PMU" \
+		--firmwarepath=/usr/share/qemu:/usr/share/seabios:/usr/lib/ipxe/qemu' "$work/build" "$dir/ccache"
+	# shellcheck disable=SC2016
+	stage "build (the longest stage, some 4 minutes)" inside sh -ec 'cd "$0" && CCACHE_DIR=$1 CCACHE_MAXSIZE=200M exec ninja -j"$JOBS" qemu-system-x86_64' "$work/build" "$dir/ccache"
+	stage "install" inside strip -o "$program.new" "$work/build/qemu-system-x86_64"
+}
+
+made_from() {
+	printf '%s %s\n' "$PINNED" "$RECIPE"
+	(cd "$here" && sha256sum -- *.[ch] hooks.patch meson.build packages pmu.mak)
+	inside gcc-14 --version
+}
+
+set_up
+want=$(made_from | sha256sum | cut -d' ' -f1)
+! stamped qemu-pmu "$want" || [ ! -x "$program" ] || exit 0
+lock_cache
+! stamped qemu-pmu "$want" || [ ! -x "$program" ] || exit 0
+step "QEMU with an emulated PMU (once; under 6 minutes on two processors)"
+: >"$LOG"
+rm -f "$dir/why" "$STAMPS/qemu-pmu"
+remove "$work"
+needed
+fetch
+compile
+mv "$program.new" "$program"
+remove "$work"
+stamp qemu-pmu "$want"

@@ -1,0 +1,62 @@
+/*
+ * The events of the emulated PMU.
+ *
+ * They are synthetic: so many for so many instructions, so that a test knows
+ * every count beforehand. Documentation/emulated-pmu.md has this very table,
+ * and tests/host/pmu_events.sh compares the two.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "internal.h"
+
+static const X86PMUEvent events[] = {
+    /* name              Intel  AMD          events per instructions */
+    { "instructions",     0x00c0, 0x0c0,       1, 1 },
+    { "cycles",           0x003c, 0x076,       5, 4 },
+    { "reference cycles", 0x013c, 0x100000120, 1, 1 },
+    { "slots",            0x01a4, 0,           5, 1 },
+    { "branches",         0x00c4, 0x0c2,       1, 8 },
+    { "branch misses",    0x00c5, 0x0c3,       1, 128 },
+    { "cache references", 0x4f2e, 0xff60,      1, 64 },
+    { "cache misses",     0x412e, 0x0964,      1, 1024 },
+    { "cache references", 0,      0x077d,      1, 64 },
+    { "cache misses",     0,      0x077e,      1, 1024 },
+};
+
+/* Of fixed counter 0, 1, 2, 3. */
+static const uint32_t fixed[X86_PMU_MAX_FIXED] = {
+    0x00c0, 0x003c, 0x013c, 0x01a4
+};
+
+const X86PMUEvent *x86_pmu_event_intel(uint64_t select)
+{
+    int i;
+
+    select &= SELECT_EVENT | SELECT_UMASK;
+    for (i = 0; i < ARRAY_SIZE(events); i++) {
+        if (events[i].intel && events[i].intel == select) {
+            return &events[i];
+        }
+    }
+    return NULL;
+}
+
+/* AMD's event has four more bits at the top. */
+const X86PMUEvent *x86_pmu_event_amd(uint64_t select)
+{
+    int i;
+
+    select &= SELECT_EVENT | SELECT_UMASK | 0xf00000000ull;
+    for (i = 0; i < ARRAY_SIZE(events); i++) {
+        if (events[i].amd && events[i].amd == select) {
+            return &events[i];
+        }
+    }
+    return NULL;
+}
+
+const X86PMUEvent *x86_pmu_event_fixed(unsigned int n)
+{
+    return x86_pmu_event_intel(fixed[n]);
+}

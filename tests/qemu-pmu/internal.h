@@ -1,0 +1,127 @@
+/*
+ * An x86 PMU for TCG: what its own files share.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#ifndef I386_TCG_PMU_INTERNAL_H
+#define I386_TCG_PMU_INTERNAL_H
+
+#include "cpu.h"
+#include "exec/insn-budget.h"
+
+/*
+ * Counters are numbered, and masks of them laid out, as in Intel's global
+ * registers: general ones from 0, fixed ones from 32.
+ */
+#define X86_PMU_FIXED       32
+#define X86_PMU_MAX_GENERAL 8
+#define X86_PMU_MAX_FIXED   4
+#define X86_PMU_COUNTERS    (X86_PMU_FIXED + X86_PMU_MAX_FIXED)
+#define X86_PMU_NEVER       INSN_BUDGET_MAX
+
+/* Fields of an event select register that both vendors have. */
+#define SELECT_EVENT    0xffull
+#define SELECT_UMASK    0xff00ull
+#define SELECT_USR      BIT_ULL(16)
+#define SELECT_OS       BIT_ULL(17)
+#define SELECT_EDGE     BIT_ULL(18)
+#define SELECT_PIN      BIT_ULL(19)
+#define SELECT_INT      BIT_ULL(20)
+#define SELECT_ANY      BIT_ULL(21)
+#define SELECT_EN       BIT_ULL(22)
+#define SELECT_INV      BIT_ULL(23)
+#define SELECT_CMASK    0xff000000ull
+
+/* An event happens @events times in @insns instructions, evenly. */
+typedef struct X86PMUEvent {
+    const char *name;
+    uint32_t intel;         /* event and unit mask; 0: has none */
+    uint64_t amd;
+    uint32_t events, insns;
+} X86PMUEvent;
+
+const X86PMUEvent *x86_pmu_event_intel(uint64_t select);
+const X86PMUEvent *x86_pmu_event_amd(uint64_t select);
+const X86PMUEvent *x86_pmu_event_fixed(unsigned int n);
+
+typedef struct X86PMUCounter {
+    uint64_t value;
+    uint64_t rest;          /* of an event, in 1 / event->insns */
+    uint64_t select;        /* what was written, general counters */
+    const X86PMUEvent *event;
+    bool interrupts;
+} X86PMUCounter;
+
+/* One register: whose, what faults in it. */
+typedef struct X86PMURegister {
+    uint8_t kind;           /* 0: none of a PMU's; the rest is the vendor's */
+    uint8_t counter;
+    bool general;           /* of a general counter, which may be held */
+    bool absent;            /* the PMU could have it and does not: #GP */
+    bool readonly;
+    uint64_t reserved;      /* bits that #GP if they are set in what is written */
+} X86PMURegister;
+
+typedef struct X86PMUVendor {
+    X86PMURegister (*find)(const X86PMU *pmu, uint32_t msr);
+    uint64_t (*read)(const X86PMU *pmu, const X86PMURegister *r);
+    void (*write)(X86PMU *pmu, const X86PMURegister *r, uint64_t value);
+    /* After each write: what counts where, from what is in the registers. */
+    void (*configure)(X86PMU *pmu);
+    /* Interrupts were raised. */
+    void (*interrupted)(X86PMU *pmu);
+    /* The counter that RDPMC selects, or -1. */
+    int (*rdpmc)(const X86PMU *pmu, uint32_t select);
+    void (*cpuid)(const X86PMU *pmu, uint32_t leaf, uint32_t *eax,
+                  uint32_t *ebx, uint32_t *ecx, uint32_t *edx);
+    bool masks_lvtpc;       /* when it delivers */
+} X86PMUVendor;
+
+extern const X86PMUVendor x86_pmu_intel, x86_pmu_amd;
+
+struct X86PMU {
+    X86CPU *cpu;
+    const X86PMUVendor *vendor;
+    X86PMUConfig config;
+    uint64_t present;       /* mask of counters */
+    uint64_t general;       /* those of them that are general */
+    uint64_t value_mask;
+
+    X86PMUCounter counter[X86_PMU_COUNTERS];
+    uint64_t control;       /* global: which count */
+    uint64_t status;        /* global: which overflowed */
+    uint64_t fixed_control;
+    uint64_t debugctl;
+
+    uint64_t enabled[2];    /* masks: which count in the kernel, in user mode */
+    bool user;
+
+    /* From overflow to interrupt (interrupt.c). */
+    int64_t due;            /* instructions until one is raised, or NEVER */
+    int64_t spurious_due;
+    uint64_t late;          /* counters whose end is waited for */
+    uint64_t overflows, raised;
+};
+
+static inline uint64_t x86_pmu_counting(const X86PMU *pmu)
+{
+    return pmu->enabled[pmu->user];
+}
+
+/* A counter's event and where it counts; @select says the event in full. */
+void x86_pmu_select(X86PMU *pmu, unsigned int n, const X86PMUEvent *event,
+                    bool os, bool usr, bool interrupts);
+
+/* What counts where, after something was written. */
+void x86_pmu_configure(X86PMU *pmu);
+
+/* interrupt.c */
+void x86_pmu_overflowed(X86PMU *pmu, uint64_t mask);
+/* @insns more have retired; which interrupts are due by that? */
+void x86_pmu_elapse(X86PMU *pmu, int64_t insns);
+/* These counters count no more. */
+void x86_pmu_ended(X86PMU *pmu, uint64_t mask);
+int64_t x86_pmu_next_interrupt(const X86PMU *pmu);
+void x86_pmu_reset_interrupts(X86PMU *pmu);
+
+#endif

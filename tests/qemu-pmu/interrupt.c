@@ -1,0 +1,101 @@
+/*
+ * From a counter's overflow to the processor's interrupt, and what can go
+ * wrong on that way if it is asked to: skid, interrupts that come late, merged
+ * or from nowhere.
+ *
+ * SPDX-License-Identifier: GPL-2.0-or-later
+ */
+#include "qemu/osdep.h"
+#include "qemu/main-loop.h"
+#include "hw/i386/apic.h"
+#include "internal.h"
+
+static bool nth(uint64_t n, uint32_t every)
+{
+    return every && n % every == 0;
+}
+
+static void raise_interrupt_now(X86PMU *pmu)
+{
+    BQL_LOCK_GUARD();
+
+    pmu->due = X86_PMU_NEVER;
+    pmu->raised++;
+    if (apic_deliver_pmi(pmu->cpu->apic_state, pmu->vendor->masks_lvtpc)) {
+        pmu->vendor->interrupted(pmu);
+    }
+}
+
+static void raise_interrupt_soon(X86PMU *pmu)
+{
+    if (!pmu->config.skid) {
+        raise_interrupt_now(pmu);
+    } else {
+        /* One that is under way already stands for both. */
+        pmu->due = MIN(pmu->due, pmu->config.skid);
+    }
+}
+
+void x86_pmu_overflowed(X86PMU *pmu, uint64_t mask)
+{
+    uint64_t interrupts = 0, left;
+
+    pmu->status |= mask;
+    for (left = mask; left; left &= left - 1) {
+        if (pmu->counter[ctz64(left)].interrupts) {
+            interrupts |= left & -left;
+        }
+    }
+    if (!interrupts) {
+        return;
+    }
+    pmu->overflows++;
+    if (nth(pmu->overflows, pmu->config.late)) {
+        pmu->late |= interrupts;
+    } else if (!nth(pmu->overflows, pmu->config.merge)) {
+        raise_interrupt_soon(pmu);
+    }
+}
+
+void x86_pmu_ended(X86PMU *pmu, uint64_t mask)
+{
+    if (pmu->late & mask) {
+        pmu->late &= ~mask;
+        raise_interrupt_soon(pmu);
+    }
+}
+
+void x86_pmu_elapse(X86PMU *pmu, int64_t insns)
+{
+    if (pmu->due != X86_PMU_NEVER) {
+        pmu->due -= insns;
+        if (pmu->due <= 0) {
+            raise_interrupt_now(pmu);
+        }
+    }
+    if (pmu->spurious_due != X86_PMU_NEVER) {
+        pmu->spurious_due -= insns;
+        if (pmu->spurious_due <= 0) {
+            BQL_LOCK_GUARD();
+
+            pmu->spurious_due = pmu->config.spurious;
+            /* Not before there is somebody to take it. */
+            if (apic_pmi_is_nmi(pmu->cpu->apic_state)) {
+                cpu_interrupt(CPU(pmu->cpu), CPU_INTERRUPT_NMI);
+            }
+        }
+    }
+}
+
+int64_t x86_pmu_next_interrupt(const X86PMU *pmu)
+{
+    return MIN(pmu->due, pmu->spurious_due);
+}
+
+void x86_pmu_reset_interrupts(X86PMU *pmu)
+{
+    pmu->due = X86_PMU_NEVER;
+    pmu->spurious_due = pmu->config.spurious ?: X86_PMU_NEVER;
+    pmu->late = 0;
+    pmu->overflows = pmu->raised = 0;
+}

@@ -1,0 +1,6 @@
+# The machine of the guests, and nothing else.
+CONFIG_Q35=y
+CONFIG_ISA_DEBUG=y
+CONFIG_TEST_DEVICES=y
+CONFIG_VIRTIO_PCI=y
+CONFIG_VIRTIO_BLK=y
