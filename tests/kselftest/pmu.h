@@ -135,4 +135,60 @@ static __attribute__((noinline)) __u64 perf_spin(int fd, __u64 rounds)
 	return perf_read(fd);
 }
 
+/* tests/modules/msr_raw.c: steps in the kernel, and what came of each. */
+
+#define GP	(-5)
+
+static struct raw {
+	long long err;
+	__u64 value;
+} raw_step[40];
+
+static int raw_fd = -1;
+
+static void raw_leave(void)
+{
+	close(raw_fd);
+	rmmod("msr_raw");
+}
+
+static void raw_load(void)
+{
+	errno = -insmod("msr_raw", "");
+	if (errno)
+		bail("insmod msr_raw");
+	raw_fd = open("/proc/msr_raw", O_RDWR | O_CLOEXEC);
+	if (raw_fd < 0)
+		bail("open /proc/msr_raw");
+	atexit(raw_leave);
+	/* The registers are this processor's. */
+	on_cpu(0);
+}
+
+/* The value of the last step; -1 if it failed. */
+__attribute__((format(printf, 1, 2)))
+static __u64 raw(const char *fmt, ...)
+{
+	char text[4096], *at = text;
+	struct raw *s = raw_step;
+	ssize_t len;
+	va_list ap;
+	int n = 0;
+
+	va_start(ap, fmt);
+	len = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (pwrite(raw_fd, text, len, 0) != len)
+		bail(text);
+	len = pread(raw_fd, text, sizeof(text) - 1, 0);
+	if (len < 0)
+		bail("read of /proc/msr_raw");
+	text[len] = '\0';
+	while (n < 40 && sscanf(at, "%lld %llu", &s[n].err, &s[n].value) == 2) {
+		at = strchr(at, '\n') + 1;
+		n++;
+	}
+	return n && !s[n - 1].err ? s[n - 1].value : -1ULL;
+}
+
 #endif

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu
+ *
+ * Each register of each model, bit by bit: what it takes, what it refuses with
+ * #GP, what it reads as afterwards. The masks are the manuals' (Intel SDM volume
+ * 3, "Architectural Performance Monitoring", and volume 4; AMD APM volume 2),
+ * written down here a second time and not derived as the emulator does.
+ */
+#include "pmu.h"
+
+#define NONE	(~0ULL)		/* no such register */
+
+struct reg {
+	const char *name;
+	__u32 first, step;
+	int nr;			/* so many could be there */
+	int present;		/* so many are */
+	bool readonly;
+	__u64 refused;		/* bits that fault */
+	__u64 kept;		/* bits that read back */
+	bool sign_extends;
+};
+
+/* Refused bits by model: arch1, arch, skylake, arch5. */
+static const struct {
+	__u64 select, fixed_ctrl, ctrl, reset, set;
+} intel[] = {
+	{ 0xffffffff00200000, NONE, NONE, NONE, NONE },
+	{ 0xffffffff00200000, ~0xbbbULL, ~0x70000000fULL, ~0xc00000070000000fULL, NONE },
+	{ 0xffffffff00000000, ~0xfffULL, ~0x70000000fULL, ~0xec0000070000000fULL, ~0x6c0000070000000fULL },
+	{ 0xffffffff00200000, ~0xbbbbULL, ~0xf000000ffULL, ~0xec00000f000000ffULL, ~0x6c00000f000000ffULL },
+};
+
+#define COUNTER_BITS	0xffffffffffffULL
+#define K8_SELECT	0xffdfffffULL
+#define AMD_SELECT	0x30fffd7ffffULL
+
+static __u64 expected(const struct reg *r, __u64 value)
+{
+	if (r->sign_extends)
+		return (__u64)(long long)(int)value & COUNTER_BITS;
+	return value & r->kept;
+}
+
+static bool check_one(const struct reg *r, int n)
+{
+	__u32 msr = r->first + n * r->step;
+	bool there = n < r->present, good = true;
+	int bit;
+
+	raw("rd %#x", msr);
+	if (raw_step[0].err != (there ? 0 : GP)) {
+		note("reading %#x: %lld", msr, raw_step[0].err);
+		good = false;
+	}
+	for (bit = 0; bit < 64; bit++) {
+		__u64 value = 1ULL << bit, got;
+		bool taken = there && !r->readonly && !(value & r->refused);
+
+		got = raw("wr %#x %#llx; wr %#x 0; wr %#x %#llx; rd %#x", msr, value, msr, msr, value, msr);
+		if (raw_step[0].err != (taken ? 0 : GP)) {
+			note("%#x, bit %d: %lld", msr, bit, raw_step[0].err);
+			good = false;
+		}
+		if (taken && got != expected(r, value)) {
+			note("%#x, bit %d reads back %#llx", msr, bit, got);
+			good = false;
+		}
+	}
+	/* Zero is fine everywhere but in what cannot be written at all. */
+	raw("wr %#x 0", msr);
+	if (raw_step[0].err != (there && !r->readonly ? 0 : GP)) {
+		note("writing 0 to %#x: %lld", msr, raw_step[0].err);
+		good = false;
+	}
+	return good;
+}
+
+static void check(const struct reg *r)
+{
+	bool good = true;
+	int n;
+
+	for (n = 0; n < r->nr; n++)
+		good &= check_one(r, n);
+	ok(good, "pmu %s: %d of %d are there, each bit as in the manual", r->name, r->present, r->nr);
+}
+
+static void check_intel(const struct pmu_model *m)
+{
+	int i = m - pmu_models, v2 = m->version >= 2, v4 = m->version >= 4;
+	__u64 high = ~COUNTER_BITS;
+	const struct reg regs[] = {
+		{ "IA32_PERFEVTSELx", 0x186, 1, 8, m->counters, false, intel[i].select, ~0ULL, false },
+		{ "IA32_PMCx", 0xc1, 1, 8, m->counters, false, 0, 0, true },
+		{ "IA32_A_PMCx", 0x4c1, 1, 8, m->full_width ? m->counters : 0, false, high, ~0ULL, false },
+		{ "IA32_FIXED_CTRx", 0x309, 1, 4, m->fixed, false, high, ~0ULL, false },
+		{ "IA32_FIXED_CTR_CTRL", 0x38d, 1, 1, v2, false, intel[i].fixed_ctrl, ~0ULL, false },
+		{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, v2, true, 0, 0, false },
+		{ "IA32_PERF_GLOBAL_STATUS_RESET", 0x390, 1, 1, v2, false, intel[i].reset, 0, false },
+		{ "IA32_PERF_GLOBAL_STATUS_SET", 0x391, 1, 1, v4, false, intel[i].set, 0, false },
+		{ "IA32_PERF_GLOBAL_INUSE", 0x392, 1, 1, v4, true, 0, 0, false },
+		{ "IA32_PERF_CAPABILITIES", 0x345, 1, 1, m->full_width, true, 0, 0, false },
+		{ "IA32_PERF_GLOBAL_CTRL", 0x38f, 1, 1, v2, false, intel[i].ctrl, ~0ULL, false },
+	};
+	unsigned int n;
+
+	plan(sizeof(regs) / sizeof(*regs));
+	for (n = 0; n < sizeof(regs) / sizeof(*regs); n++)
+		check(&regs[n]);
+}
+
+/* A write never faults for its bits; one to the status register does nothing. */
+static void check_amd(const struct pmu_model *m)
+{
+	int v1 = m->version >= 1 ? 6 : 0, v2 = m->version >= 2;
+	__u64 select = m->version ? AMD_SELECT : K8_SELECT;
+	const struct reg regs[] = {
+		{ "PerfEvtSelx at K7's addresses", 0xc0010000, 1, 4, 4, false, 0, select, false },
+		{ "PerfCtrx at K7's addresses", 0xc0010004, 1, 4, 4, false, 0, COUNTER_BITS, false },
+		{ "PerfEvtSelx", 0xc0010200, 2, 6, v1, false, 0, select, false },
+		{ "PerfCtrx", 0xc0010201, 2, 6, v1, false, 0, COUNTER_BITS, false },
+		{ "PerfCntrGlobalStatus", 0xc0000300, 1, 1, v2, false, 0, 0, false },
+		{ "PerfCntrGlobalStatusClr", 0xc0000302, 1, 1, v2, false, 0, 0, false },
+		{ "PerfCntrGlobalStatusSet", 0xc0000303, 1, 1, v2, false, 0, 0, false },
+		{ "PerfCntrGlobalCtl", 0xc0000301, 1, 1, v2, false, 0, 0x3f, false },
+	};
+	unsigned int n;
+
+	plan(sizeof(regs) / sizeof(*regs));
+	for (n = 0; n < sizeof(regs) / sizeof(*regs); n++)
+		check(&regs[n]);
+}
+
+int main(void)
+{
+	const struct pmu_model *m = this_model();
+
+	raw_load();
+	if (m->amd)
+		check_amd(m);
+	else
+		check_intel(m);
+	return finish();
+}

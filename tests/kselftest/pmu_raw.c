@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu
+ *
+ * The emulated PMU register by register, without perf: counts, events, widths,
+ * overflow to the instruction, NMIs, several overflows at once, RDPMC.
+ */
+#include "pmu.h"
+#include <setjmp.h>
+
+static const struct pmu_model *m;
+static __u32 sel0, sel1, ctr0, ctr1, ctrl, status, status_reset;
+
+#define OS		(1ULL << 17)
+#define INT		(1ULL << 20)
+#define EN		(1ULL << 22)
+#define INSTRUCTIONS	0xc0ULL
+#define NMI		0x400
+#define MASKED		0x10000
+#define TOP		(1ULL << 48)
+
+static void find_registers(void)
+{
+	if (m->amd) {
+		sel0 = 0xc0010000;
+		ctr0 = 0xc0010004;
+		ctrl = 0xc0000301;
+		status = 0xc0000300;
+		status_reset = 0xc0000302;
+	} else {
+		sel0 = 0x186;
+		ctr0 = 0xc1;
+		ctrl = 0x38f;
+		status = 0x38e;
+		status_reset = 0x390;
+	}
+	sel1 = sel0 + 1;
+	ctr1 = ctr0 + 1;
+}
+
+/* What to write to a counter so that it overflows after so many events. */
+static __u64 minus(__u64 events)
+{
+	return m->amd ? TOP - events : (TOP - events) & 0xffffffff;
+}
+
+/* All counters may count; nothing does. */
+static void quiet(void)
+{
+	int i;
+
+	for (i = 0; i < m->counters && i < 4; i++)
+		raw("wr %#x 0; wr %#x 0", sel0 + i, ctr0 + i);
+	if (!m->amd && m->version >= 2) {
+		__u64 present = ((1ULL << m->fixed) - 1) << 32 | ((1ULL << m->counters) - 1);
+
+		raw("wr 0x38d 0; wr 0x390 %#llx; wr 0x38f %#llx",
+		    present | (m->version >= 4 ? 0xecULL << 56 : 0xc0ULL << 56), present);
+	}
+	if (m->amd && m->version >= 2)
+		raw("wr 0xc0000302 0x3f; wr 0xc0000301 0x3f");
+	raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
+}
+
+/* What "run" counts with counter n and that event. */
+static __u64 count(int n, __u64 event, __u64 rounds)
+{
+	return raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n, ctr0 + n,
+		   sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
+}
+
+static __u64 around;	/* what count() adds to the instructions of its rounds */
+
+static void counts(void)
+{
+	static const __u64 rounds[] = { 2, 3, 10, 1001, 1000000 };
+	bool good = true;
+	unsigned int i;
+	int n;
+
+	around = count(0, INSTRUCTIONS, 1) - 2;
+	for (i = 0; i < sizeof(rounds) / sizeof(*rounds); i++)
+		for (n = 0; n < m->counters && n < 4; n++)
+			good &= count(n, INSTRUCTIONS, rounds[i]) == 2 * rounds[i] + around;
+	note("%llu instructions around", around);
+	ok(good && around < 200, "pmu each general counter counts exactly");
+}
+
+/* The table of Documentation/emulated-pmu.md once more. */
+static const struct {
+	const char *name;
+	__u64 intel, amd, events, insns;
+} events[] = {
+	{ "instructions", 0x00c0, 0x00c0, 1, 1 },
+	{ "cycles", 0x003c, 0x0076, 5, 4 },
+	{ "reference cycles", 0x013c, 0x100000120, 1, 1 },
+	{ "slots", 0x01a4, 0, 5, 1 },
+	{ "branches", 0x00c4, 0x00c2, 1, 8 },
+	{ "branch misses", 0x00c5, 0x00c3, 1, 128 },
+	{ "cache references", 0x4f2e, 0xff60, 1, 64 },
+	{ "cache misses", 0x412e, 0x0964, 1, 1024 },
+	{ "cache references", 0, 0x077d, 1, 64 },
+	{ "cache misses", 0, 0x077e, 1, 1024 },
+	{ "nothing known", 0xffff, 0xffff, 0, 1 },
+};
+
+static void ratios(void)
+{
+	bool good = true;
+	unsigned int i;
+
+	for (i = 0; i < sizeof(events) / sizeof(*events); i++) {
+		__u64 code = m->amd ? events[i].amd : events[i].intel, insns = 2 * 7777 + around, got, want;
+
+		/* K8's registers have no upper four bits of the event. */
+		if (!code || (m->amd && !m->version && code >> 32))
+			continue;
+		got = count(0, code, 7777);
+		want = insns * events[i].events / events[i].insns;
+		if (got != want) {
+			note("%s: %llu, not %llu", events[i].name, got, want);
+			good = false;
+		}
+	}
+	ok(good, "pmu each event is its multiple of instructions, rounded down");
+}
+
+static void fixed(void)
+{
+	static const struct {
+		__u64 events, insns;
+	} want[] = { { 1, 1 }, { 5, 4 }, { 1, 1 }, { 5, 1 } };
+	bool good = true;
+	__u64 a, b;
+	int i;
+
+	for (i = 0; i < m->fixed; i++) {
+		__u64 on = 1ULL << 4 * i;
+
+		/* 4000 instructions: no event is left in pieces. */
+		a = raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on, 0x309 + i);
+		b = raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on, 0x309 + i);
+		if (b - a != 4000 * want[i].events / want[i].insns) {
+			note("fixed counter %d: %llu and %llu", i, a, b);
+			good = false;
+		}
+	}
+	ok(good, "pmu each fixed counter counts its event");
+}
+
+/* Where in "run" the NMI of a counter that began at -period found it. */
+static __u64 overflow_at(__u64 period)
+{
+	return raw("nmis; wr %#x 0; wr %#x %#llx; lvtpc %#x; wr %#x %#llx; run 100000; wr %#x 0; nmi 0",
+		   sel0, ctr0, minus(period), NMI, sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+}
+
+static void periods(void)
+{
+	static const __u64 period[] = { 1001, 1002, 1003, 1004, 5000, 77777, 150001 };
+	__u64 late = overflow_at(1000) - 1000, at;
+	bool good = true;
+	unsigned int i;
+
+	for (i = 0; i < sizeof(period) / sizeof(*period); i++) {
+		at = overflow_at(period[i]);
+		if (at - period[i] != late) {
+			note("period %llu: NMI after %llu", period[i], at);
+			good = false;
+		}
+	}
+	is(raw("nmis"), 1, "pmu an overflow is one NMI");
+	note("the counter is %lld instructions ahead of the loop", -(long long)late);
+	ok(good && -late < 100, "pmu an overflow's NMI comes at its very instruction");
+	raw("wr %#x 0; lvtpc %#x", sel0, NMI | MASKED);
+	quiet();
+}
+
+static void widths(void)
+{
+	__u64 a, b;
+
+	/* 2000 instructions and those around them, from 10 below zero. */
+	a = raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0, ctr0, sel0,
+		INSTRUCTIONS | OS | EN, sel0, ctr0);
+	if (m->amd) {
+		is(a, 0xfffffff6ULL + 2000 + around, "pmu a counter is written as it is");
+		a = raw("wr %#x 0; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0, ctr0,
+			TOP - 10, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
+	} else {
+		skip("pmu a counter is written as it is", "Intel's are extended by their sign");
+	}
+	is(a, 2000 + around - 10, "pmu a counter wraps at its width");
+	if (m->version >= 2) {
+		is(raw("rd %#x", status), 1, "pmu an overflow is in the status, without an interrupt too");
+		raw("wr %#x 1", status_reset);
+		is(raw("rd %#x", status), 0, "pmu the status is reset");
+	} else {
+		skip("pmu an overflow is in the status, without an interrupt too", "no global status");
+		skip("pmu the status is reset", "no global status");
+	}
+	if (m->full_width) {
+		b = raw("wr %#x 0; wr 0x4c1 %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd 0x4c1", sel0, TOP / 2 + 5,
+			sel0, INSTRUCTIONS | OS | EN, sel0);
+		is(b, TOP / 2 + 5 + 2000 + around, "pmu a full-width write is whole");
+	} else {
+		skip("pmu a full-width write is whole", "not on this model");
+	}
+	quiet();
+}
+
+static void masked(void)
+{
+	__u64 lvtpc;
+
+	raw("lvtpc %#x; nmis; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0", NMI | MASKED, ctr0, minus(10),
+	    sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	is(raw("nmis"), 0, "pmu a masked LVTPC lets no NMI through");
+	lvtpc = raw("lvtpc %#x; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; read_lvtpc", NMI, ctr0,
+		    minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	is(raw("nmis"), 1, "pmu an unmasked one does");
+	is(lvtpc, m->amd ? NMI : NMI | MASKED, "pmu delivery masks LVTPC on Intel and not on AMD");
+	quiet();
+}
+
+/* In the first NMI counter 1 overflows, in the next ones it is off. */
+static void within_nmi(void)
+{
+	__u64 start = minus(1000), inner = minus(50);
+
+	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x 0; wr %#x %#llx; run 10000; wr %#x 0; wr %#x 0;"
+	    "on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start, ctr1, sel0,
+	    INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
+	/* That was only to have the steps in place. Now with counter 1 on. */
+	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
+	    NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	is(raw("nmis"), 2, "pmu an overflow within an NMI is an NMI after it");
+	quiet();
+	raw("nmis");
+}
+
+static void at_once(void)
+{
+	__u64 on = INSTRUCTIONS | OS | INT | EN;
+
+	if (m->version < 2) {
+		skip("pmu two overflows at once are one NMI", "counters do not start together on this model");
+		skip("pmu and two bits in the status", "no global status");
+		return;
+	}
+	raw("wr %#x 0; nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; wr %#x 3;"
+	    "run 10000; wr %#x 0", ctrl, NMI, ctr0, minus(1000), ctr1,
+	    minus(1000), sel0, on, sel1, on, ctrl, ctrl);
+	is(raw("nmis"), 1, "pmu two overflows at once are one NMI");
+	is(raw("rd %#x", status), 3, "pmu and two bits in the status");
+	quiet();
+}
+
+static void version_4(void)
+{
+	raw("wr 0x391 %#llx", 2 | 1ULL << 33);
+	is(raw("rd 0x38e"), 2 | 1ULL << 33, "pmu the status can be set");
+	raw("wr 0x390 %#llx", 1ULL << 33);
+	is(raw("rd 0x38e"), 2, "pmu and reset bit by bit");
+	raw("wr 0x390 2; wr %#x %#llx; wr 0x38d 0x20", sel1, INSTRUCTIONS);
+	is(raw("rd 0x392"), 2 | 1ULL << 33, "pmu counters in use are known as such");
+	raw("wr %#x %#llx", sel1, INSTRUCTIONS | INT);
+	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63, "pmu and so is the interrupt");
+	quiet();
+	is(raw("rd 0x392"), 0, "pmu none is in use when none is selected");
+}
+
+/* FREEZE_PERFMON_ON_PMI: the counter stands where the interrupt came. */
+static void freeze(void)
+{
+	__u64 value = raw("wr 0x1d9 0x1000; lvtpc %#x; wr %#x 0xfffffc18; wr %#x %#llx; run 10000; wr %#x 0; rd %#x",
+			  NMI, ctr0, sel0, INSTRUCTIONS | OS | INT | EN, sel0, ctr0);
+
+	is(value, 0, "pmu counters freeze with the interrupt if they are told to");
+	if (m->version >= 4)
+		is(raw("rd 0x38e"), 1ULL << 59 | 1, "pmu and the status or the control says so");
+	else
+		is(raw("rd 0x38f"), 0, "pmu and the status or the control says so");
+	raw("wr 0x1d9 0; wr 0x390 %#llx", m->version >= 4 ? 1ULL << 59 | 1 : 1);
+	quiet();
+}
+
+static void host_and_guest(void)
+{
+	__u64 host = 1ULL << 41, guest = 1ULL << 40;
+
+	is(count(0, INSTRUCTIONS | host, 1000), 0, "pmu a counter for hosts stands still without SVM");
+	is(count(0, INSTRUCTIONS | guest, 1000), 0, "pmu and so does one for guests");
+}
+
+static void read_by_rdpmc(void)
+{
+	__u64 a = raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run 1000; wr %#x 0; pmc 0", sel0, ctr0, sel0,
+		      INSTRUCTIONS | OS | EN, sel0);
+	int i;
+
+	is(a, 2000 + around, "pmu RDPMC reads what RDMSR reads");
+	for (i = 0; i < m->counters; i++) {
+		raw("pmc %d", i);
+		if (raw_step[0].err)
+			break;
+	}
+	is(i, m->counters, "pmu RDPMC reads all counters");
+	raw("pmc %d", m->counters);
+	is(raw_step[0].err, GP, "pmu and faults beyond them");
+	raw("pmc 0x40000000");
+	is(raw_step[0].err, m->fixed ? 0 : GP, "pmu fixed counters are at 0x40000000");
+	raw("pmc %#x", 0x40000000 + m->fixed);
+	is(raw_step[0].err, GP, "pmu as many as there are");
+}
+
+static sigjmp_buf back;
+
+static void on_fault(int sig)
+{
+	siglongjmp(back, sig);
+}
+
+static bool rdpmc_faults(void)
+{
+	unsigned int low, high;
+
+	if (sigsetjmp(back, 1))
+		return true;
+	asm volatile("rdpmc" : "=a"(low), "=d"(high) : "c"(0));
+	return false;
+}
+
+static void user_mode(void)
+{
+	static const char file[] = "/sys/bus/event_source/devices/cpu/rdpmc";
+
+	signal(SIGSEGV, on_fault);
+	write_file(file, "0");
+	ok(rdpmc_faults(), "pmu RDPMC faults in user mode while CR4.PCE is clear");
+	write_file(file, "2");
+	ok(!rdpmc_faults(), "pmu and works when it is set");
+	write_file(file, "1");
+}
+
+int main(void)
+{
+	m = this_model();
+	raw_load();
+	find_registers();
+	plan(2 + 2 + 5 + 3 + 1 + 2 + 5 + 2 + (m->fixed ? 1 : 0) +
+	     (!m->amd && m->version >= 4 ? 5 : 0) + (!m->amd && m->version >= 2 ? 2 : 0) +
+	     (m->amd && m->version ? 2 : 0));
+	quiet();
+	counts();
+	ratios();
+	if (m->fixed)
+		fixed();
+	periods();
+	widths();
+	masked();
+	within_nmi();
+	at_once();
+	read_by_rdpmc();
+	user_mode();
+	if (!m->amd && m->version >= 4)
+		version_4();
+	if (!m->amd && m->version >= 2)
+		freeze();
+	if (m->amd && m->version)
+		host_and_guest();
+	return finish();
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Model-specific registers, raw, for tests of the emulated PMU. What is written
+ * to /proc/msr_raw is a list of steps that run one after the other on this
+ * processor with interrupts off; reading it gives a line "ERRNO VALUE" for each:
+ *
+ *   rd MSR           wr MSR VALUE     (-5 is #GP)
+ *   pmc COUNTER      RDPMC
+ *   run ROUNDS       2 * ROUNDS instructions, and a few
+ *   lvtpc VALUE      the local APIC's performance counter entry; "lvtpc" reads it
+ *   nmis             how many NMIs there were, and forget them
+ *   nmi N            of the Nth of these: instructions it was late by (see run),
+ *                    counted in rounds from the start of the last "run"
+ *   on_nmi           the steps after this one are not for now but for the next NMIs
+ *
+ * Steps are separated by semicolons, numbers are what kstrtou64() understands.
+ */
+#include <linux/annotate.h>
+#include <linux/io.h>
+#include <linux/module.h>
+#include <linux/nmi.h>
+#include <linux/proc_fs.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <asm/apic.h>
+#include <asm/msr.h>
+#include <asm/nmi.h>
+
+#define MAX_STEPS	40
+
+struct step;
+
+struct verb {
+	const char *word;
+	unsigned int nr_args;
+	int (*run)(struct step *s);
+};
+
+struct step {
+	const struct verb *verb;
+	u64 arg[2];
+	u64 value;
+	int err;
+};
+
+struct script {
+	unsigned int nr;
+	struct step step[MAX_STEPS];
+};
+
+static struct script now, on_nmi;
+static void __iomem *lapic;
+static DEFINE_MUTEX(one_at_a_time);
+
+/* The code of "run", and where NMIs found it: rounds still to go. */
+extern const char msr_raw_loop[], msr_raw_loop_end[];
+static u64 run_rounds;
+static unsigned int nr_nmis;
+static u64 nmi_at[16];
+
+static int do_rd(struct step *s)
+{
+	return rdmsrq_safe(s->arg[0], &s->value);
+}
+
+static int do_wr(struct step *s)
+{
+	return wrmsrq_safe(s->arg[0], s->arg[1]);
+}
+
+static int do_pmc(struct step *s)
+{
+	u32 low = 0, high = 0;
+	int err = -EIO;
+
+	asm volatile("1: rdpmc\n xor %2, %2\n"
+		     "2:\n"
+		     _ASM_EXTABLE(1b, 2b)
+		     : "=a" (low), "=d" (high), "+r" (err) : "c" ((u32)s->arg[0]));
+	s->value = low | (u64)high << 32;
+	return err;
+}
+
+static int do_run(struct step *s)
+{
+	u64 rounds = s->arg[0];
+
+	run_rounds = rounds;
+	asm volatile(".globl msr_raw_loop, msr_raw_loop_end\n"
+		     "msr_raw_loop:\n" ANNOTATE_NOENDBR "\n"
+		     "dec %%rcx\n jnz msr_raw_loop\n"
+		     "msr_raw_loop_end:\n" ANNOTATE_NOENDBR "\n" : "+c" (rounds) : : "cc");
+	return 0;
+}
+
+static int do_lvtpc(struct step *s)
+{
+	writel(s->arg[0], lapic + APIC_LVTPC);
+	return 0;
+}
+
+static int do_read_lvtpc(struct step *s)
+{
+	s->value = readl(lapic + APIC_LVTPC);
+	return 0;
+}
+
+static int do_nmis(struct step *s)
+{
+	s->value = nr_nmis;
+	nr_nmis = 0;
+	return 0;
+}
+
+static int do_nmi(struct step *s)
+{
+	if (s->arg[0] >= ARRAY_SIZE(nmi_at))
+		return -ERANGE;
+	s->value = nmi_at[s->arg[0]];
+	return 0;
+}
+
+static const struct verb verbs[] = {
+	{ "rd", 1, do_rd },
+	{ "wr", 2, do_wr },
+	{ "pmc", 1, do_pmc },
+	{ "run", 1, do_run },
+	{ "lvtpc", 1, do_lvtpc },
+	{ "read_lvtpc", 0, do_read_lvtpc },
+	{ "nmis", 0, do_nmis },
+	{ "nmi", 1, do_nmi },
+	{ "on_nmi", 0, NULL },
+};
+
+static void run(struct script *script)
+{
+	unsigned int i;
+
+	for (i = 0; i < script->nr; i++)
+		script->step[i].err = script->step[i].verb->run(&script->step[i]);
+}
+
+/* How many instructions of "run" were over when the NMI came; 0: none ran. */
+static int handle(unsigned int type, struct pt_regs *regs)
+{
+	u64 at = 0;
+
+	if (regs->ip >= (u64)msr_raw_loop && regs->ip < (u64)msr_raw_loop_end)
+		at = 2 * (run_rounds - regs->cx) - (regs->ip != (u64)msr_raw_loop);
+	if (nr_nmis < ARRAY_SIZE(nmi_at))
+		nmi_at[nr_nmis] = at;
+	nr_nmis++;
+	run(&on_nmi);
+	return NMI_HANDLED;
+}
+
+static int parse_step(struct step *s, char *text)
+{
+	char *word = strsep(&text, " ");
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(verbs); i++)
+		if (!strcmp(verbs[i].word, word))
+			s->verb = &verbs[i];
+	if (!s->verb)
+		return -EINVAL;
+	for (i = 0; i < s->verb->nr_args; i++) {
+		word = strsep(&text, " ");
+		if (!word || kstrtou64(word, 0, &s->arg[i]))
+			return -EINVAL;
+	}
+	return text ? -EINVAL : 0;
+}
+
+static int parse(char *text)
+{
+	struct script *script = &now;
+	char *part;
+
+	now.nr = 0;
+	while ((part = strsep(&text, ";"))) {
+		struct step s = {};
+		int err = parse_step(&s, strim(part));
+
+		if (err)
+			return err;
+		if (!s.verb->run) {
+			on_nmi.nr = 0;
+			script = &on_nmi;
+			continue;
+		}
+		if (script->nr == MAX_STEPS)
+			return -E2BIG;
+		script->step[script->nr] = s;
+		/* An NMI may come at any time. */
+		barrier();
+		script->nr++;
+	}
+	return 0;
+}
+
+static ssize_t msr_raw_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
+{
+	unsigned long flags;
+	char *text;
+	int err;
+
+	if (count > PAGE_SIZE)
+		return -E2BIG;
+	text = memdup_user_nul(from, count);
+	if (IS_ERR(text))
+		return PTR_ERR(text);
+	mutex_lock(&one_at_a_time);
+	err = parse(text);
+	if (!err) {
+		local_irq_save(flags);
+		run(&now);
+		local_irq_restore(flags);
+	}
+	mutex_unlock(&one_at_a_time);
+	kfree(text);
+	return err ?: count;
+}
+
+static ssize_t msr_raw_read(struct file *file, char __user *to, size_t count, loff_t *pos)
+{
+	char *text = kmalloc(PAGE_SIZE, GFP_KERNEL);
+	size_t len = 0;
+	unsigned int i;
+	ssize_t ret;
+
+	if (!text)
+		return -ENOMEM;
+	mutex_lock(&one_at_a_time);
+	for (i = 0; i < now.nr; i++)
+		len += scnprintf(text + len, PAGE_SIZE - len, "%d %llu\n", now.step[i].err,
+				 now.step[i].value);
+	mutex_unlock(&one_at_a_time);
+	ret = simple_read_from_buffer(to, count, pos, text, len);
+	kfree(text);
+	return ret;
+}
+
+static const struct proc_ops msr_raw_ops = {
+	.proc_read	= msr_raw_read,
+	.proc_write	= msr_raw_write,
+	.proc_lseek	= default_llseek,
+};
+
+static int __init msr_raw_init(void)
+{
+	int err;
+
+	lapic = ioremap(APIC_DEFAULT_PHYS_BASE, PAGE_SIZE);
+	if (!lapic)
+		return -ENOMEM;
+	err = register_nmi_handler(NMI_LOCAL, handle, 0, "msr_raw");
+	if (err)
+		goto unmap;
+	err = -ENOMEM;
+	if (proc_create("msr_raw", 0600, NULL, &msr_raw_ops))
+		return 0;
+	unregister_nmi_handler(NMI_LOCAL, "msr_raw");
+unmap:
+	iounmap(lapic);
+	return err;
+}
+
+static void __exit msr_raw_exit(void)
+{
+	remove_proc_entry("msr_raw", NULL);
+	unregister_nmi_handler(NMI_LOCAL, "msr_raw");
+	iounmap(lapic);
+}
+
+module_init(msr_raw_init);
+module_exit(msr_raw_exit);
+MODULE_DESCRIPTION("perfcounters: raw model-specific registers, for tests");
+MODULE_AUTHOR("The perfcounters developers");
+MODULE_LICENSE("GPL");
