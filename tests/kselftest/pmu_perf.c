@@ -31,6 +31,29 @@ static void counts(void)
 	close(fd);
 }
 
+static char page[4096 * 16];
+
+static __attribute__((noinline)) __u64 count_rep(int fd, __u64 bytes)
+{
+	char *to = page;
+
+	perf_start(fd);
+	asm volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"(0) : "memory");
+	perf_stop(fd);
+	return perf_read(fd);
+}
+
+static void rep(void)
+{
+	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	__u64 one = count_rep(fd, 1);
+
+	/* With the page faults of the first time in between, too. */
+	is(count_rep(fd, sizeof(page)), one, "pmu a repeated string instruction is one, page faults or not");
+	is(count_rep(fd, sizeof(page)), one, "pmu and a second time");
+	close(fd);
+}
+
 /* Events in instructions, as the table in Documentation/emulated-pmu.md has it. */
 static const struct ratio {
 	const char *name;
@@ -249,11 +272,12 @@ int main(void)
 	char line[200];
 	unsigned int i;
 
-	plan(2 + sizeof(ratios) / sizeof(*ratios) + 1 + 6 + 3);
+	plan(4 + sizeof(ratios) / sizeof(*ratios) + 1 + 6 + 3);
 	snprintf(line, sizeof(line), "Performance Events: %s", m->driver);
 	ok(kernel_said(line), "pmu the kernel has the driver of %s", m->name);
 	on_cpu(0);
 	counts();
+	rep();
 	for (i = 0; i < sizeof(ratios) / sizeof(*ratios); i++)
 		ratio(&ratios[i], m);
 	rings(m);

@@ -12,6 +12,7 @@
 static const struct pmu_model *m;
 static __u32 sel0, sel1, ctr0, ctr1, ctrl, status, status_reset;
 
+#define USR		(1ULL << 16)
 #define OS		(1ULL << 17)
 #define INT		(1ULL << 20)
 #define EN		(1ULL << 22)
@@ -315,6 +316,17 @@ static void read_by_rdpmc(void)
 	is(raw_step[0].err, GP, "pmu as many as there are");
 }
 
+/* Counting user mode only, the counter stands still in the NMI's handler. */
+static void skid(void)
+{
+	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0, minus(1000), sel0,
+	    INSTRUCTIONS | USR | INT | EN, ctr0);
+	spin(10000);
+	is(raw("wr %#x 0; seen 0", sel0), 0, "pmu nothing is counted between overflow and NMI");
+	is(raw("nmis"), 1, "pmu an overflow in user mode is one NMI");
+	quiet();
+}
+
 static sigjmp_buf back;
 
 static void on_fault(int sig)
@@ -349,7 +361,7 @@ int main(void)
 	m = this_model();
 	raw_load();
 	find_registers();
-	plan(2 + 2 + 5 + 3 + 1 + 2 + 5 + 2 + (m->fixed ? 1 : 0) +
+	plan(2 + 2 + 5 + 3 + 1 + 2 + 5 + 2 + 2 + (m->fixed ? 1 : 0) +
 	     (!m->amd && m->version >= 4 ? 5 : 0) + (!m->amd && m->version >= 2 ? 2 : 0) +
 	     (m->amd && m->version ? 2 : 0));
 	quiet();
@@ -364,6 +376,7 @@ int main(void)
 	at_once();
 	read_by_rdpmc();
 	user_mode();
+	skid();
 	if (!m->amd && m->version >= 4)
 		version_4();
 	if (!m->amd && m->version >= 2)

@@ -9,8 +9,9 @@
  *   run ROUNDS       2 * ROUNDS instructions, and a few
  *   lvtpc VALUE      the local APIC's performance counter entry; "lvtpc" reads it
  *   nmis             how many NMIs there were, and forget them
- *   nmi N            of the Nth of these: instructions it was late by (see run),
- *                    counted in rounds from the start of the last "run"
+ *   nmi N            how many instructions of "run" were over when the Nth of
+ *                    these came, 0 if it came elsewhere
+ *   seen N           what the Nth step of on_nmi came to, the last time
  *   on_nmi           the steps after this one are not for now but for the next NMIs
  *
  * Steps are separated by semicolons, numbers are what kstrtou64() understands.
@@ -120,6 +121,14 @@ static int do_nmi(struct step *s)
 	return 0;
 }
 
+static int do_seen(struct step *s)
+{
+	if (s->arg[0] >= on_nmi.nr)
+		return -ERANGE;
+	s->value = on_nmi.step[s->arg[0]].value;
+	return on_nmi.step[s->arg[0]].err;
+}
+
 static const struct verb verbs[] = {
 	{ "rd", 1, do_rd },
 	{ "wr", 2, do_wr },
@@ -129,6 +138,7 @@ static const struct verb verbs[] = {
 	{ "read_lvtpc", 0, do_read_lvtpc },
 	{ "nmis", 0, do_nmis },
 	{ "nmi", 1, do_nmi },
+	{ "seen", 1, do_seen },
 	{ "on_nmi", 0, NULL },
 };
 

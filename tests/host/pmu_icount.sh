@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+# timeout: 500
+#
+# Two runs of the emulated PMU under icount are the same, bit by bit: the whole
+# of the kernel's log with its times, every counter's value.
+
+set -u
+qemu=$CACHE/qemu-pmu/qemu-system-x86_64
+name="pmu two runs under icount are identical"
+echo "TAP version 13"
+if [ ! -x "$qemu" ]; then
+	echo "1..0 # SKIP there is no emulator with a PMU; make qemu-pmu makes it or says why not"
+	exit
+fi
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+release=${KBUILD_OUT##*/}
+mkdir -p "$work"/root/{bin,dev,proc,sys}
+cp /bin/busybox "$work/root/bin/busybox"
+objcopy --strip-debug "$KBUILD_OUT/tests/modules/msr_raw.ko" "$work/root/msr_raw.ko"
+cat >"$work/root/init" <<'END'
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin
+mount -t devtmpfs dev /dev
+mount -t proc proc /proc
+insmod /msr_raw.ko
+{
+	# Counter 0 with an interrupt each 100000 instructions, counter 1 without.
+	for i in 1 2 3 4 5 6 7 8; do
+		echo "wr 0xc1 0xfffe7960; lvtpc 0x400; wr 0x187 0x430076; wr 0x186 0x5300c0; run 300000; nmi 0; rd 0xc1; rd 0xc2; nmis" >/proc/msr_raw
+		cat /proc/msr_raw /proc/uptime
+	done
+	cat /proc/interrupts
+} >/dev/ttyS1
+poweroff -f
+END
+chmod 755 "$work/root/init"
+(cd "$work/root" && find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible) >"$work/initrd"
+for i in 1 2; do
+	timeout 200 "$qemu" -M q35 -accel tcg -cpu Skylake-Client,pmu=on,pmu-version=4,pmu-full-width=on,check=off \
+		-icount shift=0,sleep=off -rtc clock=vm,base=2026-01-01 -seed 1 -smp 2 -m 512M \
+		-nodefaults -no-user-config -display none -no-reboot -monitor none \
+		-serial "file:$work/console.$i" -serial "file:$work/results.$i" \
+		-kernel "$CACHE/kernel/$release/stock/usr/lib/modules/$release/vmlinuz" -initrd "$work/initrd" \
+		-append "console=ttyS0 panic=-1 loglevel=7 nokaslr norandmaps tsc=reliable noapictimer cpu_init_udelay=0 nmi_watchdog=0" \
+		>"$work/log" 2>&1 </dev/null || sed 's/^/# /' "$work/log"
+done
+failed=0
+echo "1..2"
+# 8 scripts of 9 steps.
+if [ "$(grep -c '^0 [0-9]' "$work/results.1")" = 72 ] && grep -q 'Power down' "$work/console.1"; then
+	echo "ok 1 pmu a run under icount counts and ends"
+else
+	failed=1
+	echo "not ok 1 pmu a run under icount counts and ends"
+	tail -n 20 "$work/console.1" "$work/results.1" | sed 's/^/# /'
+fi
+if cmp -s "$work/console.1" "$work/console.2" && cmp -s "$work/results.1" "$work/results.2"; then
+	echo "ok 2 $name"
+	echo "# $(cat "$work"/{console,results}.1 | wc -c) bytes, the same"
+else
+	failed=1
+	echo "not ok 2 $name"
+	diff "$work/console.1" "$work/console.2" | head -n 5 | sed 's/^/# /'
+	diff "$work/results.1" "$work/results.2" | head -n 5 | sed 's/^/# /'
+fi
+exit $failed

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skid pmu-late pmu-merge pmu-spurious pmu-held
+ *
+ * The faults that the emulated PMU can be asked for, each seen in the registers
+ * (tests/vm/guests says how they are ordered), and perf's counts right all the same.
+ */
+#include "pmu.h"
+
+#define SEL0		0x186
+#define CTR0		0xc1
+#define SEL1		0x187
+#define CTR1		0xc2
+#define STATUS		0x38e
+#define STATUS_RESET	0x390
+#define INUSE		0x392
+#define NMI		0x400
+#define MINUS_1000	0xfffffc18
+#define INSTRUCTIONS	0x5300c0	/* everywhere, with an interrupt */
+#define INSTRUCTIONS_OS	0x5200c0
+#define INSTRUCTIONS_USR 0x5100c0
+
+static void skid(void)
+{
+	raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; on_nmi; rd %#x", NMI, CTR0, MINUS_1000, SEL0,
+	    INSTRUCTIONS_USR, CTR0);
+	spin(10000);
+	is(raw("wr %#x 0; seen 0", SEL0), 7, "pmu the NMI skids by the 7 instructions that were ordered");
+	is(raw("nmis"), 1, "pmu and is one");
+	raw("wr %#x 1; on_nmi", STATUS_RESET);
+}
+
+/* One overflow: how many NMIs came until its end, how many just after it. */
+static void overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
+{
+	raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; run 5000; nmis; wr %#x 0; run 10; nmis", NMI, ctr,
+	    MINUS_1000, sel, INSTRUCTIONS_OS, sel);
+	*until = raw_step[5].value;
+	*after = raw_step[8].value;
+}
+
+static void late(void)
+{
+	__u64 until, after, came = 0, came_late = 0;
+	int i;
+
+	for (i = 1; i <= 16; i++) {
+		overflow(SEL0, CTR0, &until, &after);
+		came += until;
+		came_late += after;
+		raw("wr %#x 1", STATUS_RESET);
+	}
+	is(came, 12, "pmu three of four NMIs come in time");
+	is(came_late, 4, "pmu every fourth when its counter has stopped");
+}
+
+static void merge(void)
+{
+	__u64 until = 1, after, both;
+	int i;
+
+	for (i = 0; i < 5 && until; i++) {
+		overflow(SEL0, CTR0, &until, &after);
+		if (until)
+			raw("wr %#x 1", STATUS_RESET);
+	}
+	ok(!until && !after, "pmu an overflow's NMI does not come");
+	is(raw("rd %#x", STATUS), 1, "pmu but the status says so");
+	overflow(SEL1, CTR1, &until, &after);
+	is(until + after, 1, "pmu the next counter's NMI is one");
+	both = raw("rd %#x", STATUS);
+	is(both, 3, "pmu and stands for both");
+	raw("wr %#x 3", STATUS_RESET);
+}
+
+static void spurious(void)
+{
+	__u64 got = raw("wr %#x 0; lvtpc %#x; nmis; run 200000000; nmis", SEL0, NMI);
+
+	ok(got >= 3 && got <= 5, "pmu NMIs come from nowhere, one in 100000000 instructions");
+	note("%llu in 400000000", got);
+	is(raw("rd %#x", STATUS), 0, "pmu and no counter has overflowed");
+}
+
+static void held(void)
+{
+	__u64 a, b;
+
+	ok(kernel_said("Broken BIOS detected, complain to your hardware vendor."),
+	   "pmu the kernel sees that firmware has a counter");
+	is(raw("wr %#x 0; rd %#x", SEL1, SEL1), 0x4300c0, "pmu its selection cannot be changed");
+	is(raw_step[0].err, 0, "pmu and no fault says so");
+	is(raw("rd %#x", INUSE) & 2, 2, "pmu it is in use");
+	a = raw("wr %#x 0; rd %#x", CTR1, CTR1);
+	b = raw("run 1000; rd %#x", CTR1);
+	ok(b >= a + 2000, "pmu it counts on");
+}
+
+static void perf_all_the_same(void)
+{
+	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	__u64 around = perf_spin(fd, 1) - 2;
+
+	is(perf_spin(fd, 10000000), 20000000 + around, "pmu perf counts exactly all the same");
+	close(fd);
+}
+
+int main(void)
+{
+	const char *fault = getenv("PMU") ?: "";
+	static const struct {
+		const char *name;
+		void (*run)(void);
+		int tests;
+	} faults[] = {
+		{ "skid", skid, 2 }, { "late", late, 2 }, { "merge", merge, 4 },
+		{ "spurious", spurious, 2 }, { "held", held, 5 },
+	};
+	unsigned int i;
+
+	raw_load();
+	for (i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
+		if (strcmp(faults[i].name, fault))
+			continue;
+		plan(faults[i].tests + 1);
+		faults[i].run();
+		perf_all_the_same();
+		return finish();
+	}
+	errno = ENOENT;
+	bail("PMU names no fault");
+}

@@ -1,0 +1,21 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: lockup-skylake
+# timeout: 300
+#
+# A processor that loops with interrupts off is found by the hard lockup detector:
+# by the NMIs of a counter's overflows, and by nothing else. The host sees that it
+# was reported (expected_reports in tools/rig/guest.sh).
+
+echo "TAP version 13"
+echo "1..1"
+echo "# expect hard_lockup: hard LOCKUP on cpu"
+insmod /modules/msr_raw.ko
+echo "### fault hard_lockup" >/dev/kmsg
+if echo "run 8000000000" >/proc/msr_raw; then
+	echo "ok 1 pmu a processor can be kept from its interrupts"
+else
+	echo "not ok 1 pmu a processor can be kept from its interrupts"
+fi
+rmmod msr_raw
