@@ -9,13 +9,14 @@
 //! ```
 //!
 //! The name is last because it may hold blanks. The text is made at open, so
-//! that all reads of one open file see one generation.
+//! that all reads of one open file see one generation; its memory is charged to
+//! the cgroup of whoever opens it.
 
 use core::fmt::{self, Write};
 
 use engine::abi::{DORMANT, LIVE};
 use engine::registry::Store;
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::VVec;
 use kernel::prelude::*;
 
@@ -26,7 +27,7 @@ struct Text(VVec<u8>);
 impl Write for Text {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         self.0
-            .extend_from_slice(s.as_bytes(), GFP_KERNEL)
+            .extend_from_slice(s.as_bytes(), GFP_KERNEL_ACCOUNT)
             .map_err(|_| fmt::Error)
     }
 }
@@ -56,7 +57,7 @@ pub(crate) fn text() -> Result<VVec<u8>> {
             _ => continue,
         };
         write!(text, "{instance}\t{state}\t").map_err(|_| ENOMEM)?;
-        text.0.extend_from_slice(desc.name(), GFP_KERNEL)?;
+        text.0.extend_from_slice(desc.name(), GFP_KERNEL_ACCOUNT)?;
         text.write_str("\n").map_err(|_| ENOMEM)?;
     }
     Ok(text.0)

@@ -9,7 +9,7 @@
 use core::cell::UnsafeCell;
 use core::pin::Pin;
 
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, VVec};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
@@ -97,7 +97,7 @@ unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::v
 unsafe extern "C" fn names_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
         refuse_write(file)?;
-        let text = KBox::new(names::text()?, GFP_KERNEL)?;
+        let text = KBox::new(names::text()?, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: The file is being opened; release takes the box back.
         unsafe { (*file).private_data = KBox::into_raw(text).cast() };
         Ok(0)

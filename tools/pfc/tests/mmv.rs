@@ -415,6 +415,20 @@ fn pfc_mmv_many_metrics_lie_in_many_files() {
 }
 
 #[test]
+fn pfc_mmv_a_link_that_somebody_left_is_not_followed() {
+    let mut bench = Bench::new(1);
+    bench.add("a/first", Kind::Counter, Unit::Events, 0, 1);
+    let victim = bench.directory.with_extension("victim");
+    fs::write(&victim, "precious").expect("a file");
+    std::os::unix::fs::symlink(&victim, bench.directory.join(".pc.new")).expect("a link");
+    let exporter = bench.start(&["--mmv", "pc"]);
+    bench.wait("there", |m| m.contains_key("pc.percpu.a.first"));
+    stop(exporter, "TERM");
+    assert_eq!(fs::read(&victim).expect("it"), b"precious");
+    fs::remove_file(victim).expect("it");
+}
+
+#[test]
 fn pfc_mmv_bad_names_and_directories_are_refused() {
     let bench = Bench::new(1);
     for name in ["", "1a", "a.b", "a/b", "x_a", "a-b", &"a".repeat(33)] {

@@ -133,8 +133,8 @@ impl Bridge {
         }
         if self.announce.is_some_and(|due| due <= Instant::now()) {
             self.announce = None;
-            let touched = self.directory.join(format!(".{}.new", self.name));
-            File::create(&touched)?;
+            let touched = self.part();
+            create_anew(&touched)?;
             fs::remove_file(touched)?;
         }
         Ok(())
@@ -161,17 +161,15 @@ impl Bridge {
     /// A file appears under its name when it is whole.
     fn publish(&self, file: Planned, snapshot: &Snapshot, generation: u64) -> io::Result<Live> {
         let encoded = file.page.encode(generation, std::process::id());
-        let part = self.directory.join(format!(".{}.new", self.name));
+        let part = self.part();
         let path = self
             .directory
             .join(format!("{}.{}", self.name, file.suffix));
-        let mut out = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&part)?;
-        out.write_all(&encoded.bytes)?;
+        let mut out = create_anew(&part)?;
+        if let Err(error) = out.write_all(&encoded.bytes) {
+            let _ = fs::remove_file(&part);
+            return Err(error);
+        }
         let live = Live {
             shared: Shared::map(&out, encoded.bytes.len())?,
             sources: file.sources.into_iter().zip(encoded.values).collect(),
@@ -180,6 +178,11 @@ impl Bridge {
         live.store(snapshot);
         fs::rename(part, &live.path)?;
         Ok(live)
+    }
+
+    /// What becomes one of the files.
+    fn part(&self) -> PathBuf {
+        self.directory.join(format!(".{}.new", self.name))
     }
 
     /// Files of this name, whoever left them.
@@ -198,6 +201,20 @@ impl Bridge {
         }
         Ok(found)
     }
+}
+
+/// A new file and no other: the directory is another user's, who may have left a
+/// link under this name.
+fn create_anew(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
 }
 
 impl Drop for Bridge {
