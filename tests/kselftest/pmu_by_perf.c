@@ -6,6 +6,9 @@
  *
  * The kernel's own perf is the judge of the emulated PMU: it finds each model,
  * counts exactly what ran, samples exactly where it should.
+ *
+ * Of the programs for a model this is the first by name: the raw ones leave
+ * registers otherwise than the kernel's driver remembers having written them.
  */
 #include "pmu.h"
 #include <pthread.h>
@@ -266,7 +269,7 @@ static void threads(int nr)
 	is(wrong, 0, "pmu %d threads on %ld processors are counted exactly, each", nr, cpus);
 }
 
-/* "pmu_perf spin ROUNDS" is what pmu_clients.sh has perf look at. */
+/* "pmu_by_perf spin ROUNDS" is what pmu_clients.sh has perf look at. */
 int main(int argc, char **argv)
 {
 	const struct pmu_model *m;
