@@ -13,7 +13,9 @@ use core::pin::Pin;
 use kernel::prelude::*;
 use perfcounters::provider::net::{Interface, Watch};
 use perfcounters::provider::probe::{NetDrop, NetReceive, NetXmit};
-use perfcounters::provider::{Family, Group, Handler, Instance, Key, Probes, Text, Unit, Watched, What};
+use perfcounters::provider::{
+    Family, Group, Handler, Instance, Key, Probes, Text, Unit, Watched, What,
+};
 
 module! {
     type: Provider,

@@ -32,13 +32,13 @@ struct point {
 /* Not C: nothing may touch the result. */
 void faults_return(void);
 asm(".pushsection .text\n"
-    ".type faults_return, @function\n"
-    ASM_FUNC_ALIGN
-    "faults_return:\n"
-    ANNOTATE_NOENDBR "\n"
-    ASM_RET
-    ".size faults_return, .-faults_return\n"
-    ".popsection\n");
+	".type faults_return, @function\n"
+	ASM_FUNC_ALIGN
+	"faults_return:\n"
+	ANNOTATE_NOENDBR "\n"
+	ASM_RET
+	".size faults_return, .-faults_return\n"
+	".popsection\n");
 
 static atomic_t nth = ATOMIC_INIT(0);
 static atomic_t calls = ATOMIC_INIT(0);

@@ -131,7 +131,7 @@ impl File {
 
     fn u64(&self, at: u64) -> u64 {
         assert_eq!(at % 8, 0);
-        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
+        u64::from(self.u32(at)) | (u64::from(self.u32(at + 4)) << 32)
     }
 
     /// A string entry: 256 bytes, ended by a NUL.
@@ -393,7 +393,11 @@ fn pfc_mmv_many_metrics_lie_in_many_files() {
         numbers.push(bench.add(&format!("many/n{n}"), Kind::Counter, Unit::Events, 0, 1));
     }
     for n in [0, 38, 39, 1023, 1024, 1099] {
-        bench.device.fake.cpu(254).adjust(numbers[n], 1000 + n as i64);
+        bench
+            .device
+            .fake
+            .cpu(254)
+            .adjust(numbers[n], 1000 + n as i64);
     }
     let exporter = bench.start(&["--mmv", "pc"]);
     let found = bench.wait("all there", |m| m.len() == 2 + 2 * 1100);
