@@ -74,9 +74,10 @@ static void write_file(const char *path, const char *value)
 	close(fd);
 }
 
-/* perf would sample less when it finds that it takes long. The rate first. */
+/* perf would sample less when it finds that it takes long. At 0 percent the rate can't be set. */
 static void no_throttle(void)
 {
+	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "25");
 	write_file("/proc/sys/kernel/perf_event_max_sample_rate", "10000000");
 	write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0");
 }
@@ -146,8 +147,33 @@ static struct raw {
 
 static int raw_fd = -1;
 
+__attribute__((format(printf, 1, 2)))
+static __u64 raw(const char *fmt, ...);
+
+/*
+ * What the kernel's driver does not write anew each time it counts: it is as it
+ * was when the test ends. A model without such a register refuses, unheard.
+ */
+static const __u32 raw_kept[] = {
+	0x1d9,		/* IA32_DEBUGCTL */
+	0x38d,		/* IA32_FIXED_CTR_CTRL */
+	0x38f,		/* IA32_PERF_GLOBAL_CTRL */
+	0xc0000301,	/* PerfCntrGlobalCtl */
+};
+
+#define RAW_KEPT	(sizeof(raw_kept) / sizeof(*raw_kept))
+
+static __u64 raw_found[RAW_KEPT], raw_found_lvtpc;
+
 static void raw_leave(void)
 {
+	/* Overflows first, and CTR_Frz, which keeps everything from counting. */
+	raw("wr 0x390 %#llx", raw("rd 0x38e"));
+	raw("wr 0xc0000302 %#llx", raw("rd 0xc0000300"));
+	raw("on_nmi");
+	for (unsigned int i = 0; i < RAW_KEPT; i++)
+		raw("wr %#x %#llx", raw_kept[i], raw_found[i]);
+	raw("lvtpc %#llx", raw_found_lvtpc);
 	close(raw_fd);
 	rmmod("msr_raw");
 }
@@ -160,9 +186,12 @@ static void raw_load(void)
 	raw_fd = open("/proc/msr_raw", O_RDWR | O_CLOEXEC);
 	if (raw_fd < 0)
 		bail("open /proc/msr_raw");
-	atexit(raw_leave);
 	/* The registers are this processor's. */
 	on_cpu(0);
+	for (unsigned int i = 0; i < RAW_KEPT; i++)
+		raw_found[i] = raw("rd %#x", raw_kept[i]);
+	raw_found_lvtpc = raw("read_lvtpc");
+	atexit(raw_leave);
 }
 
 /* The value of the last step; -1 if it failed. */

@@ -7,7 +7,8 @@
  *   rd MSR           wr MSR VALUE     (-5 is #GP)
  *   pmc COUNTER      RDPMC
  *   run ROUNDS       2 * ROUNDS instructions, and a few
- *   lvtpc VALUE      the local APIC's performance counter entry; "lvtpc" reads it
+ *   lvtpc VALUE      sets the local APIC's performance counter entry
+ *   read_lvtpc       and reads it
  *   nmis             how many NMIs there were, and forget them
  *   nmi N            how many instructions of "run" were over when the Nth of
  *                    these came, 0 if it came elsewhere

@@ -103,19 +103,29 @@ void x86_pmu_configure(X86PMU *pmu)
     x86_pmu_ended(pmu, before & ~(pmu->enabled[0] | pmu->enabled[1]));
 }
 
+/* The register, if it is the PMU's and there; otherwise what to say of it. */
+static X86PMUAccess find(X86PMU *pmu, uint32_t msr, X86PMURegister *r)
+{
+    if (!pmu) {
+        return X86_PMU_FOREIGN;
+    }
+    *r = pmu->vendor->find(pmu, msr);
+    if (!r->kind) {
+        return X86_PMU_FOREIGN;
+    }
+    return r->absent ? X86_PMU_FAULT : X86_PMU_DONE;
+}
+
 X86PMUAccess x86_pmu_wrmsr(CPUX86State *env, uint32_t msr, uint64_t value)
 {
     X86PMU *pmu = env->pmu;
     X86PMURegister r;
+    X86PMUAccess access = find(pmu, msr, &r);
 
-    if (!pmu) {
-        return X86_PMU_FOREIGN;
+    if (access != X86_PMU_DONE) {
+        return access;
     }
-    r = pmu->vendor->find(pmu, msr);
-    if (!r.kind) {
-        return X86_PMU_FOREIGN;
-    }
-    if (r.absent || r.readonly || (value & r.reserved)) {
+    if (r.readonly || (value & r.reserved)) {
         return X86_PMU_FAULT;
     }
     if (r.general && (pmu->config.held & BIT(r.counter))) {
@@ -132,21 +142,14 @@ X86PMUAccess x86_pmu_rdmsr(CPUX86State *env, uint32_t msr, uint64_t *value)
 {
     X86PMU *pmu = env->pmu;
     X86PMURegister r;
+    X86PMUAccess access = find(pmu, msr, &r);
 
-    if (!pmu) {
-        return X86_PMU_FOREIGN;
+    if (access == X86_PMU_DONE) {
+        x86_pmu_sync(pmu, 1);
+        *value = pmu->vendor->read(pmu, &r);
+        x86_pmu_arm(pmu, 1);
     }
-    r = pmu->vendor->find(pmu, msr);
-    if (!r.kind) {
-        return X86_PMU_FOREIGN;
-    }
-    if (r.absent) {
-        return X86_PMU_FAULT;
-    }
-    x86_pmu_sync(pmu, 1);
-    *value = pmu->vendor->read(pmu, &r);
-    x86_pmu_arm(pmu, 1);
-    return X86_PMU_DONE;
+    return access;
 }
 
 bool x86_pmu_rdpmc(CPUX86State *env, uint32_t select, uint64_t *value)

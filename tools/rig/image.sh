@@ -73,6 +73,7 @@ if [ -d "$tools_out" ]; then
 fi
 
 # Test programs: static, rebuilt when they or any header changed.
+: >"$programs/.stamp.new"
 newest=$(find "$TOP/include" "$TOP/tests/kselftest" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 for c in "$TOP"/tests/kselftest/*.c; do
 	[ -e "$c" ] || continue
@@ -90,7 +91,7 @@ for c in "$TOP"/tests/kselftest/*.c; do
 	fi
 	cp "$prog" "$root/tests/"
 done
-: >"$programs/.stamp"
+mv "$programs/.stamp.new" "$programs/.stamp"
 for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
 done

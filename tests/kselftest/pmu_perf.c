@@ -6,9 +6,6 @@
  *
  * The kernel's own perf is the judge of the emulated PMU: it finds each model,
  * counts exactly what ran, samples exactly where it should.
- *
- * Of the programs for a model this is the first by name: the raw ones leave
- * registers otherwise than the kernel's driver remembers having written them.
  */
 #include "pmu.h"
 #include <pthread.h>
@@ -51,6 +48,8 @@ static void rep(void)
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 	__u64 one = count_rep(fd, 1);
 
+	if (one < 1)
+		bail("nothing is counted");
 	/* With the page faults of the first time in between, too. */
 	is(count_rep(fd, sizeof(page)), one, "pmu a repeated string instruction is one, page faults or not");
 	is(count_rep(fd, sizeof(page)), one, "pmu and a second time");
@@ -90,7 +89,7 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	insns = perf_spin(leader, 5000000);
 	got = perf_read(fd);
 	/* What was left of an event from before may complete one more. */
-	if (!ok(got >= insns * r->events / r->insns && got <= insns * r->events / r->insns + 1,
+	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns && got <= insns * r->events / r->insns + 1,
 		"pmu perf counts %s", r->name))
 		note("%llu in %llu instructions", got, insns);
 	close(fd);
@@ -184,7 +183,9 @@ static void samples(__u64 period)
 	}
 	munmap(page, 65 * 4096);
 	close(fd);
-	is(n, total / period, "pmu perf takes a sample each %llu instructions", period);
+	if (total < turns * BODY)
+		note("only %llu instructions", total);
+	is(n, total < turns * BODY ? -1LL : (long long)(total / period), "pmu perf takes a sample each %llu instructions", period);
 	is(astray, 0, "pmu each sample is at its instruction, period %llu", period);
 }
 
@@ -269,7 +270,7 @@ static void threads(int nr)
 	is(wrong, 0, "pmu %d threads on %ld processors are counted exactly, each", nr, cpus);
 }
 
-/* "pmu_by_perf spin ROUNDS" is what pmu_clients.sh has perf look at. */
+/* "pmu_perf spin ROUNDS" is what pmu_clients.sh has perf look at. */
 int main(int argc, char **argv)
 {
 	const struct pmu_model *m;
