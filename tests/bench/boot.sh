@@ -7,6 +7,7 @@
 #   DIR        console and results go there
 #   KBUILD_OUT our modules
 #   BENCH      the program to run in the guest; without one: what bench.ko says
+# With EMULATOR in the environment, the one of tests/qemu-pmu, the CPU has a PMU.
 
 set -euo pipefail
 dir=$1 cpus=$2 vmlinuz=$3 kbuild_out=$4
@@ -33,10 +34,12 @@ rm -rf "$root"
 # thread runs all CPUs in turn, so a busy wait costs real time: the last three
 # parameters spare the kernel those of its boot (calibration of the local timer,
 # waits for CPUs to start, comparing their clocks). They change no code that is
-# measured.
-exec qemu-system-x86_64 -M q35 -accel tcg -cpu max -icount shift=0,sleep=off \
+# measured. The PMU is one for the very processor that the other emulator has, AMD's
+# with four counters, so that nothing else is different.
+cpu=max${EMULATOR:+,pmu=on,pmu-version=0}
+exec "${EMULATOR:-qemu-system-x86_64}" -M q35 -accel tcg -cpu "$cpu" -icount shift=0,sleep=off \
 	-rtc clock=vm,base=2026-01-01 -seed 1 -smp "$cpus" -m 1G \
 	-nodefaults -no-user-config -display none -no-reboot -monitor none \
 	-serial "file:$dir/console" -serial "file:$dir/results" \
 	-kernel "$vmlinuz" -initrd "$dir/initrd" \
-	-append "console=ttyS0 panic=-1 loglevel=5 nokaslr norandmaps tsc=reliable noapictimer cpu_init_udelay=0"
+	-append "console=ttyS0 panic=-1 loglevel=5 nokaslr norandmaps tsc=reliable noapictimer cpu_init_udelay=0 nmi_watchdog=0"

@@ -10,7 +10,7 @@ use rustix::thread::{sched_setaffinity, CpuSet};
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::count::count;
-use crate::peers::{cpus, PerfGroup, ProcFile};
+use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS, PAGE_FAULTS};
 use crate::record::{Adds, Count, Failure, Record};
 use crate::sys::{getppid, nops, PerCpuArray};
 
@@ -81,12 +81,22 @@ impl Guest {
         Ok(())
     }
 
-    fn perf(&self, count: usize) -> io::Result<()> {
-        let mut group = PerfGroup::new(count, CPU as i32)?;
-        self.operation(&format!("perf_read_{count}"), count as u64, &mut |n| {
-            (0..n).try_for_each(|_| group.read())
-        });
-        Ok(())
+    fn perf(&self, name: &str, event: PerfEvent, count: usize) {
+        match PerfGroup::new(event, count, CPU as i32) {
+            Ok(mut group) => self.operation(name, count as u64, &mut |n| {
+                (0..n).try_for_each(|_| group.read())
+            }),
+            Err(error) => self.failed(name, &error),
+        }
+    }
+
+    fn rdpmc(&self) {
+        match PerfSelf::new(INSTRUCTIONS) {
+            Ok(event) => self.operation("perf_rdpmc", 1, &mut |n| {
+                (0..n).try_for_each(|_| event.read().map(drop))
+            }),
+            Err(error) => self.failed("perf_rdpmc", &error),
+        }
     }
 
     fn bpf(&self) -> io::Result<()> {
@@ -190,10 +200,12 @@ pub fn run(adds: bool) -> io::Result<()> {
         }
     }
     for count in [1, 8, 16] {
-        if let Err(error) = guest.perf(count) {
-            guest.failed(&format!("perf_read_{count}"), &error);
-        }
+        guest.perf(&format!("perf_read_{count}"), PAGE_FAULTS, count);
     }
+    for count in [1, 4] {
+        guest.perf(&format!("perf_pmu_{count}"), INSTRUCTIONS, count);
+    }
+    guest.rdpmc();
     if let Err(error) = guest.bpf() {
         guest.failed("bpf_lookup", &error);
     }

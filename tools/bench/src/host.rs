@@ -15,7 +15,7 @@ use fake::Fake;
 use perfcounters::{Counters, Pattern};
 use rustix::thread::{sched_getcpu, sched_setaffinity, CpuSet};
 
-use crate::peers::{cpus, PerfGroup, ProcFile};
+use crate::peers::{cpus, PerfGroup, ProcFile, PAGE_FAULTS};
 use crate::record::{median, Failure, Ratio, Record};
 use crate::sys::{map_words, Lines, PerCpuArray};
 
@@ -137,7 +137,7 @@ impl Ours {
 
 fn against_perf(name: &str, count: usize) -> io::Result<Ratio> {
     let mut ours = Ours::new(2)?;
-    let mut group = PerfGroup::new(count, sched_getcpu() as i32)?;
+    let mut group = PerfGroup::new(PAGE_FAULTS, count, sched_getcpu() as i32)?;
     let values = ours.len();
     pair(
         name,
@@ -156,7 +156,7 @@ fn loads_against_perf(name: &str) -> io::Result<Ratio> {
     }
     // Two chunks of two CPUs, behind the header's page.
     let words = &map_words(&File::open(path)?, 5 * 512)?[512..];
-    let mut group = PerfGroup::new(GROUP, sched_getcpu() as i32)?;
+    let mut group = PerfGroup::new(PAGE_FAULTS, GROUP, sched_getcpu() as i32)?;
     pair(
         name,
         Side::new(words.len(), &mut || {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The other ways to read kernel counters, each at its cheapest: files of
-//! /proc kept open and read into a large buffer, groups of software events,
-//! BPF maps.
+//! /proc kept open and read into a large buffer, groups of perf events,
+//! RDPMC, BPF maps.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
-use crate::sys::{perf_event_open, PerfAttr};
+use crate::sys::{perf_event_open, PerfAttr, PerfPage};
 
 /// A file of /proc, read whole again and again.
 pub struct ProcFile {
@@ -76,24 +76,59 @@ pub fn numbers(text: &[u8]) -> (u64, u64) {
     }
 }
 
-/// Software events of one CPU, read together.
+/// What perf counts: `type` and `config` of its `struct perf_event_attr`.
+#[derive(Clone, Copy)]
+pub struct PerfEvent(u64, u64);
+
+/// Of the kernel's own counting; every machine has it.
+pub const PAGE_FAULTS: PerfEvent = PerfEvent(1, 2);
+/// Of the PMU.
+pub const INSTRUCTIONS: PerfEvent = PerfEvent(0, 1);
+
+const FORMAT_GROUP: u64 = 8;
+
+impl PerfEvent {
+    fn attr(self, format: u64) -> PerfAttr {
+        let size = size_of::<PerfAttr>() as u64;
+        [self.0 | (size << 32), self.1, 0, 0, format, 0, 0, 0]
+    }
+}
+
+/// An event of the PMU, this thread's, read by itself with RDPMC.
+pub struct PerfSelf {
+    page: PerfPage,
+    _event: File,
+}
+
+impl PerfSelf {
+    /// Counts from now on.
+    pub fn new(event: PerfEvent) -> io::Result<Self> {
+        let event = perf_event_open(&event.attr(0), 0, -1, None)?;
+        Ok(Self {
+            page: PerfPage::new(&event)?,
+            _event: event,
+        })
+    }
+
+    /// What it has counted.
+    pub fn read(&self) -> io::Result<u64> {
+        self.page
+            .read()
+            .ok_or_else(|| io::Error::other("the event cannot be read with RDPMC"))
+    }
+}
+
+/// Events of one CPU, read together.
 pub struct PerfGroup {
     events: Vec<File>,
     buffer: Vec<u8>,
 }
 
-const SOFTWARE: u64 = 1;
-const PAGE_FAULTS: u64 = 2;
-const FORMAT_GROUP: u64 = 8;
-
 impl PerfGroup {
-    /// `count` events on one CPU, whoever runs there: as the counter pages
+    /// `count` of an event on one CPU, whoever runs there: as the counter pages
     /// count.
-    pub fn new(count: usize, cpu: i32) -> io::Result<Self> {
-        let mut attr: PerfAttr = [0; 8];
-        attr[0] = SOFTWARE | ((size_of::<PerfAttr>() as u64) << 32);
-        attr[1] = PAGE_FAULTS;
-        attr[4] = if count > 1 { FORMAT_GROUP } else { 0 };
+    pub fn new(event: PerfEvent, count: usize, cpu: i32) -> io::Result<Self> {
+        let attr = event.attr(if count > 1 { FORMAT_GROUP } else { 0 });
         let mut events: Vec<File> = Vec::new();
         for _ in 0..count {
             events.push(perf_event_open(&attr, -1, cpu, events.first())?);

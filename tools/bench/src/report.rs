@@ -99,6 +99,12 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("perf_read_16", "perf_event read(), own CPU, a group of 16"),
     ("perf_read_8", "perf_event read(), own CPU, a group of 8"),
     ("perf_read_1", "perf_event read(), own CPU, one counter"),
+    ("perf_pmu_4", "the same, a group of 4 of the PMU's"),
+    ("perf_pmu_1", "the same, one of the PMU's"),
+    (
+        "perf_rdpmc",
+        "perf_event by RDPMC, own thread, one of the PMU's",
+    ),
     ("proc_stat", "/proc/stat, read only"),
     ("proc_stat_parsed", "/proc/stat, read and parsed"),
     ("proc_interrupts", "/proc/interrupts, read only"),

@@ -4,14 +4,14 @@
 //! of the benchmarks.
 #![expect(
     unsafe_code,
-    reason = "RDTSC, single instructions, bpf(2), perf_event_open(2)"
+    reason = "RDTSC, RDPMC, single instructions, bpf(2), perf_event_open(2)"
 )]
 
 use std::arch::asm;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{mmap, MapFlags, ProtFlags};
 
@@ -75,6 +75,46 @@ pub fn perf_event_open(
     // SAFETY: `attr` is valid for its size, which its second half-word says.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr, pid, cpu, leader, 0u64) };
     Ok(new_fd(fd)?.into())
+}
+
+/// `struct perf_event_mmap_page` of an event, from which its thread reads it.
+pub struct PerfPage(&'static [AtomicU64]);
+
+impl PerfPage {
+    /// Maps it; it stays mapped.
+    pub fn new(event: &File) -> io::Result<Self> {
+        Ok(Self(map(event, 512)?))
+    }
+
+    /// The count, as linux/perf_event.h says; `None` where the thread must not
+    /// or where the event has no counter just now.
+    #[inline(always)]
+    pub fn read(&self) -> Option<u64> {
+        const USER_RDPMC: u64 = 1 << 2;
+        loop {
+            // lock (its lower half) and index; offset; capabilities; pmc_width.
+            let [lock, offset, capabilities, width] =
+                [1, 2, 5, 6].map(|n| self.0[n].load(Ordering::Acquire));
+            let counter = ((lock >> 32) as u32).checked_sub(1)?;
+            if capabilities & USER_RDPMC == 0 {
+                return None;
+            }
+            let (low, high): (u32, u32);
+            // SAFETY: The kernel lets this thread read the counter it names; one
+            // that is taken away in between reads as another's or faults, as
+            // the interface has it.
+            unsafe {
+                asm!("rdpmc", in("ecx") counter, out("eax") low, out("edx") high,
+                    options(nostack))
+            };
+            let unused = 64 - (width & 0xffff) as u32;
+            let raw = (u64::from(high) << 32) | u64::from(low);
+            let value = (raw.wrapping_shl(unused) as i64).wrapping_shr(unused) as u64;
+            if self.0[1].load(Ordering::Acquire) as u32 == lock as u32 {
+                return Some(offset.wrapping_add(value));
+            }
+        }
+    }
 }
 
 /// A per-CPU array of 64-bit values in the kernel's BPF.
@@ -160,6 +200,10 @@ pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> 
     if file.metadata()?.len() < words as u64 * 8 {
         return Err(io::Error::other("the file is too short"));
     }
+    map(file, words)
+}
+
+fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
     let len = words * size_of::<AtomicU64>();
     // SAFETY: No address is asked for, so no existing memory is touched.
     let at = unsafe {
