@@ -415,7 +415,8 @@ static const struct operation loading = {
 	{ "add, with a chunk", fill_chunk, add_plain, nothing_added, counts, delete, 2, false, 0 },
 	{ "add a histogram, with a chunk", fill_chunk, add_histogram, nothing_added, counts,
 	  delete, 5, false, 0 },
-	{ "add a dormant name", make_dormant, add_plain, nothing_added, counts, delete, 0, false, 0 },
+	{ "add a dormant name", make_dormant, add_plain, nothing_added, counts, delete, 0, false,
+	  0 },
 	{ "delete", make_live, delete_it, always, is_dormant, nothing, 0, false, 0 },
 	{ "a CPU comes online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false, 0 },
 };

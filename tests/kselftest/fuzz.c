@@ -337,7 +337,8 @@ static void do_open(void)
 	const char *path = below(2) ? "/dev/perfcounters" : "/dev/perfcounters_names";
 	/* Any flags; without O_ASYNC and O_CREAT|O_EXCL nothing else can come of it. */
 	int flags = rnd() & (O_ACCMODE | O_APPEND | O_TRUNC | O_NONBLOCK | O_SYNC | O_DIRECT |
-			     O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH | O_LARGEFILE);
+			     O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH |
+			     O_LARGEFILE);
 	int fd = open(path, flags);
 
 	clean("open", fd);
@@ -393,7 +394,9 @@ int main(void)
 
 	plan(9);
 	result = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	seed = getenv("SEED") ? strtoull(getenv("SEED"), NULL, 0) : (__u64)time(NULL) * 65537 + getpid();
+	seed = (__u64)time(NULL) * 65537 + getpid();
+	if (getenv("SEED"))
+		seed = strtoull(getenv("SEED"), NULL, 0);
 	seed |= !seed;
 	note("SEED=%llu", (unsigned long long)seed);
 	load("");

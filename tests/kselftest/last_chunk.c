@@ -22,11 +22,13 @@ int main(void)
 		while (added < 2000 && puppet("desc 32 4 1 0 64 0 -1 h/%lld", added) > 0)
 			added++;
 		note("%lld histograms", added);
-		ok(added > 1000 && added < 2000, "0.4 chunks of %d pages: the table fills", sizes[i]);
+		ok(added > 1000 && added < 2000, "0.4 chunks of %d pages: the table fills",
+		   sizes[i]);
 		pc_open(&pc);
 		is(pc_total(&pc, n), 5, "0.4 chunks of %d pages: the first value stays", sizes[i]);
 		puppet("adjust %lld 5", n);
-		is(pc_total(&pc, n), 10, "0.4 chunks of %d pages: the first value counts on", sizes[i]);
+		is(pc_total(&pc, n), 10, "0.4 chunks of %d pages: the first value counts on",
+		   sizes[i]);
 		pc_close(&pc);
 	}
 	return finish();

@@ -27,7 +27,7 @@ static const struct pmu_model pmu_models[] = {
 	{ "skylake", false, 4, 4, 3, true,
 	  "Skylake events, full-width counters, Intel PMU driver." },
 	{ "arch5", false, 5, 8, 4, true,
-	  "generic architected perfmon, AnyThread deprecated, full-width counters, Intel PMU driver." },
+	  "AnyThread deprecated, full-width counters, Intel PMU driver." },
 	{ "k8", true, 0, 4, 0, false, "AMD PMU driver." },
 	{ "amd", true, 1, 6, 0, false, "Fam17h+ core perfctr, AMD PMU driver." },
 	{ "amd2", true, 2, 6, 0, false, "Fam17h+ core perfctr, AMD PMU driver." },

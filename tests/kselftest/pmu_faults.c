@@ -34,8 +34,8 @@ static void skid(void)
 /* One overflow: how many NMIs came until its end, how many just after it. */
 static void overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 {
-	raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; run 5000; nmis; wr %#x 0; run 10; nmis", NMI, ctr,
-	    MINUS_1000, sel, INSTRUCTIONS_OS, sel);
+	raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; run 5000; nmis; wr %#x 0; run 10; nmis", NMI,
+	    ctr, MINUS_1000, sel, INSTRUCTIONS_OS, sel);
 	*until = raw_step[5].value;
 	*after = raw_step[8].value;
 }

@@ -29,8 +29,10 @@ static const struct {
 } intel[] = {
 	{ 0xffffffff00200000, NONE, NONE, NONE, NONE },
 	{ 0xffffffff00200000, ~0xbbbULL, ~0x70000000fULL, ~0xc00000070000000fULL, NONE },
-	{ 0xffffffff00000000, ~0xfffULL, ~0x70000000fULL, ~0xec0000070000000fULL, ~0x6c0000070000000fULL },
-	{ 0xffffffff00200000, ~0xbbbbULL, ~0xf000000ffULL, ~0xec00000f000000ffULL, ~0x6c00000f000000ffULL },
+	{ 0xffffffff00000000, ~0xfffULL, ~0x70000000fULL, ~0xec0000070000000fULL,
+	  ~0x6c0000070000000fULL },
+	{ 0xffffffff00200000, ~0xbbbbULL, ~0xf000000ffULL, ~0xec00000f000000ffULL,
+	  ~0x6c00000f000000ffULL },
 };
 
 #define COUNTER_BITS	0xffffffffffffULL
@@ -59,7 +61,8 @@ static bool check_one(const struct reg *r, int n)
 		__u64 value = 1ULL << bit, got;
 		bool taken = there && !r->readonly && !(value & r->refused);
 
-		got = raw("wr %#x %#llx; wr %#x 0; wr %#x %#llx; rd %#x", msr, value, msr, msr, value, msr);
+		got = raw("wr %#x %#llx; wr %#x 0; wr %#x %#llx; rd %#x", msr, value, msr, msr,
+			  value, msr);
 		if (raw_step[0].err != (taken ? 0 : GP)) {
 			note("%#x, bit %d: %lld", msr, bit, raw_step[0].err);
 			good = false;
@@ -85,7 +88,8 @@ static void check(const struct reg *r)
 
 	for (n = 0; n < r->nr; n++)
 		good &= check_one(r, n);
-	ok(good, "pmu %s: %d of %d are there, each bit as in the manual", r->name, r->present, r->nr);
+	ok(good, "pmu %s: %d of %d are there, each bit as in the manual", r->name, r->present,
+	   r->nr);
 }
 
 static void check_intel(const struct pmu_model *m)
@@ -93,13 +97,17 @@ static void check_intel(const struct pmu_model *m)
 	int i = m - pmu_models, v2 = m->version >= 2, v4 = m->version >= 4;
 	__u64 high = ~COUNTER_BITS;
 	const struct reg regs[] = {
-		{ "IA32_PERFEVTSELx", 0x186, 1, 8, m->counters, false, intel[i].select, ~0ULL, false },
+		{ "IA32_PERFEVTSELx", 0x186, 1, 8, m->counters, false, intel[i].select, ~0ULL,
+		  false },
 		{ "IA32_PMCx", 0xc1, 1, 8, m->counters, false, 0, 0, true },
-		{ "IA32_A_PMCx", 0x4c1, 1, 8, m->full_width ? m->counters : 0, false, high, ~0ULL, false },
+		{ "IA32_A_PMCx", 0x4c1, 1, 8, m->full_width ? m->counters : 0, false, high, ~0ULL,
+		  false },
 		{ "IA32_FIXED_CTRx", 0x309, 1, 4, m->fixed, false, high, ~0ULL, false },
-		{ "IA32_FIXED_CTR_CTRL", 0x38d, 1, 1, v2, false, intel[i].fixed_ctrl, ~0ULL, false },
+		{ "IA32_FIXED_CTR_CTRL", 0x38d, 1, 1, v2, false, intel[i].fixed_ctrl, ~0ULL,
+		  false },
 		{ "IA32_PERF_GLOBAL_STATUS", 0x38e, 1, 1, v2, true, 0, 0, false },
-		{ "IA32_PERF_GLOBAL_STATUS_RESET", 0x390, 1, 1, v2, false, intel[i].reset, 0, false },
+		{ "IA32_PERF_GLOBAL_STATUS_RESET", 0x390, 1, 1, v2, false, intel[i].reset, 0,
+		  false },
 		{ "IA32_PERF_GLOBAL_STATUS_SET", 0x391, 1, 1, v4, false, intel[i].set, 0, false },
 		{ "IA32_PERF_GLOBAL_INUSE", 0x392, 1, 1, v4, true, 0, 0, false },
 		{ "IA32_PERF_CAPABILITIES", 0x345, 1, 1, m->full_width, true, 0, 0, false },
@@ -119,7 +127,8 @@ static void check_amd(const struct pmu_model *m)
 	__u64 select = m->version ? AMD_SELECT : K8_SELECT;
 	const struct reg regs[] = {
 		{ "PerfEvtSelx at K7's addresses", 0xc0010000, 1, 4, 4, false, 0, select, false },
-		{ "PerfCtrx at K7's addresses", 0xc0010004, 1, 4, 4, false, 0, COUNTER_BITS, false },
+		{ "PerfCtrx at K7's addresses", 0xc0010004, 1, 4, 4, false, 0, COUNTER_BITS,
+		  false },
 		{ "PerfEvtSelx", 0xc0010200, 2, 6, v1, false, 0, select, false },
 		{ "PerfCtrx", 0xc0010201, 2, 6, v1, false, 0, COUNTER_BITS, false },
 		{ "PerfCntrGlobalStatus", 0xc0000300, 1, 1, v2, false, 0, 0, false },

@@ -89,7 +89,8 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	insns = perf_spin(leader, 5000000);
 	got = perf_read(fd);
 	/* What was left of an event from before may complete one more. */
-	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns && got <= insns * r->events / r->insns + 1,
+	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns &&
+		got <= insns * r->events / r->insns + 1,
 		"pmu perf counts %s", r->name))
 		note("%llu in %llu instructions", got, insns);
 	close(fd);
@@ -185,7 +186,8 @@ static void samples(__u64 period)
 	close(fd);
 	if (total < turns * BODY)
 		note("only %llu instructions", total);
-	is(n, total < turns * BODY ? -1LL : (long long)(total / period), "pmu perf takes a sample each %llu instructions", period);
+	is(n, total < turns * BODY ? -1LL : (long long)(total / period),
+	   "pmu perf takes a sample each %llu instructions", period);
 	is(astray, 0, "pmu each sample is at its instruction, period %llu", period);
 }
 

@@ -67,8 +67,8 @@ static void quiet(void)
 /* What "run" counts with counter n and that event. */
 static __u64 count(int n, __u64 event, __u64 rounds)
 {
-	return raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n, ctr0 + n,
-		   sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
+	return raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,
+		   ctr0 + n, sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
 }
 
 static __u64 around;	/* what count() adds to the instructions of its rounds */
@@ -112,7 +112,8 @@ static void ratios(void)
 	unsigned int i;
 
 	for (i = 0; i < sizeof(events) / sizeof(*events); i++) {
-		__u64 code = m->amd ? events[i].amd : events[i].intel, insns = 2 * 7777 + around, got, want;
+		__u64 code = m->amd ? events[i].amd : events[i].intel;
+		__u64 insns = 2 * 7777 + around, got, want;
 
 		/* K8's registers have no upper four bits of the event. */
 		if (!code || (m->amd && !m->version && code >> 32))
@@ -140,8 +141,10 @@ static void fixed(void)
 		__u64 on = 1ULL << 4 * i;
 
 		/* 4000 instructions: no event is left in pieces. */
-		a = raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on, 0x309 + i);
-		b = raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on, 0x309 + i);
+		a = raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
+			0x309 + i);
+		b = raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on,
+			0x309 + i);
 		if (b - a != 4000 * want[i].events / want[i].insns) {
 			note("fixed counter %d: %llu and %llu", i, a, b);
 			good = false;
@@ -183,12 +186,12 @@ static void widths(void)
 	__u64 a, b;
 
 	/* 2000 instructions and those around them, from 10 below zero. */
-	a = raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0, ctr0, sel0,
-		INSTRUCTIONS | OS | EN, sel0, ctr0);
+	a = raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0, ctr0,
+		sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
 	if (m->amd) {
 		is(a, 0xfffffff6ULL + 2000 + around, "pmu a counter is written as it is");
-		a = raw("wr %#x 0; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0, ctr0,
-			TOP - 10, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
+		a = raw("wr %#x 0; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0,
+			ctr0, TOP - 10, sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
 	} else {
 		skip("pmu a counter is written as it is", "Intel's are extended by their sign");
 	}
@@ -202,8 +205,8 @@ static void widths(void)
 		skip("pmu the status is reset", "no global status");
 	}
 	if (m->full_width) {
-		b = raw("wr %#x 0; wr 0x4c1 %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd 0x4c1", sel0, TOP / 2 + 5,
-			sel0, INSTRUCTIONS | OS | EN, sel0);
+		b = raw("wr %#x 0; wr 0x4c1 %#llx; wr %#x %#llx; run 1000; wr %#x 0; rd 0x4c1",
+			sel0, TOP / 2 + 5, sel0, INSTRUCTIONS | OS | EN, sel0);
 		is(b, TOP / 2 + 5 + 2000 + around, "pmu a full-width write is whole");
 	} else {
 		skip("pmu a full-width write is whole", "not on this model");
@@ -215,11 +218,11 @@ static void masked(void)
 {
 	__u64 lvtpc;
 
-	raw("lvtpc %#x; nmis; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0", NMI | MASKED, ctr0, minus(10),
-	    sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	raw("lvtpc %#x; nmis; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0", NMI | MASKED, ctr0,
+	    minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
 	is(raw("nmis"), 0, "pmu a masked LVTPC lets no NMI through");
-	lvtpc = raw("lvtpc %#x; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; read_lvtpc", NMI, ctr0,
-		    minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	lvtpc = raw("lvtpc %#x; wr %#x %#llx; wr %#x %#llx; run 1000; wr %#x 0; read_lvtpc", NMI,
+		    ctr0, minus(10), sel0, INSTRUCTIONS | OS | INT | EN, sel0);
 	is(raw("nmis"), 1, "pmu an unmasked one does");
 	is(lvtpc, m->amd ? NMI : NMI | MASKED, "pmu delivery masks LVTPC on Intel and not on AMD");
 	quiet();
@@ -235,7 +238,8 @@ static void within_nmi(void)
 	    INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
 	/* That was only to have the steps in place. Now with counter 1 on. */
 	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
-	    NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0, INSTRUCTIONS | OS | INT | EN, sel0);
+	    NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,
+	    INSTRUCTIONS | OS | INT | EN, sel0);
 	is(raw("nmis"), 2, "pmu an overflow within an NMI is an NMI after it");
 	quiet();
 	raw("nmis");
@@ -297,8 +301,8 @@ static void host_and_guest(void)
 
 static void read_by_rdpmc(void)
 {
-	__u64 a = raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run 1000; wr %#x 0; pmc 0", sel0, ctr0, sel0,
-		      INSTRUCTIONS | OS | EN, sel0);
+	__u64 a = raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run 1000; wr %#x 0; pmc 0", sel0, ctr0,
+		      sel0, INSTRUCTIONS | OS | EN, sel0);
 	int i;
 
 	is(a, 2000 + around, "pmu RDPMC reads what RDMSR reads");
@@ -319,8 +323,8 @@ static void read_by_rdpmc(void)
 /* Counting user mode only, the counter stands still in the NMI's handler. */
 static void skid(void)
 {
-	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0, minus(1000), sel0,
-	    INSTRUCTIONS | USR | INT | EN, ctr0);
+	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0, minus(1000),
+	    sel0, INSTRUCTIONS | USR | INT | EN, ctr0);
 	spin(10000);
 	is(raw("wr %#x 0; seen 0", sel0), 0, "pmu nothing is counted between overflow and NMI");
 	is(raw("nmis"), 1, "pmu an overflow in user mode is one NMI");

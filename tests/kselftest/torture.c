@@ -74,8 +74,12 @@ static void stop(pid_t pid[ROLES])
 		pid_t ended = 0;
 		int status = 0;
 
-		for (int ms = 0; ms < 60000 && !(ended = waitpid(pid[i], &status, WNOHANG)); ms += 20)
+		for (int ms = 0; ms < 60000; ms += 20) {
+			ended = waitpid(pid[i], &status, WNOHANG);
+			if (ended)
+				break;
 			sleep_ms(20);
+		}
 		if (ended == pid[i] && !status)
 			continue;
 		note("role %s: %s %#x", roles[i].name, ended ? "ended with" : "hangs", status);
@@ -127,7 +131,8 @@ static void hold_by_mapping(void)
 	expect(!err, WRONG_RMMOD, "rmmod puppet: %d", err);
 	for (int i = 0; i < 20; i++) {
 		err = rmmod("perfcounters");
-		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters while mapped: %d", err);
+		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters while mapped: %d",
+		       err);
 		pid = fork();
 		if (!pid) {
 			sleep_ms(5);
@@ -158,7 +163,10 @@ static void session(int seconds, bool whole, __u32 base)
 	memset(s->sum_all, 0, sizeof(s->sum_all));
 	memset(s->number, 0, sizeof(s->number));
 	s->in_haste = !whole;
-	s->sum_cpu0 = s->sum_cpu1 = s->nr_pairs = s->stop = 0;
+	s->sum_cpu0 = 0;
+	s->sum_cpu1 = 0;
+	s->nr_pairs = 0;
+	s->stop = 0;
 	s->pair[0] = puppet("add torture/pair/first/a");
 	puppet("add torture/pair/first/b");
 	s->nr_pairs = 1;

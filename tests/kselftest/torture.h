@@ -8,45 +8,60 @@
 
 #include "memory.h"
 
-/* What happens, and how much of it at least makes the test worth its name. */
-#define EVENTS(X)							\
-	X(CPU_CYCLES,	8,	"CPU 1 went offline and came back")	\
-	X(CHUNKS,	20,	"chunks appended")			\
-	X(LOADS,	8,	"drivers loaded and unloaded")		\
-	X(FORKS,	60,	"children with mappings forked")	\
-	X(KILLS,	10,	"of them killed in the middle")		\
-	X(ADDS,		500,	"instances added or revived")		\
-	X(DELS,		500,	"instances deleted")			\
-	X(REFUSED,	5,	"adds of a live name refused")		\
-	X(ADJUSTS,	2000,	"commands that count, from 7 contexts")	\
-	X(STALE,	500,	"updates of a dormant instance")	\
-	X(FIXED,	2000,	"snapshots through a mapping never renewed") \
-	X(RENEWED,	1000,	"snapshots through mappings always renewed") \
-	X(RENEWALS,	20,	"mappings renewed")			\
-	X(OLD,		2000,	"snapshots through a mapping of chunk 0") \
-	X(NAMES,	20,	"names files read in pieces")		\
-	X(POLLS,	20,	"polls of the names file")		\
-	X(REJECTED,	1000,	"copies rejected by the flag")		\
-	X(REJECTED_WRONG, 20,	"of them inconsistent")			\
-	X(ABUSES,	1000,	"mapping calls that should be harmless") \
-	X(ABUSES_REFUSED, 200,	"mapping calls refused")		\
-	X(RMMODS,	100,	"attempts to unload perfcounters.ko")	\
-	X(PFC,		4,	"runs of pfc")
-
+/* What happens. */
 enum event {
-#define X(event, least, what) event,
-	EVENTS(X)
-#undef X
+	CPU_CYCLES,
+	CHUNKS,
+	LOADS,
+	FORKS,
+	KILLS,
+	ADDS,
+	DELS,
+	REFUSED,
+	ADJUSTS,
+	STALE,
+	FIXED,
+	RENEWED,
+	RENEWALS,
+	OLD,
+	NAMES,
+	POLLS,
+	REJECTED,
+	REJECTED_WRONG,
+	ABUSES,
+	ABUSES_REFUSED,
+	RMMODS,
+	PFC,
 	NR_EVENTS
 };
 
+/* How much of it at least makes the test worth its name. */
 static const struct {
 	unsigned int least;
 	const char *what;
 } events[NR_EVENTS] = {
-#define X(event, least, what) [event] = { least, what },
-	EVENTS(X)
-#undef X
+	[CPU_CYCLES] = { 8, "CPU 1 went offline and came back" },
+	[CHUNKS] = { 20, "chunks appended" },
+	[LOADS] = { 8, "drivers loaded and unloaded" },
+	[FORKS] = { 60, "children with mappings forked" },
+	[KILLS] = { 10, "of them killed in the middle" },
+	[ADDS] = { 500, "instances added or revived" },
+	[DELS] = { 500, "instances deleted" },
+	[REFUSED] = { 5, "adds of a live name refused" },
+	[ADJUSTS] = { 2000, "commands that count, from 7 contexts" },
+	[STALE] = { 500, "updates of a dormant instance" },
+	[FIXED] = { 2000, "snapshots through a mapping never renewed" },
+	[RENEWED] = { 1000, "snapshots through mappings always renewed" },
+	[RENEWALS] = { 20, "mappings renewed" },
+	[OLD] = { 2000, "snapshots through a mapping of chunk 0" },
+	[NAMES] = { 20, "names files read in pieces" },
+	[POLLS] = { 20, "polls of the names file" },
+	[REJECTED] = { 1000, "copies rejected by the flag" },
+	[REJECTED_WRONG] = { 20, "of them inconsistent" },
+	[ABUSES] = { 1000, "mapping calls that should be harmless" },
+	[ABUSES_REFUSED] = { 200, "mapping calls refused" },
+	[RMMODS] = { 100, "attempts to unload perfcounters.ko" },
+	[PFC] = { 4, "runs of pfc" },
 };
 
 /* What may never happen. */
