@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 500
+# emulator: pmu
 #
 # Two runs of the emulated PMU under icount are the same, bit by bit: the whole
 # of the kernel's log with its times, every counter's value.
@@ -9,10 +10,6 @@ set -u
 qemu=$CACHE/qemu-pmu/qemu-system-x86_64
 name="pmu two runs under icount are identical"
 echo "TAP version 13"
-if [ ! -x "$qemu" ]; then
-	echo "1..0 # SKIP there is no emulator with a PMU; make qemu-pmu makes it or says why not"
-	exit
-fi
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 release=${KBUILD_OUT##*/}

@@ -80,11 +80,17 @@ cargo_tests() { # LABEL RUSTFLAGS ARGUMENTS...
 }
 
 host_scripts() {
-	local s rc start limit
+	local s rc start limit emulator
 	for s in "$TOP"/tests/host/*.sh; do
 		[ -e "$s" ] && mentions "$s" || continue
 		rc=0 start=$SECONDS
 		limit=$(limit_of "$s")
+		emulator=$(head_of "$s" emulator "")
+		[ -z "$emulator" ] || {
+			basename "$s" >"$work/list"
+			emulator_for "$emulator" host "$work" || continue
+			start=$SECONDS
+		}
 		inside env "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TOOLS_OUT=$TOOLS_OUT" \
 			timeout -s KILL "$limit" bash "$s" >"$work/host.out" 2>&1 </dev/null || rc=$?
 		cat "$work/host.out" >>"$work/host.log"
