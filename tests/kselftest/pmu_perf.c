@@ -9,6 +9,8 @@
  */
 #include "pmu.h"
 #include <pthread.h>
+#include <ucontext.h>
+#include <linux/hw_breakpoint.h>
 
 static const __u64 rounds[] = { 10, 11, 100, 1000, 10000, 1000000, 100000000 };
 
@@ -31,7 +33,8 @@ static void counts(void)
 	close(fd);
 }
 
-static char page[4096 * 16];
+/* More than the emulator does at one go. */
+static char page[4096 * 40];
 
 static __attribute__((noinline)) __u64 count_rep(int fd, __u64 bytes)
 {
@@ -53,6 +56,51 @@ static void rep(void)
 	/* With the page faults of the first time in between, too. */
 	is(count_rep(fd, sizeof(page)), one, "pmu a repeated string instruction is one, page faults or not");
 	is(count_rep(fd, sizeof(page)), one, "pmu and a second time");
+	close(fd);
+}
+
+/* Past the instruction that faulted. */
+static void go_on(int sig, siginfo_t *info, void *context)
+{
+	greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
+
+	(void)sig;
+	(void)info;
+	r[REG_RIP] = r[REG_RBX];
+}
+
+/* What 500 rounds of it are. */
+#define FAULTING(name, insn)							\
+static __attribute__((noinline)) __u64 name##_rounds(int fd, __u64 rounds)	\
+{										\
+	perf_start(fd);								\
+	asm volatile("1: lea 2f(%%rip), %%rbx\n " insn "\n"			\
+		     "2: dec %0\n jnz 1b" : "+r"(rounds) : : "rbx", "cc");	\
+	perf_stop(fd);								\
+	return perf_read(fd);							\
+}										\
+										\
+static __u64 name(int fd)							\
+{										\
+	return name##_rounds(fd, 501) - name##_rounds(fd, 1);			\
+}
+
+/* That ud2 faults is known before it runs; of the other ones it is found then. */
+FAULTING(foreseen, "ud2")
+FAULTING(found, "incl 0")
+FAULTING(found_later, "nop\n incl 0")
+
+static void faulting(void)
+{
+	struct sigaction act = { .sa_sigaction = go_on, .sa_flags = SA_SIGINFO };
+	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+
+	sigaction(SIGILL, &act, NULL);
+	sigaction(SIGSEGV, &act, NULL);
+	is(foreseen(fd), found(fd), "pmu what faults is no instruction, foreseen or not");
+	is(found_later(fd) - found(fd), 500, "pmu and what is before it is one");
+	signal(SIGILL, SIG_DFL);
+	signal(SIGSEGV, SIG_DFL);
 	close(fd);
 }
 
@@ -191,6 +239,48 @@ static void samples(__u64 period)
 	is(astray, 0, "pmu each sample is at its instruction, period %llu", period);
 }
 
+/* Ten instructions a turn, the first at "stop". */
+extern const char stop[];
+
+static __attribute__((noinline, noclone)) void stops(__u64 turns)
+{
+	asm volatile("stop: .rept 8\n nop\n .endr\n"
+		     "dec %0\n jnz stop" : "+r"(turns) : : "cc");
+}
+
+/*
+ * With 101 instructions from interrupt to interrupt one in a hundred turns has
+ * one just before the breakpoint. RF as it pushes it is not for the breakpoint.
+ */
+static void breakpoints(void)
+{
+	struct perf_event_attr at = {
+		.type = PERF_TYPE_BREAKPOINT,
+		.bp_type = HW_BREAKPOINT_X,
+		.bp_addr = (__u64)stop,
+		.bp_len = sizeof(long),
+		.exclude_kernel = 1,
+	};
+	struct perf_event_attr interrupts = {
+		.type = PERF_TYPE_HARDWARE,
+		.config = PERF_COUNT_HW_INSTRUCTIONS,
+		.exclude_kernel = 1,
+		.sample_period = 101,
+	};
+	int fd = perf_open(&at, -1), other = perf_open(&interrupts, -1);
+
+	if (fd < 0 || other < 0)
+		bail("a breakpoint");
+	perf_start(fd);
+	perf_start(other);
+	stops(4000);
+	perf_stop(other);
+	perf_stop(fd);
+	is(perf_read(fd), 4000, "pmu a hardware breakpoint hits every time, interrupts or not");
+	close(other);
+	close(fd);
+}
+
 static __u64 rdpmc(unsigned int counter)
 {
 	unsigned int low, high;
@@ -204,6 +294,7 @@ static void self_monitoring(void)
 	int fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1), i;
 	struct perf_event_mmap_page *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 	__u64 before, after, first = 0;
+	unsigned int two;
 	bool same = true;
 
 	perf_start(fd);
@@ -221,13 +312,15 @@ static void self_monitoring(void)
 			before = rdpmc(page->index - 1);
 			spin(1000);
 			after = rdpmc(page->index - 1);
+			asm volatile("rdpmc\n mov %%eax, %0\n rdpmc\n sub %%eax, %0"
+				     : "=&r"(two) : "c"(page->index - 1) : "eax", "edx", "cc");
 		} while (seq != *(volatile __u32 *)&page->lock || (seq & 1));
 		if (!first)
 			first = after - before;
-		same &= after - before == first;
+		same &= after - before == first && two == -2U;
 	}
 	if (!ok(same && first >= 2000 && first < 2020, "pmu RDPMC in user mode counts exactly"))
-		note("%llu between two RDPMCs with 2000 instructions", first);
+		note("%llu between two RDPMCs with 2000 instructions, %u with 1", first, -two);
 	munmap(page, 4096);
 	close(fd);
 }
@@ -284,12 +377,13 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	m = this_model();
-	plan(4 + sizeof(ratios) / sizeof(*ratios) + 1 + 6 + 3);
+	plan(6 + sizeof(ratios) / sizeof(*ratios) + 1 + 6 + 1 + 3);
 	snprintf(line, sizeof(line), "Performance Events: %s", m->driver);
 	ok(kernel_said(line), "pmu the kernel has the driver of %s", m->name);
 	on_cpu(0);
 	counts();
 	rep();
+	faulting();
 	for (i = 0; i < sizeof(ratios) / sizeof(*ratios); i++)
 		ratio(&ratios[i], m);
 	rings(m);
@@ -297,6 +391,7 @@ int main(int argc, char **argv)
 	samples(100000);
 	samples(100002);
 	samples(1000000);
+	breakpoints();
 	self_monitoring();
 	threads(sysconf(_SC_NPROCESSORS_ONLN));
 	threads(16);

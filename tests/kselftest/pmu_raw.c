@@ -88,6 +88,19 @@ static void counts(void)
 	ok(good && around < 200, "pmu each general counter counts exactly");
 }
 
+/* A read in between counts as one of any other register does, the time's here. */
+static void reads(void)
+{
+	__u32 msr[] = { 0x10, ctr0 };
+	__u64 got[2];
+	int i;
+
+	for (i = 0; i < 2; i++)
+		got[i] = raw("wr %#x 0; wr %#x 0; wr %#x %#llx; rd %#x; rd %#x; wr %#x 0; rd %#x",
+			     sel0, ctr0, sel0, INSTRUCTIONS | OS | EN, msr[i], msr[i], sel0, ctr0);
+	is(got[1], got[0], "pmu a counter is not changed by being read");
+}
+
 /* The table of Documentation/emulated-pmu.md once more. */
 static const struct {
 	const char *name;
@@ -272,6 +285,8 @@ static void version_4(void)
 	is(raw("rd 0x392"), 2 | 1ULL << 33, "pmu counters in use are known as such");
 	raw("wr %#x %#llx", sel1, INSTRUCTIONS | INT);
 	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63, "pmu and so is the interrupt");
+	raw("wr %#x %#llx; wr 0x38d 0xa0", sel1, INSTRUCTIONS);
+	is(raw("rd 0x392"), 2 | 1ULL << 33 | 1ULL << 63, "pmu and a fixed counter's");
 	quiet();
 	is(raw("rd 0x392"), 0, "pmu none is in use when none is selected");
 }
@@ -360,16 +375,26 @@ static void user_mode(void)
 	write_file(file, "1");
 }
 
+static void status_set(void)
+{
+	raw("wr 0xc0000303 6");
+	is(raw("rd 0xc0000300"), 6, "pmu the status can be set");
+	raw("wr 0xc0000302 2");
+	is(raw("rd 0xc0000300"), 4, "pmu and cleared bit by bit");
+	quiet();
+}
+
 int main(void)
 {
 	m = this_model();
 	raw_load();
 	find_registers();
-	plan(2 + 2 + 5 + 3 + 1 + 2 + 5 + 2 + 2 + (m->fixed ? 1 : 0) +
-	     (!m->amd && m->version >= 4 ? 5 : 0) + (!m->amd && m->version >= 2 ? 2 : 0) +
-	     (m->amd && m->version ? 2 : 0));
+	plan(3 + 2 + 5 + 3 + 1 + 2 + 5 + 2 + 2 + (m->fixed ? 1 : 0) +
+	     (!m->amd && m->version >= 4 ? 6 : 0) + (!m->amd && m->version >= 2 ? 2 : 0) +
+	     (m->amd && m->version ? 2 : 0) + (m->amd && m->version >= 2 ? 2 : 0));
 	quiet();
 	counts();
+	reads();
 	ratios();
 	if (m->fixed)
 		fixed();
@@ -387,5 +412,7 @@ int main(void)
 		freeze();
 	if (m->amd && m->version)
 		host_and_guest();
+	if (m->amd && m->version >= 2)
+		status_set();
 	return finish();
 }
