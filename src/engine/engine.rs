@@ -10,11 +10,14 @@
 //! | module | holds |
 //! |---|---|
 //! | [`abi`] | the structures that kernel and user space share, with their sizes |
+//! | [`calls`] | the structures of `/dev/perfmon` |
 //! | [`layout`] | where a CPU's slot lies in the file, and which slots fit a run |
 //! | [`seqflag`] | per-CPU consistency: updates in flight and completed |
 //! | [`generation`] | gen1/gen2: changes of the set of instances |
 //! | [`spec`] | what may be added: names, units, kinds |
 //! | [`registry`] | names to numbers: add, del, revive |
+//! | [`pmu`] | logical registers: what a description says, what may be written |
+//! | [`context`] | a context's registers: its program, 64-bit values |
 //! | [`sync`] | the only place that knows kernel, host and loom apart |
 
 #![cfg_attr(not(engine_kernel), no_std)]
@@ -22,9 +25,12 @@
 #![deny(missing_docs)]
 
 pub mod abi;
+pub mod calls;
+pub mod context;
 pub mod error;
 pub mod generation;
 pub mod layout;
+pub mod pmu;
 pub mod registry;
 pub mod seqflag;
 pub mod spec;

@@ -9,11 +9,16 @@
 
 #![deny(missing_docs)]
 
+mod contexts;
 pub mod counters;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
+#[allow(missing_docs, reason = "documented in the C header")]
+#[path = "../../include/linux/perfmon.rs"]
+pub mod description;
 mod names;
 mod pages;
+mod pmu;
 pub mod provider;
 pub mod sys;
 
@@ -38,6 +43,8 @@ module! {
 /// No file is open and no driver loaded by then, or the module could not be
 /// removed.
 struct PerfCounters {
+    _perfmon: sys::file::Device,
+    _map: sys::pmu::MapFile,
     _devices: sys::file::Devices,
     _hotplug: sys::cpu::Hotplug,
     _registry: counters::Loaded,
@@ -48,6 +55,8 @@ impl kernel::Module for PerfCounters {
         let registry = counters::Loaded::new(*module_parameters::pages_per_chunk.value())?;
         let hotplug = sys::cpu::Hotplug::register()?;
         Ok(Self {
+            _perfmon: sys::perfmon::register()?,
+            _map: sys::pmu::MapFile::create()?,
             _devices: sys::file::Devices::register()?,
             _hotplug: hotplug,
             _registry: registry,

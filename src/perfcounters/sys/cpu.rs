@@ -36,6 +36,7 @@ pub(crate) fn possible() -> impl Iterator<Item = u32> {
 unsafe extern "C" fn online(cpu: c_uint) -> c_int {
     from_result(|| {
         crate::counters::cpu_online(cpu, true);
+        crate::contexts::cpu_online();
         Ok(0)
     })
 }
@@ -45,6 +46,7 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
 /// Called by the kernel, as a hotplug callback.
 unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     from_result(|| {
+        crate::contexts::cpu_offline();
         crate::counters::cpu_online(cpu, false);
         Ok(0)
     })

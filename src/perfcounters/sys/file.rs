@@ -21,7 +21,7 @@ use crate::{names, pages};
 
 /// A structure of function pointers that C reads.
 #[repr(transparent)]
-struct Ops<T>(T);
+pub(crate) struct Ops<T>(pub(crate) T);
 // SAFETY: Never written after it was linked.
 unsafe impl<T> Sync for Ops<T> {}
 
@@ -141,15 +141,20 @@ unsafe extern "C" fn names_release(_: *mut bindings::inode, file: *mut bindings:
 /// # Invariants
 ///
 /// The structure is pinned and registered.
-struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
+pub(crate) struct Device(Pin<KBox<UnsafeCell<bindings::miscdevice>>>);
 
 impl Device {
-    fn register(name: &'static CStr, ops: &'static Ops<bindings::file_operations>) -> Result<Self> {
+    /// Makes it appear, under a name that is static as its operations are.
+    pub(crate) fn register(
+        name: &'static CStr,
+        ops: &'static Ops<bindings::file_operations>,
+        mode: u16,
+    ) -> Result<Self> {
         let device = bindings::miscdevice {
             minor: bindings::MISC_DYNAMIC_MINOR as c_int,
             name: name.as_char_ptr(),
             fops: &ops.0,
-            mode: 0o440,
+            mode,
             ..pin_init::zeroed()
         };
         let device = KBox::pin(UnsafeCell::new(device), GFP_KERNEL)?;
@@ -159,6 +164,11 @@ impl Device {
         Ok(Self(device))
     }
 }
+
+// SAFETY: A registered structure; C takes its own locks.
+unsafe impl Send for Device {}
+// SAFETY: As above; there is nothing to do with a shared reference.
+unsafe impl Sync for Device {}
 
 impl Drop for Device {
     fn drop(&mut self) {
@@ -173,17 +183,12 @@ pub(crate) struct Devices {
     _counters: Device,
 }
 
-// SAFETY: Registered structures; C takes its own locks.
-unsafe impl Send for Devices {}
-// SAFETY: As above; there is nothing to do with a shared reference.
-unsafe impl Sync for Devices {}
-
 impl Devices {
     /// Makes both appear. The registry must be there.
     pub(crate) fn register() -> Result<Self> {
         Ok(Self {
-            _names: Device::register(c"perfcounters_names", &NAMES_OPS)?,
-            _counters: Device::register(c"perfcounters", &COUNTERS_OPS)?,
+            _names: Device::register(c"perfcounters_names", &NAMES_OPS, 0o440)?,
+            _counters: Device::register(c"perfcounters", &COUNTERS_OPS, 0o440)?,
         })
     }
 }

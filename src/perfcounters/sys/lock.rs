@@ -9,8 +9,11 @@
 use core::pin::Pin;
 
 use engine::registry::Registry;
+use kernel::sync::Arc;
 
+use crate::contexts::Session;
 use crate::pages::Pages;
+use crate::pmu::{self, Pmus};
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised in module init, before a device or a symbol of ours
@@ -19,8 +22,31 @@ kernel::sync::global_lock! {
     pub(crate) unsafe(uninit) static REGISTRY: Mutex<Option<Registry<Pages>>> = None;
 }
 
-/// Makes the lock usable. Called once, first thing in module init.
+kernel::sync::global_lock! {
+    // SAFETY: As above.
+    /// The descriptions of PMUs. Innermost.
+    pub(crate) unsafe(uninit) static PMUS: Mutex<Pmus> = Pmus::NONE;
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: As above.
+    /// What is there while contexts are attached. Outermost.
+    pub(crate) unsafe(uninit) static SESSION: Mutex<Session> = Session::IDLE;
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: As above.
+    /// The PMU that is ours, for CPUs that come. Under `SESSION`, and in hotplug.
+    pub(crate) unsafe(uninit) static HELD: Mutex<Option<Arc<pmu::Registers>>> = None;
+}
+
+/// Makes the locks usable. Called once, first thing in module init.
 pub(crate) fn init() {
     // SAFETY: Called once, from module init.
-    unsafe { REGISTRY.init() }
+    unsafe {
+        REGISTRY.init();
+        PMUS.init();
+        SESSION.init();
+        HELD.init();
+    }
 }

@@ -11,24 +11,36 @@
 //! | `percpu` | memory of a chunk |
 //! | `page`   | the header page and descriptor pages |
 //! | `file`   | the two devices and their mappings |
+//! | `cpuid`  | what the processor says of itself |
 //! | `cpu`    | which CPUs there are, hotplug |
 //! | `lock`   | the registry and its lock |
 //! | `misc`   | random numbers, time, RCU cookies |
 //! | `shim`   | declarations of `shim/shim.c` |
+//! | `pmu`, `msr` | descriptions of PMUs, registers of the processor |
+//! | `perfmon` | `/dev/perfmon` |
+//! | `sched`, `rawlock` | who runs where, and the lock for that |
+//! | `zeroed` | large values in place |
 //! | `probe`, `family`, `block`, `irq`, `net` | what providers see of the kernel |
 
 pub(crate) mod adjust;
 pub mod block;
 pub(crate) mod cpu;
+pub mod cpuid;
 pub(crate) mod export;
 pub mod family;
 pub(crate) mod file;
 pub mod irq;
 pub(crate) mod lock;
 pub(crate) mod misc;
+pub(crate) mod msr;
 pub mod net;
 pub(crate) mod page;
 pub(crate) mod percpu;
+pub(crate) mod perfmon;
+pub(crate) mod pmu;
 pub mod probe;
+pub(crate) mod rawlock;
+pub(crate) mod sched;
 pub(crate) mod shim;
 pub(crate) mod tables;
+pub(crate) mod zeroed;

@@ -95,6 +95,13 @@ event! {
     }
 }
 event! {
+    /// The scheduler is done; `current` runs. Preemption off.
+    SchedExit(c"sched_exit_tp", switched: bool) {
+        /// It is another task than before.
+        is_switch: bool = switched,
+    }
+}
+event! {
     /// A task was woken.
     SchedWakeup(c"sched_wakeup", task: *mut c_void) {}
 }
@@ -116,7 +123,11 @@ event! {
 }
 event! {
     /// A task runs another program.
-    ProcessExec(c"sched_process_exec", task: *mut c_void, old_pid: c_int, bprm: *mut c_void) {}
+    ProcessExec(c"sched_process_exec", task: *mut c_void, old_pid: c_int, bprm: *mut c_void) {
+        /// One that has more rights than its user, or secrets from him.
+        // SAFETY: The kernel's own, for the time of the call.
+        secret: bool = unsafe { shim::pfm_exec_is_secret(bprm) },
+    }
 }
 event! {
     /// A system call begins.

@@ -36,6 +36,22 @@ extern "C" {
     pub(crate) fn pfc_notifier_dev(info: *mut c_void) -> *mut bindings::net_device;
     pub(crate) fn pfc_skb_dev(skb: *const bindings::sk_buff) -> *mut bindings::net_device;
     pub(crate) fn pfc_skb_wire_len(skb: *const bindings::sk_buff) -> u32;
+    pub(crate) static pfm_loaded: usize;
+    pub(crate) fn pfm_lock_init(lock: *mut bindings::raw_spinlock_t);
+    pub(crate) fn pfm_wrmsr(msr: u32, value: u64);
+    pub(crate) fn pfm_rdpmc(counter: u32) -> u64;
+    pub(crate) fn pfm_reserve(msr: u32) -> bool;
+    pub(crate) fn pfm_release(msr: u32);
+    pub(crate) fn pfm_map_create(
+        show: unsafe extern "C" fn(*mut bindings::seq_file, *mut c_void) -> c_int,
+    ) -> c_int;
+    pub(crate) fn pfm_map_remove();
+    pub(crate) fn pfm_same_process(task: *const bindings::task_struct) -> bool;
+    pub(crate) fn pfm_is_kernel_thread(task: *const bindings::task_struct) -> bool;
+    pub(crate) fn pfm_is_exiting(task: *const bindings::task_struct) -> bool;
+    pub(crate) fn pfm_exec_is_secret(bprm: *const c_void) -> bool;
+    pub(crate) fn pfm_preempt_disable();
+    pub(crate) fn pfm_preempt_enable();
     pub(crate) fn register_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
     pub(crate) fn unregister_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
 }

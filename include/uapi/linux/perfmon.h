@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * perfmon: programming the performance monitoring unit through /dev/perfmon.
+ *
+ * A file descriptor is a context: the state of a PMU's registers, for a thread
+ * or for a CPU. Registers have logical numbers: a PMC configures, a PMD holds
+ * data; /proc/perfmon_map says which they are here. Structures and flags have
+ * the names and the layout that they had in perfmon2 2.8; its calls are ioctls.
+ *
+ * See Documentation/perfmon.md.
+ */
+#ifndef _UAPI_LINUX_PERFMON_H
+#define _UAPI_LINUX_PERFMON_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* Registers: 0 to 255 are the hardware's, 256 to 319 the kernel's own. */
+#define PFM_MAX_PMCS		(256 + 64)
+#define PFM_MAX_PMDS		(256 + 64)
+#define PFM_BVSIZE(x)		(((x) + 63) / 64)
+#define PFM_PMC_BV		PFM_BVSIZE(PFM_MAX_PMCS)
+#define PFM_PMD_BV		PFM_BVSIZE(PFM_MAX_PMDS)
+
+/* ctx_flags */
+#define PFM_FL_NOTIFY_BLOCK	0x01	/* block the thread while its tool looks */
+#define PFM_FL_SYSTEM_WIDE	0x02	/* a CPU, not a thread */
+#define PFM_FL_OVFL_NO_MSG	0x80	/* no message for an overflow */
+
+/* reg_flags */
+#define PFM_REGFL_OVFL_NOTIFY	0x01	/* PMD: tell of its overflow */
+#define PFM_REGFL_RANDOM	0x02	/* PMD: randomise the next period */
+#define PFM_REGFL_NO_EMUL64	0x04	/* PMC: the counter is as wide as it is */
+
+/**
+ * struct pfarg_ctx - a new context
+ * @ctx_flags: PFM_FL_*
+ * @ctx_reserved1: zero
+ * @ctx_reserved2: zero
+ */
+struct pfarg_ctx {
+	__u32	ctx_flags;
+	__u32	ctx_reserved1;
+	__u64	ctx_reserved2[7];
+};
+
+/**
+ * struct pfarg_pmc - a configuration register
+ * @reg_num: its logical number
+ * @reg_set: the event set, 0
+ * @reg_flags: PFM_REGFL_*
+ * @reg_value: what to write; reserved bits keep their value
+ * @reg_reserved2: zero
+ */
+struct pfarg_pmc {
+	__u16	reg_num;
+	__u16	reg_set;
+	__u32	reg_flags;
+	__u64	reg_value;
+	__u64	reg_reserved2[4];
+};
+
+/**
+ * struct pfarg_pmd - a data register
+ * @reg_num: its logical number
+ * @reg_set: the event set, 0
+ * @reg_flags: PFM_REGFL_*
+ * @reg_value: what to write, or what was read
+ * @reg_long_reset: value after an overflow with a notification
+ * @reg_short_reset: value after another one
+ * @reg_last_reset_val: read: the last of them
+ * @reg_ovfl_switch_cnt: overflows until the next set
+ * @reg_reset_pmds: PMDs to reset with this one
+ * @reg_smpl_pmds: PMDs to record with this one
+ * @reg_smpl_eventid: handed to the sampling format
+ * @reg_random_mask: bits of a period to randomise
+ * @reg_random_seed: ignored, as it was in the end
+ * @reg_reserved2: zero
+ */
+struct pfarg_pmd {
+	__u16	reg_num;
+	__u16	reg_set;
+	__u32	reg_flags;
+	__u64	reg_value;
+	__u64	reg_long_reset;
+	__u64	reg_short_reset;
+	__u64	reg_last_reset_val;
+	__u64	reg_ovfl_switch_cnt;
+	__u64	reg_reset_pmds[PFM_PMD_BV];
+	__u64	reg_smpl_pmds[PFM_PMD_BV];
+	__u64	reg_smpl_eventid;
+	__u64	reg_random_mask;
+	__u32	reg_random_seed;
+	__u32	reg_reserved2[7];
+};
+
+/**
+ * struct pfarg_start - begin to count
+ * @start_set: the event set, 0
+ * @start_reserved1: zero
+ * @start_reserved2: zero
+ * @start_reserved3: zero
+ */
+struct pfarg_start {
+	__u16	start_set;
+	__u16	start_reserved1;
+	__u32	start_reserved2;
+	__u64	start_reserved3[3];
+};
+
+/**
+ * struct pfarg_load - attach a context
+ * @load_pid: the thread, or with PFM_FL_SYSTEM_WIDE the CPU, which must be the
+ *	one that the call is made on
+ * @load_set: the event set, 0
+ * @load_reserved1: zero
+ * @load_reserved2: zero
+ */
+struct pfarg_load {
+	__u32	load_pid;
+	__u16	load_set;
+	__u16	load_reserved1;
+	__u64	load_reserved2[3];
+};
+
+/**
+ * struct perfmon_vector - several registers in one call
+ * @items: address of the first
+ * @nr: how many; 0 does nothing
+ * @size: bytes of one, sizeof(struct pfarg_pmc) or sizeof(struct pfarg_pmd)
+ */
+struct perfmon_vector {
+	__u64	items;
+	__u32	nr;
+	__u32	size;
+};
+
+/* Bytes of registers that a call takes at most; more is E2BIG. */
+#define PERFMON_VECTOR_MAX	4096
+
+#define PERFMON_TYPE		0xb6
+#define PERFMON_CREATE		_IOW(PERFMON_TYPE, 0x01, struct pfarg_ctx)
+#define PERFMON_WRITE_PMCS	_IOW(PERFMON_TYPE, 0x02, struct perfmon_vector)
+#define PERFMON_WRITE_PMDS	_IOW(PERFMON_TYPE, 0x03, struct perfmon_vector)
+#define PERFMON_READ_PMDS	_IOW(PERFMON_TYPE, 0x04, struct perfmon_vector)
+#define PERFMON_LOAD		_IOW(PERFMON_TYPE, 0x05, struct pfarg_load)
+#define PERFMON_UNLOAD		_IO(PERFMON_TYPE, 0x06)
+#define PERFMON_START		_IOW(PERFMON_TYPE, 0x07, struct pfarg_start)
+#define PERFMON_STOP		_IO(PERFMON_TYPE, 0x08)
+
+#endif /* _UAPI_LINUX_PERFMON_H */

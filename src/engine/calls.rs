@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The structures of `include/uapi/linux/perfmon.h`, word for word, and what is
+//! right about them whatever the context.
+
+use crate::context::Error;
+use crate::pmu::{Numbers, Scope};
+
+/// `pfarg_ctx.ctx_flags`.
+pub const FL_SYSTEM_WIDE: u32 = 0x02;
+/// Bytes of registers that a call takes at most.
+pub const VECTOR_MAX: usize = 4096;
+
+/// A new context.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Ctx {
+    pub ctx_flags: u32,
+    pub ctx_reserved1: u32,
+    pub ctx_reserved2: [u64; 7],
+}
+
+/// A PMC.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Pmc {
+    pub reg_num: u16,
+    pub reg_set: u16,
+    pub reg_flags: u32,
+    pub reg_value: u64,
+    pub reg_reserved2: [u64; 4],
+}
+
+/// A PMD.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Pmd {
+    pub reg_num: u16,
+    pub reg_set: u16,
+    pub reg_flags: u32,
+    pub reg_value: u64,
+    pub reg_long_reset: u64,
+    pub reg_short_reset: u64,
+    pub reg_last_reset_val: u64,
+    pub reg_ovfl_switch_cnt: u64,
+    pub reg_reset_pmds: Numbers,
+    pub reg_smpl_pmds: Numbers,
+    pub reg_smpl_eventid: u64,
+    pub reg_random_mask: u64,
+    pub reg_random_seed: u32,
+    pub reg_reserved2: [u32; 7],
+}
+
+/// Begin to count.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Start {
+    pub start_set: u16,
+    pub start_reserved1: u16,
+    pub start_reserved2: u32,
+    pub start_reserved3: [u64; 3],
+}
+
+/// Attach.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Load {
+    pub load_pid: u32,
+    pub load_set: u16,
+    pub load_reserved1: u16,
+    pub load_reserved2: [u64; 3],
+}
+
+/// Several registers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Vector {
+    pub items: u64,
+    pub nr: u32,
+    pub size: u32,
+}
+
+// The sum of the fields, so there is no padding; the shim asserts the same of C's.
+const _: () = {
+    assert!(size_of::<Ctx>() == 64);
+    assert!(size_of::<Pmc>() == 48);
+    assert!(size_of::<Pmd>() == 8 + 5 * 8 + 2 * 40 + 2 * 8 + 4 + 28);
+    assert!(size_of::<Start>() == 32);
+    assert!(size_of::<Load>() == 32);
+    assert!(size_of::<Vector>() == 16);
+};
+
+const fn write_call<T>(number: u32) -> u32 {
+    1 << 30 | (size_of::<T>() as u32) << 16 | 0xb6 << 8 | number
+}
+
+/// Numbers of the calls.
+pub const CREATE: u32 = write_call::<Ctx>(1);
+/// Writes PMCs.
+pub const WRITE_PMCS: u32 = write_call::<Vector>(2);
+/// Writes PMDs.
+pub const WRITE_PMDS: u32 = write_call::<Vector>(3);
+/// Reads PMDs.
+pub const READ_PMDS: u32 = write_call::<Vector>(4);
+/// Attaches.
+pub const LOAD: u32 = write_call::<Load>(5);
+/// Detaches.
+pub const UNLOAD: u32 = 0xb6 << 8 | 6;
+/// Counts.
+pub const START: u32 = write_call::<Start>(7);
+/// Counts no more.
+pub const STOP: u32 = 0xb6 << 8 | 8;
+
+const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
+    match wrong {
+        false => Ok(()),
+        true => Err(error),
+    }
+}
+
+impl Ctx {
+    /// What it is for.
+    pub fn scope(&self) -> Result<Scope, Error> {
+        unless(
+            self.ctx_flags & !FL_SYSTEM_WIDE != 0
+                || self.ctx_reserved1 != 0
+                || self.ctx_reserved2 != [0; 7],
+            Error::Flags,
+        )?;
+        Ok(match self.ctx_flags & FL_SYSTEM_WIDE {
+            0 => Scope::Thread,
+            _ => Scope::System,
+        })
+    }
+}
+
+impl Pmc {
+    /// Set 0, reserved fields zero.
+    pub fn check(&self) -> Result<(), Error> {
+        unless(self.reg_set != 0, Error::NoSet)?;
+        unless(self.reg_reserved2 != [0; 4], Error::Flags)
+    }
+}
+
+impl Pmd {
+    /// The same; and none of what sampling needs, which is not there yet.
+    pub fn check(&self) -> Result<(), Error> {
+        unless(self.reg_set != 0, Error::NoSet)?;
+        let none = Numbers::default();
+        unless(
+            self.reg_flags != 0
+                || self.reg_ovfl_switch_cnt != 0
+                || self.reg_reset_pmds != none
+                || self.reg_smpl_pmds != none
+                || self.reg_random_mask != 0
+                || self.reg_reserved2 != [0; 7],
+            Error::Flags,
+        )
+    }
+}
+
+impl Start {
+    /// Set 0, reserved fields zero.
+    pub fn check(&self) -> Result<(), Error> {
+        unless(self.start_set != 0, Error::NoSet)?;
+        unless(
+            self.start_reserved1 != 0
+                || self.start_reserved2 != 0
+                || self.start_reserved3 != [0; 3],
+            Error::Flags,
+        )
+    }
+}
+
+impl Load {
+    /// Set 0, reserved fields zero.
+    pub fn check(&self) -> Result<(), Error> {
+        unless(self.load_set != 0, Error::NoSet)?;
+        unless(
+            self.load_reserved1 != 0 || self.load_reserved2 != [0; 3],
+            Error::Flags,
+        )
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The logical registers: what a PMU description says of each, and what may be
+//! written there. `include/linux/perfmon.h` says what the fields mean.
+
+use crate::context::Error;
+
+/// Numbers of PMCs, and of PMDs.
+pub const NUMBERS: usize = 256 + 64;
+/// The first number that is not the hardware's.
+pub const FIRST_SOFT: u16 = 256;
+/// Most rows of a hardware description's table: [`Register::pmcs`] is 64 bits.
+pub const ROWS: usize = 64;
+
+/// A set of register numbers, as the calls have it.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers(pub [u64; NUMBERS / 64]);
+
+impl Numbers {
+    /// Puts one in. A number that there is not is none.
+    pub fn set(&mut self, n: usize) {
+        if let Some(word) = self.0.get_mut(n / 64) {
+            *word |= 1 << (n % 64);
+        }
+    }
+
+    /// Is it in?
+    pub fn has(&self, n: usize) -> bool {
+        self.0.get(n / 64).is_some_and(|w| w >> (n % 64) & 1 != 0)
+    }
+
+    /// Those in it, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, word)| {
+            let mut left = *word;
+            core::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.wrapping_sub(1);
+                (bit < 64).then_some(at.wrapping_mul(64).wrapping_add(bit as usize))
+            })
+        })
+    }
+}
+
+/// `perfmon_register.type`.
+pub mod kind {
+    #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
+    pub const CONTROL: u16 = 0x01;
+    pub const COUNTER: u16 = 0x02;
+    pub const READ_ONLY: u16 = 0x04;
+    pub const VIRTUAL: u16 = 0x08;
+    pub const SYSTEM: u16 = 0x10;
+    pub const THREAD: u16 = 0x20;
+    pub const NO_64: u16 = 0x40;
+    pub const ALL: u16 = 0x7f;
+}
+
+/// A row, without its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
+pub struct Register {
+    pub address: u64,
+    pub reset: u64,
+    pub reserved: u64,
+    pub enable: u64,
+    pub interrupt: u64,
+    pub kernel: u64,
+    pub pmcs: u64,
+    pub rdpmc: u32,
+    pub kind: u16,
+    pub width: u16,
+}
+
+impl Register {
+    /// Is there one?
+    pub const fn exists(&self) -> bool {
+        self.kind != 0
+    }
+
+    /// Has it all of these [`kind`]s?
+    pub const fn is(&self, kinds: u16) -> bool {
+        self.kind & kinds == kinds
+    }
+
+    /// The bits of a counter; all 64 of anything else.
+    pub const fn mask(&self) -> u64 {
+        match self.width {
+            1..=63 => (1 << self.width) - 1,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Why a PMC's row makes no sense; `nr_pmcs` rows are in its table.
+    pub fn wrong_pmc(&self) -> Option<&'static str> {
+        if !self.exists() {
+            None
+        } else if self.kind & !(kind::CONTROL | kind::SYSTEM | kind::THREAD) != 0 {
+            Some("a PMC is a control register, no counter and nothing virtual")
+        } else if self.kind & kind::CONTROL == 0 {
+            Some("a PMC needs PERFMON_REG_CONTROL")
+        } else if self.is(kind::SYSTEM | kind::THREAD) {
+            Some("a register that is for systems only and for threads only is for nobody")
+        } else if self.reserved & (self.enable | self.kernel) != 0 {
+            Some("the bits that enable it, or count in the kernel, cannot be reserved")
+        } else if self.reset & self.enable != 0 {
+            Some("it would count before it is written")
+        } else {
+            None
+        }
+    }
+
+    /// The same of a PMD's row.
+    pub fn wrong_pmd(&self, nr_pmcs: u16) -> Option<&'static str> {
+        let controlled = match 1u64.checked_shl(nr_pmcs.into()) {
+            Some(above) => above.wrapping_sub(1),
+            None => u64::MAX,
+        };
+        if !self.exists() {
+            None
+        } else if self.kind & !kind::ALL != 0 || self.kind & kind::CONTROL != 0 {
+            Some("a PMD is a counter or virtual, and no control register")
+        } else if self.kind & (kind::COUNTER | kind::VIRTUAL) == 0 {
+            Some("a PMD needs PERFMON_REG_COUNTER or PERFMON_REG_VIRTUAL")
+        } else if self.is(kind::COUNTER | kind::VIRTUAL) && !self.is(kind::READ_ONLY) {
+            Some("what only read() knows cannot be written")
+        } else if self.is(kind::SYSTEM | kind::THREAD) {
+            Some("a register that is for systems only and for threads only is for nobody")
+        } else if self.is(kind::COUNTER) && !(1..=64).contains(&self.width) {
+            Some("a counter is 1 to 64 bits wide")
+        } else if self.pmcs & !controlled != 0 {
+            Some("it names a PMC that the table has not")
+        } else {
+            None
+        }
+    }
+
+    /// The value that a write of `value` gives a PMC.
+    pub const fn settled(&self, value: u64) -> u64 {
+        value & !self.reserved | self.reset & self.reserved
+    }
+}
+
+/// The tables of a description; their rows have numbers from its first on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tables<'a> {
+    /// PMCs.
+    pub pmcs: &'a [Register],
+    /// PMDs.
+    pub pmds: &'a [Register],
+}
+
+/// All registers that there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Map<'a> {
+    /// From number 0 on.
+    pub hardware: Tables<'a>,
+    /// From [`FIRST_SOFT`] on.
+    pub soft: Tables<'a>,
+    /// `perfmon_pmu.global_ctrl` of the hardware's description.
+    pub global_ctrl: u64,
+}
+
+/// What a context is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// A thread.
+    Thread,
+    /// A CPU.
+    System,
+}
+
+impl<'a> Map<'a> {
+    fn at(number: u16, hardware: &'a [Register], soft: &'a [Register]) -> Option<&'a Register> {
+        let row = match number.checked_sub(FIRST_SOFT) {
+            None => hardware.get(usize::from(number)),
+            Some(n) => soft.get(usize::from(n)),
+        };
+        row.filter(|r| r.exists())
+    }
+
+    /// The PMC of a number.
+    pub fn pmc(&self, number: u16) -> Option<&'a Register> {
+        Self::at(number, self.hardware.pmcs, self.soft.pmcs)
+    }
+
+    /// The PMD of a number.
+    pub fn pmd(&self, number: u16) -> Option<&'a Register> {
+        Self::at(number, self.hardware.pmds, self.soft.pmds)
+    }
+}
+
+impl Register {
+    /// May a context of this scope use it?
+    pub fn usable(&self, scope: Scope) -> Result<(), Error> {
+        let foreign = match scope {
+            Scope::Thread => kind::SYSTEM,
+            Scope::System => kind::THREAD,
+        };
+        match self.kind & foreign {
+            0 => Ok(()),
+            _ => Err(Error::OtherScope),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! PMU descriptions as modules give them, `include/linux/perfmon.h`, and
+//! /proc/perfmon_map.
+
+use core::slice;
+
+use engine::pmu::Register;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::KVec;
+use kernel::bindings;
+use kernel::error::{from_result, to_result, Result};
+use kernel::ffi::{c_char, c_int, c_void, CStr};
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+
+use super::shim;
+use crate::description::{RawPmu, Register as Row};
+use crate::pmu;
+
+/// A registered description.
+///
+/// # Invariants
+///
+/// `raw` is one that a module registered and has not taken back.
+pub(crate) struct Description {
+    raw: *const RawPmu,
+}
+
+// SAFETY: Nobody writes a description.
+unsafe impl Send for Description {}
+// SAFETY: As above.
+unsafe impl Sync for Description {}
+
+impl Description {
+    fn raw(&self) -> &RawPmu {
+        // SAFETY: It stays as long as it is registered, by the type's invariant.
+        unsafe { &*self.raw }
+    }
+
+    /// Is it the one at this address?
+    pub(crate) fn is(&self, raw: *const RawPmu) -> bool {
+        self.raw == raw
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &CStr {
+        // SAFETY: A C string, checked when it was registered to be no NULL.
+        unsafe { name_of(self.raw().name) }
+    }
+
+    /// Number of its first rows.
+    pub(crate) fn first(&self) -> u16 {
+        self.raw().first
+    }
+
+    /// MSR that lets counters count.
+    pub(crate) fn global_ctrl(&self) -> u64 {
+        self.raw().global_ctrl
+    }
+
+    fn pmcs(&self) -> &[Row] {
+        // SAFETY: As many rows as it says, by C's interface.
+        unsafe { rows(self.raw().pmcs, self.raw().nr_pmcs) }
+    }
+
+    fn pmds(&self) -> &[Row] {
+        // SAFETY: As above.
+        unsafe { rows(self.raw().pmds, self.raw().nr_pmds) }
+    }
+
+    /// Its PMCs, with their names.
+    pub(crate) fn named_pmcs(&self) -> impl Iterator<Item = (&CStr, Register)> {
+        self.pmcs().iter().map(named)
+    }
+
+    /// Its PMDs, with their names.
+    pub(crate) fn named_pmds(&self) -> impl Iterator<Item = (&CStr, Register)> {
+        self.pmds().iter().map(named)
+    }
+
+    /// The module behind it, kept from going until the result is dropped;
+    /// `None` if it is going already.
+    pub(crate) fn pin(&self) -> Option<Pinned> {
+        let owner = self.raw().owner;
+        // SAFETY: NULL, or a module whose description is registered.
+        unsafe { bindings::try_module_get(owner) }.then_some(Pinned {
+            owner,
+            read: self.raw().read,
+        })
+    }
+}
+
+/// A description's module, which stays.
+///
+/// # Invariants
+///
+/// We hold a reference of `owner`, and `read` is its.
+pub(crate) struct Pinned {
+    owner: *mut bindings::module,
+    read: Option<unsafe extern "C" fn(u64) -> u64>,
+}
+
+// SAFETY: A reference and a function; neither belongs to a thread.
+unsafe impl Send for Pinned {}
+// SAFETY: As above.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// A virtual register's value.
+    pub(crate) fn read(&self, address: u64) -> u64 {
+        match self.read {
+            // SAFETY: The module stays, by the type's invariant; any context.
+            Some(read) => unsafe { read(address) },
+            None => 0,
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: Ours, by the type's invariant.
+        unsafe { bindings::module_put(self.owner) }
+    }
+}
+
+/// # Safety
+///
+/// NULL with `nr` 0, or `nr` rows that stay for `'a`.
+unsafe fn rows<'a>(first: *const Row, nr: u16) -> &'a [Row] {
+    if first.is_null() {
+        return &[];
+    }
+    // SAFETY: By the function's requirement.
+    unsafe { slice::from_raw_parts(first, nr.into()) }
+}
+
+/// # Safety
+///
+/// NULL, or a C string that stays for `'a`.
+unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
+    if name.is_null() {
+        return c"";
+    }
+    // SAFETY: By the function's requirement.
+    unsafe { CStr::from_ptr(name.cast()) }
+}
+
+fn named(row: &Row) -> (&CStr, Register) {
+    let register = Register {
+        address: row.address,
+        reset: row.reset,
+        reserved: row.reserved,
+        enable: row.enable,
+        interrupt: row.interrupt,
+        kernel: row.kernel,
+        pmcs: row.pmcs,
+        rdpmc: row.rdpmc,
+        kind: row.kind,
+        width: row.width,
+    };
+    // SAFETY: Names of a table stay with it.
+    (unsafe { name_of(row.name) }, register)
+}
+
+/// The registers of a table, without names.
+pub(crate) fn registers<'a>(
+    named: impl Iterator<Item = (&'a CStr, Register)>,
+) -> Result<KVec<Register>> {
+    let mut all = KVec::new();
+    for (_, register) in named {
+        all.push(register, GFP_KERNEL)?;
+    }
+    Ok(all)
+}
+
+/// Registers a description. Process context; may sleep.
+///
+/// Returns 0, -EINVAL (a size, name or row that makes no sense; the log says
+/// which), -EEXIST (its numbers or its name are taken), -ENOMEM.
+///
+/// # Safety
+///
+/// `raw` is NULL or a `struct perfmon_pmu` whose tables and names stay until it
+/// is unregistered.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_int {
+    from_result(|| {
+        // SAFETY: `size` is the first field of every version of the structure.
+        if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawPmu>() {
+            pr_err!("perfmon: a PMU description of another version; build it anew\n");
+            return Err(EINVAL);
+        }
+        // INVARIANT: by the function's requirement, once this returns 0.
+        pmu::register(Description { raw }).map(|()| 0)
+    })
+}
+
+/// Takes a description back. Process context; may sleep.
+#[no_mangle]
+pub(crate) extern "C" fn perfmon_pmu_unregister(raw: *const RawPmu) {
+    pmu::unregister(raw);
+}
+
+/// # Safety
+///
+/// Called by seq_file.
+unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
+    // SAFETY: seq_file's own, for the time of the call.
+    pmu::show(unsafe { SeqFile::from_raw(seq) });
+    0
+}
+
+/// /proc/perfmon_map; drop removes it.
+pub(crate) struct MapFile(());
+
+impl MapFile {
+    /// Makes it appear.
+    pub(crate) fn create() -> Result<Self> {
+        // SAFETY: Once; `show` lives as long as the module, and drop removes it.
+        to_result(unsafe { shim::pfm_map_create(show) })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for MapFile {
+    fn drop(&mut self) {
+        // SAFETY: It is there. Waits for readers.
+        unsafe { shim::pfm_map_remove() }
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who runs where: tasks by their address, each CPU's loaded context, calls on
+//! other CPUs.
+
+use core::arch::asm;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use kernel::bindings;
+use kernel::error::Result;
+use kernel::ffi::{c_int, c_void};
+use kernel::prelude::*;
+use kernel::task::Task;
+use kernel::sync::aref::ARef;
+
+use super::shim;
+use crate::contexts::Context;
+
+/// The task that runs, as an address: only ever compared.
+#[inline]
+pub(crate) fn current() -> usize {
+    Task::current_raw() as usize
+}
+
+/// This CPU's number. It stays right only with preemption off.
+#[inline]
+pub(crate) fn this_cpu() -> u32 {
+    // SAFETY: No requirements.
+    unsafe { bindings::raw_smp_processor_id() }
+}
+
+/// A thread by the number that the caller knows it by.
+pub(crate) fn find(number: u32) -> Option<ARef<Task>> {
+    // SAFETY: Both take references, which we own; a task from them is valid.
+    unsafe {
+        let pid = bindings::find_get_pid(c_int::try_from(number).ok()?);
+        let task = bindings::get_pid_task(pid, bindings::pid_type_PIDTYPE_PID);
+        bindings::put_pid(pid);
+        // `Task` is a transparent wrapper of the structure.
+        Some(ARef::from_raw(NonNull::new(task.cast::<Task>())?))
+    }
+}
+
+/// The address of a task.
+pub(crate) fn address(task: &Task) -> usize {
+    task.as_ptr() as usize
+}
+
+/// Is it a thread of the caller's process?
+pub(crate) fn is_own(task: &Task) -> bool {
+    // SAFETY: As above.
+    unsafe { shim::pfm_same_process(task.as_ptr()) }
+}
+
+/// Is it the kernel's own?
+pub(crate) fn is_kernel_thread(task: &Task) -> bool {
+    // SAFETY: As above.
+    unsafe { shim::pfm_is_kernel_thread(task.as_ptr()) }
+}
+
+/// Is it on its way out? Then its exit may have been told already.
+pub(crate) fn has_ended(task: &Task) -> bool {
+    // SAFETY: As above.
+    unsafe { shim::pfm_is_exiting(task.as_ptr()) }
+}
+
+/// May the caller monitor the kernel, CPUs and others' threads?
+pub(crate) fn is_perfmon_capable() -> bool {
+    // SAFETY: No requirements.
+    unsafe {
+        bindings::capable(bindings::CAP_PERFMON as c_int)
+            || bindings::capable(bindings::CAP_SYS_ADMIN as c_int)
+    }
+}
+
+/// Waits until every section with preemption off that runs now is over.
+pub(crate) fn synchronize() {
+    // SAFETY: Process context, no RCU section.
+    unsafe { bindings::synchronize_rcu() }
+}
+
+/// Calls a function on another CPU, with interrupts off there, and waits. Says
+/// whether the CPU was there. Process context, interrupts on.
+pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
+    /// # Safety
+    ///
+    /// `function` is a `&mut &mut dyn FnMut()`.
+    unsafe extern "C" fn call(function: *mut c_void) {
+        // SAFETY: By the function's requirement; nobody else has it meanwhile.
+        unsafe { (*function.cast::<&mut dyn FnMut()>())() }
+    }
+    let function: *mut &mut dyn FnMut() = &mut function;
+    // SAFETY: It waits, so the function outlives the call.
+    unsafe {
+        bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), 1) == 0
+    }
+}
+
+/// Calls a function on every CPU that is online, with interrupts off, and waits.
+/// Process context.
+pub(crate) fn call_on_all(mut function: &dyn Fn()) {
+    /// # Safety
+    ///
+    /// `function` is a `&&dyn Fn()`.
+    unsafe extern "C" fn call(function: *mut c_void) {
+        // SAFETY: By the function's requirement.
+        unsafe { (*function.cast::<&dyn Fn()>())() }
+    }
+    let function: *mut &dyn Fn() = &mut function;
+    // SAFETY: It waits, so the function outlives the calls.
+    unsafe {
+        bindings::on_each_cpu_cond_mask(
+            None,
+            Some(call),
+            function.cast(),
+            true,
+            &raw const bindings::__cpu_online_mask,
+        )
+    }
+}
+
+/// The context that has this CPU, for a call. Interrupts or preemption off.
+#[inline]
+pub(crate) fn loaded<'a>() -> Option<&'a Context> {
+    let context: usize;
+    // SAFETY: A word of this CPU: 0 or a context that is not freed before
+    // `synchronize` after it was taken out.
+    unsafe {
+        asm!("movq %gs:({p}), {c}", p = in(reg) &raw const shim::pfm_loaded,
+            c = out(reg) context, options(att_syntax, nostack, readonly, preserves_flags));
+        (context as *const Context).as_ref()
+    }
+}
+
+/// Does this one have this CPU?
+#[inline]
+pub(crate) fn is_loaded(context: &Context) -> bool {
+    loaded().is_some_and(|c| core::ptr::eq(c, context))
+}
+
+/// Gives this CPU to a context. Interrupts off; who frees a context takes it out
+/// first, and waits for [`synchronize`].
+#[inline]
+pub(crate) fn set_loaded(context: Option<&Context>) {
+    let context = context.map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: A word of this CPU.
+    unsafe {
+        asm!("movq {c}, %gs:({p})", p = in(reg) &raw const shim::pfm_loaded,
+            c = in(reg) context, options(att_syntax, nostack, preserves_flags))
+    }
+}
+
+/// Preemption off, until it goes.
+pub(crate) struct NoPreempt(());
+
+impl NoPreempt {
+    /// Off.
+    pub(crate) fn new() -> Self {
+        // SAFETY: Drop turns it on again.
+        unsafe { shim::pfm_preempt_disable() };
+        Self(())
+    }
+}
+
+impl Drop for NoPreempt {
+    fn drop(&mut self) {
+        // SAFETY: Turned off in `new`.
+        unsafe { shim::pfm_preempt_enable() }
+    }
+}
+
+/// Places of the table of threads; a power of two.
+const PLACES: usize = 4096;
+/// Most threads in it: three quarters, so that a search ends soon.
+const MOST: usize = PLACES / 4 * 3;
+const EMPTY: usize = 0;
+const LEFT: usize = 1;
+
+/// Contexts by the thread they are for: looked up at each context switch without
+/// a lock, changed under one.
+///
+/// # Invariants
+///
+/// A place's context is not freed before [`synchronize`] after its task was
+/// taken out. A place that was once taken is never [`EMPTY`] again while threads
+/// are in the table.
+pub(crate) struct Threads {
+    tasks: [AtomicUsize; PLACES],
+    contexts: [AtomicUsize; PLACES],
+    nr: AtomicUsize,
+}
+
+impl Threads {
+    /// Empty.
+    pub(crate) const EMPTY: Self = Self {
+        tasks: [const { AtomicUsize::new(EMPTY) }; PLACES],
+        contexts: [const { AtomicUsize::new(0) }; PLACES],
+        nr: AtomicUsize::new(0),
+    };
+
+    fn places(task: usize) -> impl Iterator<Item = usize> {
+        // Structures lie at least 64 bytes apart; the multiplication spreads them.
+        let first = (task >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        (0..PLACES).map(move |n| first.wrapping_add(n) % PLACES)
+    }
+
+    fn place_of(&self, task: usize) -> Option<usize> {
+        for place in Self::places(task) {
+            // Acquire: with the release in `insert`, the context is there.
+            match self.tasks.get(place)?.load(Ordering::Acquire) {
+                EMPTY => return None,
+                found if found == task => return Some(place),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The context of a task. Preemption off while it is used; it may be one that
+    /// is being taken out, or even another task's by now, so it is asked again
+    /// under its lock.
+    #[inline]
+    pub(crate) fn get(&self, task: usize) -> Option<&Context> {
+        let place = self.place_of(task)?;
+        let context = self.contexts.get(place)?.load(Ordering::Relaxed);
+        // SAFETY: Alive, by the type's invariant: preemption is off.
+        unsafe { (context as *const Context).as_ref() }
+    }
+
+    /// Puts one in. One caller at a time. `EEXIST` if the task has one,
+    /// `ENOSPC` if there are too many.
+    pub(crate) fn insert(&self, task: usize, context: &Context) -> Result {
+        if self.place_of(task).is_some() {
+            return Err(EEXIST);
+        }
+        if self.nr.load(Ordering::Relaxed) >= MOST {
+            return Err(ENOSPC);
+        }
+        for place in Self::places(task) {
+            let (Some(key), Some(value)) = (self.tasks.get(place), self.contexts.get(place)) else {
+                continue;
+            };
+            if key.load(Ordering::Relaxed) <= LEFT {
+                value.store(core::ptr::from_ref(context) as usize, Ordering::Relaxed);
+                key.store(task, Ordering::Release);
+                self.nr.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+        }
+        Err(ENOSPC)
+    }
+
+    /// Takes one out: by whoever ends the task's part, once. Any context.
+    pub(crate) fn remove(&self, task: usize) {
+        if let Some(key) = self.place_of(task).and_then(|place| self.tasks.get(place)) {
+            key.store(LEFT, Ordering::Relaxed);
+            self.nr.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn nr(&self) -> usize {
+        self.nr.load(Ordering::Relaxed)
+    }
+
+    /// Makes places that were taken empty again. No thread is in it, nobody
+    /// looks anything up.
+    pub(crate) fn sweep(&self) {
+        for key in &self.tasks {
+            key.store(EMPTY, Ordering::Relaxed);
+        }
+    }
+}

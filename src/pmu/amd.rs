@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfm_amd: AMD's counters (APM volume 2, "Performance Monitoring Counters"):
+//! four at K7's addresses, six with the core extension, PerfMonV2's global
+//! control.
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+use perfcounters::description::{Pmu, Register, Registered};
+use perfcounters::sys::cpuid::{cpuid, vendor};
+
+module! {
+    type: Amd,
+    name: "pfm_amd",
+    authors: ["The perfcounters developers"],
+    description: "perfmon: AMD performance counters",
+    license: "GPL",
+    alias: ["cpu:type:x86,ven0002fam*mod*:feature:*"],
+}
+
+const ENABLE: u64 = 1 << 22;
+const INT: u64 = 1 << 20;
+const OS: u64 = 1 << 17;
+/// Pin control, bit 21, guest and host, and what lies between and above.
+const RESERVED: u64 = !0xf_ffff_ffff | 1 << 21 | 1 << 19;
+/// K7 has no upper bits of the event.
+const K7_RESERVED: u64 = !0xffff_ffff | 1 << 21 | 1 << 19;
+
+const GLOBAL_CTRL: u64 = 0xc000_0301;
+
+const fn select(name: &'static CStr, address: u64, reserved: u64) -> Register {
+    Register::control(name, address)
+        .enable(ENABLE)
+        .interrupt(INT)
+        .kernel(OS)
+        .reserved(reserved)
+}
+
+const fn counter(name: &'static CStr, address: u64, n: u32) -> Register {
+    Register::counter(name, address, 48).rdpmc(n).pmcs(1 << n)
+}
+
+const K7_PMCS: [Register; 4] = [
+    select(c"PerfEvtSel0", 0xc001_0000, K7_RESERVED),
+    select(c"PerfEvtSel1", 0xc001_0001, K7_RESERVED),
+    select(c"PerfEvtSel2", 0xc001_0002, K7_RESERVED),
+    select(c"PerfEvtSel3", 0xc001_0003, K7_RESERVED),
+];
+
+const K7_PMDS: [Register; 4] = [
+    counter(c"PerfCtr0", 0xc001_0004, 0),
+    counter(c"PerfCtr1", 0xc001_0005, 1),
+    counter(c"PerfCtr2", 0xc001_0006, 2),
+    counter(c"PerfCtr3", 0xc001_0007, 3),
+];
+
+const CORE_PMCS: [Register; 6] = [
+    select(c"Core_X86_PerfEvtSel0", 0xc001_0200, RESERVED),
+    select(c"Core_X86_PerfEvtSel1", 0xc001_0202, RESERVED),
+    select(c"Core_X86_PerfEvtSel2", 0xc001_0204, RESERVED),
+    select(c"Core_X86_PerfEvtSel3", 0xc001_0206, RESERVED),
+    select(c"Core_X86_PerfEvtSel4", 0xc001_0208, RESERVED),
+    select(c"Core_X86_PerfEvtSel5", 0xc001_020a, RESERVED),
+];
+
+const CORE_PMDS: [Register; 6] = [
+    counter(c"Core_X86_PerfCtr0", 0xc001_0201, 0),
+    counter(c"Core_X86_PerfCtr1", 0xc001_0203, 1),
+    counter(c"Core_X86_PerfCtr2", 0xc001_0205, 2),
+    counter(c"Core_X86_PerfCtr3", 0xc001_0207, 3),
+    counter(c"Core_X86_PerfCtr4", 0xc001_0209, 4),
+    counter(c"Core_X86_PerfCtr5", 0xc001_020b, 5),
+];
+
+/// Which of them there are.
+enum Kind {
+    K7,
+    Core,
+    V2,
+}
+
+fn kind() -> Option<Kind> {
+    if vendor() != *b"AuthenticAMD" {
+        return None;
+    }
+    // PERFCTR_CORE.
+    if cpuid(0x8000_0001, 0).ecx >> 23 & 1 == 0 {
+        return Some(Kind::K7);
+    }
+    // PerfMonV2.
+    Some(match cpuid(0x8000_0022, 0).eax & 1 {
+        0 => Kind::Core,
+        _ => Kind::V2,
+    })
+}
+
+struct Amd {
+    _pmu: Registered,
+}
+
+impl kernel::Module for Amd {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        let (name, tables, global_ctrl) = match kind() {
+            Some(Kind::K7) => (c"amd-k7", (&K7_PMCS[..], &K7_PMDS[..]), 0),
+            Some(Kind::Core) => (c"amd-core", (&CORE_PMCS[..], &CORE_PMDS[..]), 0),
+            Some(Kind::V2) => (c"amd-v2", (&CORE_PMCS[..], &CORE_PMDS[..]), GLOBAL_CTRL),
+            None => {
+                pr_info!("this CPU is not AMD's\n");
+                return Err(ENODEV);
+            }
+        };
+        let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());
+        pmcs.extend_from_slice(tables.0, GFP_KERNEL)?;
+        pmds.extend_from_slice(tables.1, GFP_KERNEL)?;
+        let pmu = Pmu {
+            name,
+            first: 0,
+            pmcs,
+            pmds,
+            global_ctrl,
+            read: None,
+        };
+        Ok(Self {
+            _pmu: pmu.register(module)?,
+        })
+    }
+}

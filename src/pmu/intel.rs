@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfm_intel: Intel's architectural performance monitoring, versions 1 to 5
+//! (SDM volume 3, "Architectural Performance Monitoring").
+//!
+//! Version 6 moves the selectors to other addresses, where the kernel has no
+//! way to say who owns a counter: refused.
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+use perfcounters::description::{Pmu, Register, Registered};
+use perfcounters::sys::cpuid::{cpuid, vendor};
+
+module! {
+    type: Intel,
+    name: "pfm_intel",
+    authors: ["The perfcounters developers"],
+    description: "perfmon: Intel architectural performance monitoring",
+    license: "GPL",
+    alias: ["cpu:type:x86,ven0000fam*mod*:feature:*"],
+}
+
+const ENABLE: u64 = 1 << 22;
+const INT: u64 = 1 << 20;
+const OS: u64 = 1 << 17;
+/// The sibling's instructions, too; versions 3 and 4.
+const ANY: u64 = 1 << 21;
+/// Pin control, and all above.
+const RESERVED: u64 = !0xffff_ffff | 1 << 19;
+
+const GLOBAL_CTRL: u64 = 0x38f;
+/// The first number that is a fixed counter's.
+const FIXED: usize = 16;
+
+const fn select(name: &'static CStr, address: u64) -> Register {
+    Register::control(name, address)
+        .enable(ENABLE)
+        .interrupt(INT)
+        .kernel(OS | ANY)
+        .reserved(RESERVED)
+}
+
+const fn counter(name: &'static CStr, n: u32) -> Register {
+    Register::counter(name, 0xc1 + n as u64, 48).rdpmc(n).pmcs(1 << n)
+}
+
+const fn fixed(name: &'static CStr, n: u32) -> Register {
+    Register::counter(name, 0x309 + n as u64, 48).rdpmc(1 << 30 | n).pmcs(1 << FIXED)
+}
+
+const H: Register = Register::HOLE;
+
+/// All that any version has.
+const PMCS: [Register; FIXED + 1] = [
+    select(c"IA32_PERFEVTSEL0", 0x186),
+    select(c"IA32_PERFEVTSEL1", 0x187),
+    select(c"IA32_PERFEVTSEL2", 0x188),
+    select(c"IA32_PERFEVTSEL3", 0x189),
+    select(c"IA32_PERFEVTSEL4", 0x18a),
+    select(c"IA32_PERFEVTSEL5", 0x18b),
+    select(c"IA32_PERFEVTSEL6", 0x18c),
+    select(c"IA32_PERFEVTSEL7", 0x18d),
+    H, H, H, H, H, H, H, H,
+    Register::control(c"IA32_FIXED_CTR_CTRL", 0x38d)
+        .enable(0x3333)
+        .interrupt(0x8888)
+        .kernel(0x5555),
+];
+
+const PMDS: [Register; FIXED + 4] = [
+    counter(c"IA32_PMC0", 0),
+    counter(c"IA32_PMC1", 1),
+    counter(c"IA32_PMC2", 2),
+    counter(c"IA32_PMC3", 3),
+    counter(c"IA32_PMC4", 4),
+    counter(c"IA32_PMC5", 5),
+    counter(c"IA32_PMC6", 6),
+    counter(c"IA32_PMC7", 7),
+    H, H, H, H, H, H, H, H,
+    fixed(c"IA32_FIXED_CTR0", 0),
+    fixed(c"IA32_FIXED_CTR1", 1),
+    fixed(c"IA32_FIXED_CTR2", 2),
+    fixed(c"IA32_FIXED_CTR3", 3),
+];
+
+/// CPUID leaf 0xa.
+struct Leaf {
+    version: u32,
+    counters: usize,
+    width: u16,
+    fixed: usize,
+    fixed_width: u16,
+}
+
+fn leaf() -> Option<Leaf> {
+    if vendor() != *b"GenuineIntel" {
+        return None;
+    }
+    let leaf = cpuid(0xa, 0);
+    let version = leaf.eax & 0xff;
+    let two = version >= 2;
+    Some(Leaf {
+        version,
+        counters: (leaf.eax >> 8 & 0xff) as usize,
+        width: (leaf.eax >> 16 & 0xff) as u16,
+        fixed: if two { (leaf.edx & 0x1f) as usize } else { 0 },
+        fixed_width: (leaf.edx >> 5 & 0xff) as u16,
+    })
+}
+
+struct Intel {
+    _pmu: Registered,
+}
+
+impl kernel::Module for Intel {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        let Some(leaf) = leaf().filter(|leaf| leaf.version > 0) else {
+            pr_info!("this CPU has none of Intel's architectural performance monitoring\n");
+            return Err(ENODEV);
+        };
+        if leaf.version > 5 {
+            pr_info!("version {} of architectural performance monitoring: no arbitration with perf is possible; not supported\n", leaf.version);
+            return Err(ENODEV);
+        }
+        let any = leaf.version == 3 || leaf.version == 4;
+        let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());
+        for (n, mut row) in PMCS.into_iter().enumerate() {
+            let there = if n < FIXED { n < leaf.counters } else { leaf.fixed > 0 };
+            if n == FIXED {
+                row.reserved = !(1u64.wrapping_shl(4 * leaf.fixed.min(4) as u32).wrapping_sub(1));
+                row.enable &= !row.reserved;
+                row.interrupt &= !row.reserved;
+                row.kernel &= !row.reserved;
+                if !any {
+                    row.reserved |= 0x4444;
+                    row.kernel &= !0x4444;
+                }
+            } else if !any {
+                row.reserved |= ANY;
+                row.kernel &= !ANY;
+            }
+            pmcs.push(if there { row } else { Register::HOLE }, GFP_KERNEL)?;
+        }
+        for (n, mut row) in PMDS.into_iter().enumerate() {
+            let there = if n < FIXED { n < leaf.counters } else { n - FIXED < leaf.fixed };
+            row.width = if n < FIXED { leaf.width } else { leaf.fixed_width };
+            pmds.push(if there { row } else { Register::HOLE }, GFP_KERNEL)?;
+        }
+        let pmu = Pmu {
+            name: c"intel-arch",
+            first: 0,
+            pmcs,
+            pmds,
+            global_ctrl: if leaf.version >= 2 { GLOBAL_CTRL } else { 0 },
+            read: None,
+        };
+        Ok(Self {
+            _pmu: pmu.register(module)?,
+        })
+    }
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What tests of /dev/perfmon share: the calls, and a PMC value for instructions
+ * on each model of the emulated PMU.
+ */
+#ifndef PERFMON_H
+#define PERFMON_H
+
+#include "pmu.h"
+#include <linux/perfmon.h>
+
+#define INTEL_FIXED	16	/* PMC16, and PMD16 on */
+
+/* As perf has them: user mode, enabled. */
+#define PFM_USER	(1ULL << 16)
+#define PFM_KERNEL	(1ULL << 17)
+#define PFM_ENABLE	(1ULL << 22)
+
+static __u64 pfm_instructions(const struct pmu_model *m)
+{
+	return (m->amd ? 0xc0 : 0xc0) | PFM_USER | PFM_ENABLE;
+}
+
+static __u64 pfm_cycles(const struct pmu_model *m)
+{
+	return (m->amd ? 0x76 : 0x3c) | PFM_USER | PFM_ENABLE;
+}
+
+/* Loads the modules for this processor. */
+static void pfm_load_modules(const struct pmu_model *m)
+{
+	if (access("/dev/perfmon", F_OK)) {
+		errno = -insmod("perfcounters", "");
+		if (errno)
+			bail("insmod perfcounters");
+	}
+	errno = -insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
+	if (errno && errno != EEXIST)
+		bail("insmod of the description");
+}
+
+static int pfm_create(__u32 flags)
+{
+	struct pfarg_ctx ctx = { .ctx_flags = flags };
+	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		bail("open /dev/perfmon");
+	if (ioctl(fd, PERFMON_CREATE, &ctx)) {
+		int error = errno;
+
+		close(fd);
+		return -error;
+	}
+	return fd;
+}
+
+static int pfm_call(int fd, unsigned long call, void *arg)
+{
+	return ioctl(fd, call, arg) ? -errno : 0;
+}
+
+static int pfm_write_pmc(int fd, __u16 number, __u64 value)
+{
+	struct pfarg_pmc pmc = { .reg_num = number, .reg_value = value };
+	struct perfmon_vector v = { (__u64)&pmc, 1, sizeof(pmc) };
+
+	return pfm_call(fd, PERFMON_WRITE_PMCS, &v);
+}
+
+static int pfm_write_pmd(int fd, __u16 number, __u64 value)
+{
+	struct pfarg_pmd pmd = { .reg_num = number, .reg_value = value };
+	struct perfmon_vector v = { (__u64)&pmd, 1, sizeof(pmd) };
+
+	return pfm_call(fd, PERFMON_WRITE_PMDS, &v);
+}
+
+static __u64 pfm_read_pmd(int fd, __u16 number)
+{
+	struct pfarg_pmd pmd = { .reg_num = number };
+	struct perfmon_vector v = { (__u64)&pmd, 1, sizeof(pmd) };
+
+	if (ioctl(fd, PERFMON_READ_PMDS, &v))
+		bail("read of a PMD");
+	return pmd.reg_value;
+}
+
+static int pfm_load(int fd, __u32 target)
+{
+	struct pfarg_load load = { .load_pid = target };
+
+	return pfm_call(fd, PERFMON_LOAD, &load);
+}
+
+static int pfm_start(int fd)
+{
+	return pfm_call(fd, PERFMON_START, NULL);
+}
+
+static int pfm_stop(int fd)
+{
+	return pfm_call(fd, PERFMON_STOP, NULL);
+}
+
+static int pfm_unload(int fd)
+{
+	return pfm_call(fd, PERFMON_UNLOAD, NULL);
+}
+
+static __u32 this_thread(void)
+{
+	return syscall(SYS_gettid);
+}
+
+/* spin() counted: 2 * rounds instructions, and always as many around them. */
+static __attribute__((noinline)) __u64 pfm_spin(int fd, __u16 pmd, __u64 rounds)
+{
+	__u64 before = pfm_read_pmd(fd, pmd);
+
+	pfm_start(fd);
+	spin(rounds);
+	pfm_stop(fd);
+	return pfm_read_pmd(fd, pmd) - before;
+}
+
+#endif

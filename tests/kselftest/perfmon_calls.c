@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: pmu-skylake pmu-amd2
+ * timeout: 120
+ *
+ * What the calls of /dev/perfmon refuse, and with which errno; who may watch
+ * whom; what happens to a context whose thread, program or CPU goes.
+ */
+#include "perfmon.h"
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <poll.h>
+
+static const struct pmu_model *m;
+static const char *description;
+
+static int vector(int fd, unsigned long call, void *items, __u32 nr, __u32 size)
+{
+	struct perfmon_vector v = { (__u64)items, nr, size };
+
+	return pfm_call(fd, call, &v);
+}
+
+static void nothing_yet(void)
+{
+	struct pfarg_ctx ctx = { .ctx_flags = 0x10 };
+	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
+
+	is(pfm_start(fd), -EINVAL, "1.3 a file without a context does nothing");
+	is(pfm_call(fd, PERFMON_CREATE, (void *)8), -EFAULT, "1.3 create: bad address");
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EINVAL, "1.3 create: unknown flag");
+	ctx.ctx_flags = 0;
+	ctx.ctx_reserved2[6] = 1;
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EINVAL, "1.3 create: reserved field");
+	ctx.ctx_reserved2[6] = 0;
+	is(rmmod(description), 0, "1.1 the description can be removed");
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EBUSY, "1.3 create: no PMU is described");
+	is(insmod(description, ""), 0, "1.1 and come back");
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), 0, "1.3 create");
+	is(pfm_call(fd, PERFMON_CREATE, &ctx), -EBUSY, "1.3 but once");
+	is(rmmod(description), -EWOULDBLOCK, "1.1 a description that a context uses stays");
+	is(rmmod("perfcounters"), -EWOULDBLOCK, "1.2 perfcounters.ko stays while it is open");
+	is(pfm_call(fd, 0x1234, NULL), -ENOTTY, "1.3 there are no other calls");
+	close(fd);
+	is(insmod(description, ""), -EEXIST, "1.1 a description is there once");
+}
+
+static void registers(void)
+{
+	struct pfarg_pmc pmc = { 0 };
+	struct pfarg_pmd pmd = { 0 };
+	static struct pfarg_pmc many[100];
+	int fd = pfm_create(0);
+
+	is(pfm_write_pmc(fd, 15, 0), -EINVAL, "1.14 there is no PMC 15");
+	is(pfm_write_pmc(fd, 319, 0), -EINVAL, "1.14 nor 319");
+	is(pfm_write_pmc(fd, 65535, 0), -EINVAL, "1.14 nor 65535");
+	is(pfm_write_pmd(fd, 15, 0), -EINVAL, "1.14 there is no PMD 15");
+	pmc.reg_flags = 1;
+	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL, "1.3 a PMC's flags");
+	pmc.reg_flags = 0;
+	pmc.reg_set = 1;
+	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL, "1.3 a PMC's set");
+	pmc.reg_set = 0;
+	pmc.reg_reserved2[0] = 1;
+	is(vector(fd, PERFMON_WRITE_PMCS, &pmc, 1, sizeof(pmc)), -EINVAL,
+	   "1.3 a PMC's reserved field");
+	pmd.reg_reserved2[6] = 1;
+	is(vector(fd, PERFMON_WRITE_PMDS, &pmd, 1, sizeof(pmd)), -EINVAL,
+	   "1.3 a PMD's reserved field");
+	is(vector(fd, PERFMON_WRITE_PMCS, many, 1, 47), -EINVAL, "1.4 another size of a register");
+	is(vector(fd, PERFMON_WRITE_PMCS, many, 85, 48), 0, "1.4 a page of registers");
+	is(vector(fd, PERFMON_WRITE_PMCS, many, 86, 48), -E2BIG, "1.4 and one more");
+	is(vector(fd, PERFMON_WRITE_PMCS, many, 0xffffffff, 48), -E2BIG, "1.4 and 4294967295");
+	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 0, 48), 0, "1.4 none at all");
+	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 1, 48), -EFAULT, "1.4 at a bad address");
+	is(vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT, "1.4 at the end of all");
+	/* All or nothing. */
+	pfm_write_pmd(fd, 0, 5);
+	{
+		struct pfarg_pmd two[2] = { { .reg_num = 0, .reg_value = 6 }, { .reg_num = 15 } };
+
+		is(vector(fd, PERFMON_WRITE_PMDS, two, 2, sizeof(*two)), -EINVAL,
+		   "1.4 one of two is wrong");
+		is(pfm_read_pmd(fd, 0), 5, "1.4 and none is written");
+	}
+	close(fd);
+}
+
+/* What a program without rights may do; runs in a child. */
+static int unprivileged(pid_t stranger)
+{
+	int fd, failed = ksft_failed;
+
+	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+		bail("setresuid");
+	is(pfm_create(PFM_FL_SYSTEM_WIDE), -EPERM, "1.6 a CPU is for CAP_PERFMON");
+	fd = pfm_create(0);
+	is(pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL), -EPERM,
+	   "1.6 so is the kernel");
+	if (!m->amd) {
+		is(pfm_write_pmc(fd, INTEL_FIXED, 3), -EPERM, "1.6 by a fixed counter, too");
+		is(pfm_write_pmc(fd, 0, pfm_instructions(m) | 1 << 21), -EPERM,
+		   "1.6 so is the other thread of the core");
+	} else {
+		skip("1.6 by a fixed counter, too", "AMD has none");
+		skip("1.6 so is the other thread of the core", "AMD has no such bit");
+	}
+	is(pfm_load(fd, stranger), -EPERM, "1.6 so are others' threads");
+	is(pfm_load(fd, 2), -EPERM, "1.6 and the kernel's");
+	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), 0, "1.6 one's own program is one's own");
+	is(pfm_load(fd, this_thread()), 0, "1.6 and so is one's thread");
+	is(pfm_spin(fd, 0, 1000) - pfm_spin(fd, 0, 10), 1980, "1.6 it counts");
+	close(fd);
+	return ksft_failed != failed;
+}
+
+static void permissions(void)
+{
+	pid_t stranger = getpid(), child;
+	int status;
+
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		int rc = unprivileged(stranger);
+
+		fflush(stdout);
+		_exit(rc);
+	}
+	waitpid(child, &status, 0);
+	ksft_done += 9;
+	is(status, 0, "1.6 a program without rights");
+}
+
+static void lives(void)
+{
+	struct pfarg_load load = { .load_pid = this_thread(), .load_set = 1 };
+	int fd = pfm_create(0), again = pfm_create(0), system, status;
+	int out[2];
+	__u64 got;
+	pid_t child;
+	char byte;
+
+	is(pfm_start(fd), -EINVAL, "1.3 start: not loaded");
+	is(pfm_stop(fd), -EINVAL, "1.3 stop: not loaded");
+	is(pfm_call(fd, PERFMON_LOAD, &load), -EINVAL, "1.3 load: no such set");
+	is(pfm_load(fd, 0x7fffffff), -ESRCH, "1.3 load: no such thread");
+	is(pfm_load(fd, 2), -EPERM, "1.3 load: a kernel thread");
+	is(pfm_load(fd, this_thread()), 0, "1.3 load");
+	is(pfm_load(fd, this_thread()), -EBUSY, "1.3 load: it is loaded");
+	is(pfm_load(again, this_thread()), -EEXIST, "1.3 load: the thread has one");
+	system = pfm_create(PFM_FL_SYSTEM_WIDE);
+	is(pfm_load(system, 0), -EBUSY, "1.6 a CPU's context while threads have theirs");
+	close(fd);
+	is(pfm_load(again, this_thread()), 0, "1.2 closed is unloaded");
+	close(again);
+	on_cpu(0);
+	is(pfm_load(system, 0), 0, "1.6 a CPU's context once they are gone");
+	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	is(pfm_load(fd, 0), -EBUSY, "1.6 a second one on that CPU");
+	on_cpu(1);
+	is(pfm_load(fd, 1), 0, "1.6 one on the other CPU");
+	close(fd);
+	close(system);
+
+	/* A child is not counted; it may use the context of its parent. */
+	fd = pfm_create(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	child = fork();
+	if (!child) {
+		spin(30000000);
+		_exit(pfm_stop(fd) != 0);
+	}
+	waitpid(child, &status, 0);
+	is(status, 0, "1.2 a child that has the descriptor stops it");
+	got = pfm_read_pmd(fd, 0);
+	if (!ok(got < 30000000, "1.2 a child is not counted"))
+		note("%llu", got);
+	spin(1000000);
+	is(pfm_read_pmd(fd, 0), got, "1.2 and it is stopped");
+	close(fd);
+
+	/* Across exec; the descriptor is its parent's. */
+	if (pipe(out))
+		bail("pipe");
+	child = fork();
+	if (!child) {
+		char *argv[] = { "busybox", "true", NULL };
+
+		if (read(out[0], &byte, 1) != 1)
+			_exit(1);
+		execv("/bin/busybox", argv);
+		_exit(1);
+	}
+	fd = pfm_create(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	is(pfm_load(fd, child), 0, "1.6 another process");
+	pfm_start(fd);
+	if (write(out[1], "x", 1) != 1)
+		bail("write");
+	waitpid(child, &status, 0);
+	got = pfm_read_pmd(fd, 0);
+	if (!ok(!status && got > 1000, "1.6 it is counted across exec, to its end"))
+		note("%#x, %llu", status, got);
+	is(pfm_start(fd), -ESRCH, "1.6 then it has ended");
+	close(fd);
+}
+
+/* More contexts than the test has patience for would be: loaded, never unloaded, killed. */
+static void killed(void)
+{
+	int status, i;
+
+	for (i = 0; i < 50; i++) {
+		pid_t child = fork();
+
+		if (!child) {
+			int fd = pfm_create(0);
+
+			pfm_write_pmc(fd, 0, pfm_instructions(m));
+			pfm_load(fd, this_thread());
+			pfm_start(fd);
+			for (;;)
+				spin(1000);
+		}
+		usleep(2000 + 300 * i);
+		kill(child, SIGKILL);
+		waitpid(child, &status, 0);
+	}
+	is(rmmod(description), 0, "1.2 contexts of killed programs are gone");
+	is(insmod(description, ""), 0, "1.1 and all is as before");
+}
+
+static void cpu_goes(void)
+{
+	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	__u64 got;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	on_cpu(1);
+	is(pfm_load(fd, 1), 0, "1.6 a context on CPU 1");
+	pfm_start(fd);
+	spin(1000000);
+	on_cpu(0);
+	write_file("/sys/devices/system/cpu/cpu1/online", "0");
+	got = pfm_read_pmd(fd, 0);
+	ok(got >= 2000000, "1.6 when CPU 1 has gone its count is there");
+	is(pfm_start(fd), -ESRCH, "1.6 it has ended");
+	write_file("/sys/devices/system/cpu/cpu1/online", "1");
+	is(pfm_read_pmd(fd, 0), got, "1.6 when CPU 1 is back it counts no more");
+	is(pfm_unload(fd), 0, "1.6 it can be unloaded");
+	on_cpu(1);
+	is(pfm_load(fd, 1), 0, "1.6 and loaded again");
+	pfm_start(fd);
+	spin(1000000);
+	pfm_stop(fd);
+	ok(pfm_read_pmd(fd, 0) >= got + 2000000, "1.6 and goes on");
+	close(fd);
+	on_cpu(0);
+}
+
+int main(void)
+{
+	m = this_model();
+	description = m->amd ? "pfm_amd" : "pfm_intel";
+	plan(13 + 17 + 10 + 19 + 2 + 7 + 1);
+	pfm_load_modules(m);
+	nothing_yet();
+	registers();
+	permissions();
+	lives();
+	killed();
+	cpu_goes();
+	is(rmmod(description), 0, "1.1 the description goes when nobody uses it");
+	return finish();
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu
+ * timeout: 200
+ *
+ * Contexts count exactly on each model of the emulated PMU: the caller, another
+ * thread, a CPU, many threads at once; and agree with perf.
+ */
+#include "perfmon.h"
+#include <pthread.h>
+#include <poll.h>
+
+static const struct pmu_model *m;
+
+static void map(void)
+{
+	char line[300], first[300] = "";
+	FILE *f = fopen("/proc/perfmon_map", "r");
+	int pmcs = 0, pmds = 0;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (!strncmp(line, "PMC0 ", 5))
+			strcpy(first, line);
+		pmcs += !strncmp(line, "PMC", 3);
+		pmds += !strncmp(line, "PMD", 3);
+	}
+	if (f)
+		fclose(f);
+	is(pmcs, m->counters + (m->fixed > 0), "1.1 /proc/perfmon_map has all PMCs");
+	is(pmds, m->counters + m->fixed, "1.1 and all PMDs");
+	if (!ok(strstr(first, m->amd ? m->version ? "address=0xc0010200" : "address=0xc0010000" :
+					"address=0x186"), "1.1 with their addresses"))
+		note("%s", first);
+}
+
+static void self(void)
+{
+	struct pfarg_pmc pmc = { .reg_flags = PFM_REGFL_NO_EMUL64 };
+	struct perfmon_vector v = { (__u64)&pmc, 1, sizeof(pmc) };
+	int fd = pfm_create(0), i;
+	__u64 around, got;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	is(pfm_write_pmd(fd, 0, 0), 0, "1.3 a PMD is written");
+	is(pfm_load(fd, this_thread()), 0, "1.6 a context is loaded on its caller");
+	around = pfm_spin(fd, 0, 10) - 20;
+	note("%llu instructions around them", around);
+	for (i = 100; i <= 100000000; i *= 100) {
+		got = pfm_spin(fd, 0, i);
+		if (got != 2ULL * i + around)
+			break;
+	}
+	if (!ok(i > 100000000 && around < 200, "1.6 instructions of the caller, exactly"))
+		note("%llu for 2 * %d", got, i);
+	/* What it holds does not depend on the counter's width. */
+	pfm_write_pmd(fd, 0, 0xfffffffffffffff0ULL);
+	got = pfm_spin(fd, 0, 1000);
+	is(got, 2000 + around, "1.5 64 bits, whatever the counter has");
+	is(pfm_read_pmd(fd, 0), 2000 + around - 16, "1.5 and they wrap at 64");
+	pmc.reg_value = pfm_instructions(m);
+	is(pfm_call(fd, PERFMON_WRITE_PMCS, &v), 0, "1.5 64 bits can be turned off");
+	pfm_write_pmd(fd, 0, 0xffffffffffffULL - 9);
+	pfm_spin(fd, 0, 10);
+	is(pfm_read_pmd(fd, 0), 20 + around - 10, "1.5 then it wraps as the counter does, at 48");
+	is(pfm_unload(fd), 0, "1.3 it is unloaded");
+	is(pfm_read_pmd(fd, 0), 20 + around - 10, "1.3 and the values stay");
+	is(pfm_unload(fd), 0, "1.3 unloading what is not loaded is nothing");
+	close(fd);
+}
+
+static volatile int turn;
+
+struct job {
+	__u64 rounds;
+	__u32 tid;
+	pthread_t thread;
+	int fd;
+	__u64 got;
+};
+
+static void *work(void *arg)
+{
+	struct job *j = arg;
+
+	j->tid = this_thread();
+	__atomic_fetch_add(&turn, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&turn, __ATOMIC_SEQ_CST) < 1000)
+		sched_yield();
+	spin(j->rounds);
+	__atomic_fetch_add(&turn, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&turn, __ATOMIC_SEQ_CST) < 2000)
+		usleep(1000);
+	return NULL;
+}
+
+/* Another thread, attached while it runs, stopped while it runs. */
+static void other(void)
+{
+	struct job j = { .rounds = 50000000 };
+	__u64 a, b;
+	int fd;
+
+	turn = 0;
+	pthread_create(&j.thread, NULL, work, &j);
+	while (turn < 1)
+		usleep(1000);
+	fd = pfm_create(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	is(pfm_load(fd, j.tid), 0, "1.6 a context is loaded on a running thread");
+	is(pfm_start(fd), 0, "1.6 and started");
+	turn = 1000;
+	a = pfm_read_pmd(fd, 0);
+	while (turn < 1001)
+		b = pfm_read_pmd(fd, 0);
+	b = pfm_read_pmd(fd, 0);
+	if (!ok(b >= 2 * j.rounds && b < 3 * j.rounds && a <= b, "1.6 it is read while the thread runs"))
+		note("%llu, %llu", a, b);
+	is(pfm_stop(fd), 0, "1.6 and stopped");
+	a = pfm_read_pmd(fd, 0);
+	turn = 2000;
+	pthread_join(j.thread, NULL);
+	is(pfm_read_pmd(fd, 0), a, "1.6 then it counts no more");
+	is(pfm_start(fd), -ESRCH, "1.6 a thread that has ended is ESRCH");
+	is(pfm_unload(fd), 0, "1.6 and can be unloaded");
+	close(fd);
+}
+
+static void *own(void *arg)
+{
+	struct job *j = arg;
+	int fd = pfm_create(0);
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 1, pfm_cycles(m));
+	j->got = pfm_load(fd, this_thread());
+	if (j->got)
+		return NULL;
+	j->got = pfm_spin(fd, 0, j->rounds);
+	close(fd);
+	return NULL;
+}
+
+static void threads(int nr)
+{
+	static struct job job[64];
+	__u64 around;
+	int wrong = 0, i;
+
+	job[0].rounds = 1000;
+	pthread_create(&job[0].thread, NULL, own, &job[0]);
+	pthread_join(job[0].thread, NULL);
+	around = job[0].got - 2000;
+	for (i = 0; i < nr; i++) {
+		job[i].rounds = 3000000 + 1000 * i;
+		pthread_create(&job[i].thread, NULL, own, &job[i]);
+	}
+	for (i = 0; i < nr; i++) {
+		pthread_join(job[i].thread, NULL);
+		if (job[i].got != 2 * job[i].rounds + around && wrong++ < 3)
+			note("thread %d: %llu instead of %llu", i, job[i].got,
+			     2 * job[i].rounds + around);
+	}
+	is(wrong, 0, "1.6 %d threads with a context each, each exact", nr);
+}
+
+/* A child on CPU 1 while CPU 1 is counted. */
+static void system_wide(void)
+{
+	__u64 got, idle, rounds = 20000000;
+	int fd = pfm_create(PFM_FL_SYSTEM_WIDE), status;
+	pid_t child;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	on_cpu(1);
+	is(pfm_load(fd, 0), -EINVAL, "1.6 a CPU's context is loaded on that CPU only");
+	is(pfm_load(fd, 1), 0, "1.6 a context is loaded on a CPU");
+	is(pfm_start(fd), 0, "1.6 and started");
+	child = fork();
+	if (!child) {
+		spin(rounds);
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	got = pfm_read_pmd(fd, 0);
+	if (!ok(got >= 2 * rounds && got < 2 * rounds + 10000000, "1.6 it counts whoever runs there"))
+		note("%llu", got);
+	on_cpu(0);
+	is(pfm_stop(fd), -EBUSY, "1.6 calls from another CPU are refused");
+	is(pfm_write_pmd(fd, 0, 0), -EBUSY, "1.6 all of them");
+	child = fork();
+	if (!child) {
+		spin(rounds);
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	on_cpu(1);
+	idle = pfm_read_pmd(fd, 0) - got;
+	if (!ok(idle < rounds, "1.6 what runs on another CPU is not counted"))
+		note("%llu", idle);
+	is(pfm_stop(fd), 0, "1.6 stopped");
+	got = pfm_read_pmd(fd, 0);
+	spin(1000000);
+	is(pfm_read_pmd(fd, 0), got, "1.6 it counts no more");
+	is(pfm_start(fd), 0, "1.6 started again");
+	spin(1000000);
+	pfm_stop(fd);
+	ok(pfm_read_pmd(fd, 0) - got >= 2000000, "1.6 it goes on");
+	is(pfm_unload(fd), 0, "1.6 and unloaded");
+	close(fd);
+	on_cpu(0);
+}
+
+static void with_perf(void)
+{
+	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	__u64 by_perf, ours;
+
+	ok(perf >= 0, "1.3 perf has the PMU");
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	is(pfm_load(fd, this_thread()), -EBUSY, "1.3 while perf has the PMU a load is EBUSY");
+	ok(kernel_said("frees the watchdog's counter"), "1.3 and the log says what to do");
+	by_perf = perf_spin(perf, 10000000) - perf_spin(perf, 1000);
+	close(perf);
+	is(pfm_load(fd, this_thread()), 0, "1.3 once perf gave it back it is there");
+	is(perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0 ? -errno : 0, -EBUSY,
+	   "1.3 while we have the PMU it is EBUSY for perf");
+	ours = pfm_spin(fd, 0, 10000000) - pfm_spin(fd, 0, 1000);
+	is(ours, by_perf, "1.3 the count is perf's");
+	close(fd);
+	perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	ok(perf >= 0, "1.3 perf has it again once it is closed");
+	is(perf_spin(perf, 10000000) - perf_spin(perf, 1000), by_perf, "1.3 and counts as before");
+	close(perf);
+}
+
+int main(void)
+{
+	m = this_model();
+	plan(43);
+	pfm_load_modules(m);
+	map();
+	self();
+	other();
+	threads(16);
+	threads(64);
+	system_wide();
+	with_perf();
+	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0, "1.1 the description goes when nobody uses it");
+	return finish();
+}

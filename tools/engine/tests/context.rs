@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Registers of a context: what may be written, what the hardware is told, and
+//! that narrow counters add up, against a model that counts in 64 bits.
+#![cfg(not(loom))]
+
+use engine::calls::{Ctx, Load, Pmc, Pmd, Start};
+use engine::context::{Error, Registers, NO_EMUL64};
+use engine::pmu::{kind, Map, Numbers, Register, Scope, Tables, FIRST_SOFT};
+use proptest::prelude::*;
+
+const ENABLE: u64 = 1 << 22;
+const INT: u64 = 1 << 20;
+const OS: u64 = 1 << 17;
+
+fn select(n: u64) -> Register {
+    Register {
+        address: 0x186 + n,
+        reset: 0x10_0000_0000,
+        reserved: !0xffff_ffff | 1 << 19,
+        enable: ENABLE,
+        interrupt: INT,
+        kernel: OS,
+        kind: kind::CONTROL,
+        ..Register::default()
+    }
+}
+
+fn counter(n: u32, width: u16) -> Register {
+    Register {
+        address: 0xc1 + u64::from(n),
+        pmcs: 1 << n,
+        rdpmc: n,
+        kind: kind::COUNTER,
+        width,
+        ..Register::default()
+    }
+}
+
+struct Pmu {
+    pmcs: Vec<Register>,
+    pmds: Vec<Register>,
+    soft: Vec<Register>,
+}
+
+fn pmu(width: u16) -> Pmu {
+    Pmu {
+        pmcs: (0..4).map(select).collect(),
+        pmds: (0..4).map(|n| counter(n, width)).collect(),
+        soft: vec![Register {
+            kind: kind::VIRTUAL | kind::READ_ONLY,
+            ..Register::default()
+        }],
+    }
+}
+
+impl Pmu {
+    fn map(&self) -> Map<'_> {
+        Map {
+            hardware: Tables {
+                pmcs: &self.pmcs,
+                pmds: &self.pmds,
+            },
+            soft: Tables {
+                pmcs: &[],
+                pmds: &self.soft,
+            },
+            global_ctrl: 0x38f,
+        }
+    }
+}
+
+fn registers() -> Box<Registers> {
+    Box::default()
+}
+
+fn check(pmu: &Pmu, privileged: bool, number: u16, value: u64) -> Result<u64, Error> {
+    Registers::check_pmc(&pmu.map(), Scope::Thread, privileged, number, 0, value)
+}
+
+#[test]
+fn r1_14_reserved_bits_keep_their_value() {
+    let pmu = pmu(48);
+    assert_eq!(check(&pmu, false, 0, u64::MAX & !OS).unwrap(), 0x10_fff5_ffff & !INT);
+    assert_eq!(check(&pmu, false, 0, 0).unwrap(), 0x10_0000_0000);
+}
+
+#[test]
+fn r1_14_an_overflow_interrupt_is_not_the_callers_to_ask_for() {
+    let pmu = pmu(48);
+    assert_eq!(check(&pmu, true, 0, INT).unwrap() & INT, 0);
+}
+
+#[test]
+fn r1_6_the_kernel_is_counted_for_the_privileged_only() {
+    let pmu = pmu(48);
+    assert_eq!(check(&pmu, false, 0, OS), Err(Error::Kernel));
+    assert_eq!(check(&pmu, true, 0, OS).unwrap() & OS, OS);
+}
+
+#[test]
+fn r1_14_numbers_that_there_are_not() {
+    let pmu = pmu(48);
+    for number in [4, 63, 64, 255, 256, 319, 320, u16::MAX] {
+        assert_eq!(check(&pmu, true, number, 0), Err(Error::NoRegister));
+    }
+    assert!(pmu.map().pmd(FIRST_SOFT).is_some());
+    assert!(pmu.map().pmd(FIRST_SOFT + 1).is_none());
+}
+
+#[test]
+fn r1_14_a_register_for_systems_is_not_for_threads() {
+    let mut pmu = pmu(48);
+    pmu.pmcs[1].kind |= kind::SYSTEM;
+    pmu.pmcs[2].kind |= kind::THREAD;
+    let map = pmu.map();
+    let try_it = |scope, n| Registers::check_pmc(&map, scope, true, n, 0, 0).map(drop);
+    assert_eq!(try_it(Scope::Thread, 1), Err(Error::OtherScope));
+    assert_eq!(try_it(Scope::System, 1), Ok(()));
+    assert_eq!(try_it(Scope::Thread, 2), Ok(()));
+    assert_eq!(try_it(Scope::System, 2), Err(Error::OtherScope));
+}
+
+#[test]
+fn r1_3_flags_that_are_not_known() {
+    let pmu = pmu(48);
+    let with = |flags| Registers::check_pmc(&pmu.map(), Scope::Thread, true, 0, flags, 0).err();
+    assert_eq!(with(1), Some(Error::Flags));
+    assert_eq!(with(NO_EMUL64), None);
+}
+
+#[test]
+fn r1_14_rows_that_make_no_sense() {
+    let good = select(0);
+    assert_eq!(good.wrong_pmc(), None);
+    assert_eq!(Register::default().wrong_pmc(), None);
+    let pmc = |change: fn(&mut Register)| {
+        let mut row = good;
+        change(&mut row);
+        row.wrong_pmc().is_some()
+    };
+    assert!(pmc(|r| r.kind = kind::COUNTER));
+    assert!(pmc(|r| r.kind |= kind::VIRTUAL));
+    assert!(pmc(|r| r.kind |= kind::SYSTEM | kind::THREAD));
+    assert!(pmc(|r| r.reserved |= ENABLE));
+    assert!(pmc(|r| r.reserved |= OS));
+    assert!(pmc(|r| r.reset |= ENABLE));
+    let pmd = |change: fn(&mut Register)| {
+        let mut row = counter(3, 48);
+        change(&mut row);
+        row.wrong_pmd(4).is_some()
+    };
+    assert!(!pmd(|_| {}));
+    assert!(pmd(|r| r.kind = kind::CONTROL));
+    assert!(pmd(|r| r.kind = 0x80));
+    assert!(pmd(|r| r.kind = kind::READ_ONLY));
+    assert!(pmd(|r| r.kind |= kind::VIRTUAL));
+    assert!(pmd(|r| r.width = 0));
+    assert!(pmd(|r| r.width = 65));
+    assert!(pmd(|r| r.pmcs = 1 << 4));
+    assert!(counter(0, 48).wrong_pmd(64).is_none());
+}
+
+#[test]
+fn r1_3_the_hardware_is_told_what_was_written() {
+    let pmu = pmu(48);
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(1, 0, ENABLE | 0xc0);
+    r.set_pmd(&map, 2, 7);
+    r.plan(&map);
+    // PMD 2 was written: whatever PMC 2 still does in the hardware must end.
+    let controls: Vec<_> = r.program.controls().iter().map(|c| (c.address, c.on, c.off)).collect();
+    assert_eq!(
+        controls,
+        [(0x187, ENABLE | 0xc0, 0xc0), (0x188, 0x10_0000_0000, 0x10_0000_0000)]
+    );
+    let counters: Vec<_> = r.program.counters().iter().map(|c| c.pmd).collect();
+    assert_eq!(counters, [1, 2]);
+    assert_eq!(r.program.global, 0b110);
+    assert_eq!(r.pmd(&map, 2), 7);
+}
+
+#[test]
+fn r1_3_a_fixed_counter_has_its_own_bit() {
+    let mut pmu = pmu(48);
+    pmu.pmds[3].rdpmc = 1 << 30 | 2;
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(3, 0, ENABLE);
+    r.plan(&map);
+    assert_eq!(r.program.global, 1 << 34);
+}
+
+#[test]
+fn r1_14_what_is_read_only_keeps_its_value() {
+    let mut pmu = pmu(48);
+    pmu.pmds[0].kind |= kind::READ_ONLY;
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmd(&map, 0, 7);
+    assert_eq!(r.pmd(&map, 0), 0);
+}
+
+#[test]
+fn r1_5_a_counter_can_be_as_wide_as_it_is() {
+    let pmu = pmu(40);
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(0, NO_EMUL64, ENABLE);
+    r.set_pmc(1, 0, ENABLE);
+    r.plan(&map);
+    r.begin();
+    for pmd in [0, 1] {
+        r.set_pmd(&map, pmd, (1 << 40) - 1);
+    }
+    r.fold(|_| 3);
+    assert_eq!((r.pmd(&map, 0), r.pmd(&map, 1)), (2, (1 << 40) + 2));
+    r.set_pmc(0, 0, ENABLE);
+    assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
+}
+
+#[test]
+fn r1_3_numbers_are_a_set() {
+    let mut numbers = Numbers::default();
+    for n in [0, 63, 64, 255, 319, 320, 100_000] {
+        numbers.set(n);
+    }
+    assert_eq!(numbers.iter().collect::<Vec<_>>(), [0, 63, 64, 255, 319]);
+    assert!(numbers.has(64) && !numbers.has(65) && !numbers.has(320));
+}
+
+#[test]
+fn r1_3_reserved_fields_are_zero_and_the_set_is_0() {
+    assert_eq!(Ctx { ctx_flags: 2, ..Ctx::default() }.scope(), Ok(Scope::System));
+    assert_eq!(Ctx { ctx_flags: 1, ..Ctx::default() }.scope(), Err(Error::Flags));
+    assert_eq!(Pmc { reg_set: 1, ..Pmc::default() }.check(), Err(Error::NoSet));
+    assert_eq!(Pmd { reg_set: 1, ..Pmd::default() }.check(), Err(Error::NoSet));
+    assert_eq!(Pmd { reg_flags: 1, ..Pmd::default() }.check(), Err(Error::Flags));
+    // Obsolete already in perfmon2; long and short resets are sampling's, harmless.
+    assert_eq!(Pmd { reg_random_seed: 1, ..Pmd::default() }.check(), Ok(()));
+    assert_eq!(Start { start_set: 1, ..Start::default() }.check(), Err(Error::NoSet));
+    assert_eq!(Load { load_set: 1, ..Load::default() }.check(), Err(Error::NoSet));
+    assert_eq!(Load { load_reserved1: 1, ..Load::default() }.check(), Err(Error::Flags));
+}
+
+/// What may happen to a context that counts on a machine with narrow counters.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Its counter 0 moves, less than once around.
+    Count(u64),
+    /// It is looked at.
+    Look,
+    /// Another thread's turn: the counter moves on, or is anything, after.
+    Switch(u64),
+    /// PMD 0 is written.
+    Write(u64),
+}
+
+proptest! {
+    #[test]
+    fn r1_5_narrow_counters_add_up_to_64_bits(
+        width in 8u16..=64,
+        steps in prop::collection::vec(prop_oneof![
+            any::<u64>().prop_map(Step::Count),
+            Just(Step::Look),
+            any::<u64>().prop_map(Step::Switch),
+            any::<u64>().prop_map(Step::Write),
+        ], 1..40),
+    ) {
+        let pmu = pmu(width);
+        let map = pmu.map();
+        let mask = pmu.pmds[0].mask();
+        let (mut r, mut hardware, mut model) = (registers(), 0u64, 0u64);
+        let mut unseen = 0u64;
+        r.set_pmc(0, 0, ENABLE);
+        r.plan(&map);
+        r.begin();
+        for step in steps {
+            match step {
+                Step::Count(n) => {
+                    // More than once around between two looks cannot be told.
+                    let n = n & mask;
+                    if unseen.checked_add(n).is_none_or(|sum| sum > mask) {
+                        r.fold(|_| hardware);
+                        unseen = 0;
+                    }
+                    hardware = hardware.wrapping_add(n) & mask;
+                    model = model.wrapping_add(n);
+                    unseen += n;
+                }
+                Step::Look => {
+                    r.fold(|_| hardware);
+                    unseen = 0;
+                    prop_assert_eq!(r.pmd(&map, 0), model);
+                }
+                Step::Switch(_) => {
+                    r.fold(|_| hardware);
+                    // Back again: the counter is put at 0.
+                    hardware = 0;
+                    unseen = 0;
+                    r.begin();
+                }
+                Step::Write(value) => {
+                    r.fold(|_| hardware);
+                    r.set_pmd(&map, 0, value);
+                    r.plan(&map);
+                    hardware = 0;
+                    unseen = 0;
+                    r.begin();
+                    model = value;
+                }
+            }
+        }
+        r.fold(|_| hardware);
+        prop_assert_eq!(r.pmd(&map, 0), model);
+    }
+
+    #[test]
+    fn r1_14_no_value_sets_what_is_reserved(value: u64, privileged: bool) {
+        let pmu = pmu(48);
+        if let Ok(settled) = check(&pmu, privileged, 0, value) {
+            let row = pmu.pmcs[0];
+            prop_assert_eq!(settled & row.reserved, row.reset & row.reserved);
+            prop_assert_eq!(settled & INT, 0);
+            prop_assert!(privileged || settled & OS == 0);
+        }
+    }
+}
