@@ -11,7 +11,11 @@
 //! const PMDS: &[Register] = &[Register::counter(c"PERFCTR0", 0xc1, 48).rdpmc(0).pmcs(1 << 0)];
 //! ```
 
-#![allow(dead_code, unreachable_pub, reason = "a description uses what it needs")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a description uses what it needs"
+)]
 #![allow(improper_ctypes, reason = "kernel structures hold empty lock classes")]
 
 use core::ptr;
@@ -46,6 +50,7 @@ pub struct Register {
 }
 
 impl Register {
+    #[allow(clippy::disallowed_methods, reason = "as_char_ptr is not const")]
     const fn new(name: &'static CStr, address: u64, kind: u16) -> Self {
         Self {
             name: name.as_ptr().cast(),
@@ -172,9 +177,17 @@ impl Pmu {
                 first: self.first,
                 reserved: [0; 3],
                 owner: owner.as_ptr(),
-                name: self.name.as_ptr().cast(),
-                pmcs: if self.pmcs.is_empty() { ptr::null() } else { self.pmcs.as_ptr() },
-                pmds: if self.pmds.is_empty() { ptr::null() } else { self.pmds.as_ptr() },
+                name: self.name.as_char_ptr(),
+                pmcs: if self.pmcs.is_empty() {
+                    ptr::null()
+                } else {
+                    self.pmcs.as_ptr()
+                },
+                pmds: if self.pmds.is_empty() {
+                    ptr::null()
+                } else {
+                    self.pmds.as_ptr()
+                },
                 global_ctrl: self.global_ctrl,
                 check: None,
                 read: self.read,

@@ -97,7 +97,7 @@ const _: () = {
 };
 
 const fn write_call<T>(number: u32) -> u32 {
-    1 << 30 | (size_of::<T>() as u32) << 16 | 0xb6 << 8 | number
+    (1 << 30) | ((size_of::<T>() as u32) << 16) | (0xb6 << 8) | number
 }
 
 /// Numbers of the calls.
@@ -111,11 +111,11 @@ pub const READ_PMDS: u32 = write_call::<Vector>(4);
 /// Attaches.
 pub const LOAD: u32 = write_call::<Load>(5);
 /// Detaches.
-pub const UNLOAD: u32 = 0xb6 << 8 | 6;
+pub const UNLOAD: u32 = (0xb6 << 8) | 6;
 /// Counts.
 pub const START: u32 = write_call::<Start>(7);
 /// Counts no more.
-pub const STOP: u32 = 0xb6 << 8 | 8;
+pub const STOP: u32 = (0xb6 << 8) | 8;
 
 const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
     match wrong {

@@ -143,7 +143,7 @@ impl Program {
             };
             self.nr_counters = self.nr_counters.wrapping_add(1);
             // RDPMC's number of a fixed counter has bit 30, its bit is 32 higher.
-            let bit = (register.rdpmc & 31) | (register.rdpmc >> 30 & 1) << 5;
+            let bit = (register.rdpmc & 31) | (((register.rdpmc >> 30) & 1) << 5);
             self.global |= 1u64.wrapping_shl(bit);
         }
     }
@@ -262,8 +262,8 @@ impl Registers {
         }
         // What another context left in a PMC must not make a counter of ours move.
         for (n, register) in map.hardware.pmcs.iter().take(ROWS).enumerate() {
-            if needed >> n & 1 != 0 && register.exists() {
-                let value = match written >> n & 1 {
+            if (needed >> n) & 1 != 0 && register.exists() {
+                let value = match (written >> n) & 1 {
                     0 => register.reset,
                     _ => self.pmc.get(n).copied().unwrap_or(register.reset),
                 };

@@ -27,7 +27,7 @@ impl Numbers {
 
     /// Is it in?
     pub fn has(&self, n: usize) -> bool {
-        self.0.get(n / 64).is_some_and(|w| w >> (n % 64) & 1 != 0)
+        self.0.get(n / 64).is_some_and(|w| (w >> (n % 64)) & 1 != 0)
     }
 
     /// Those in it, ascending.
@@ -137,7 +137,7 @@ impl Register {
 
     /// The value that a write of `value` gives a PMC.
     pub const fn settled(&self, value: u64) -> u64 {
-        value & !self.reserved | self.reset & self.reserved
+        (value & !self.reserved) | (self.reset & self.reserved)
     }
 }
 

@@ -16,9 +16,9 @@ use engine::context::{Error, Registers};
 use engine::pmu::Scope;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
-use kernel::sync::aref::ARef;
 
 use crate::pmu::{self, refused};
 use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
@@ -26,10 +26,8 @@ use crate::provider::{Handler, Probes};
 use crate::sys::lock::{HELD, SESSION};
 use crate::sys::msr::{self, Reserved};
 use crate::sys::rawlock::RawLock;
-use crate::sys::sched::{self, Threads};
+use crate::sys::sched::{self, THREADS};
 use crate::sys::zeroed::zeroed_registers;
-
-static THREADS: Threads = Threads::EMPTY;
 
 /// What a context is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +197,6 @@ impl Context {
             }? kernel::error::Error),
             GFP_KERNEL,
         )
-        .map(Into::into)
     }
 
     /// What it is for.

@@ -11,11 +11,11 @@
 
 mod contexts;
 pub mod counters;
-#[path = "../../include/linux/perfcounters.rs"]
-pub mod driver;
 #[allow(missing_docs, reason = "documented in the C header")]
 #[path = "../../include/linux/perfmon.rs"]
 pub mod description;
+#[path = "../../include/linux/perfcounters.rs"]
+pub mod driver;
 mod names;
 mod pages;
 mod pmu;

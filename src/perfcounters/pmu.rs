@@ -170,7 +170,11 @@ pub(crate) fn unregister(raw: *const RawPmu) {
 pub(crate) fn show(seq: &SeqFile) {
     for pmu in PMUS.lock().all() {
         seq_print!(seq, "# {}\n", text(pmu.name()));
-        for (n, (name, r)) in pmu.named_pmcs().enumerate().filter(|(_, (_, r))| r.exists()) {
+        for (n, (name, r)) in pmu
+            .named_pmcs()
+            .enumerate()
+            .filter(|(_, (_, r))| r.exists())
+        {
             seq_print!(
                 seq,
                 "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}\n",
@@ -182,7 +186,11 @@ pub(crate) fn show(seq: &SeqFile) {
                 scope(r)
             );
         }
-        for (n, (name, r)) in pmu.named_pmds().enumerate().filter(|(_, (_, r))| r.exists()) {
+        for (n, (name, r)) in pmu
+            .named_pmds()
+            .enumerate()
+            .filter(|(_, (_, r))| r.exists())
+        {
             let n = usize::from(pmu.first()) + n;
             if r.is(kind::COUNTER) {
                 seq_print!(

@@ -22,9 +22,9 @@ const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
 /// Pin control, bit 21, guest and host, and what lies between and above.
-const RESERVED: u64 = !0xf_ffff_ffff | 1 << 21 | 1 << 19;
+const RESERVED: u64 = !0xf_ffff_ffff | (1 << 21) | (1 << 19);
 /// K7 has no upper bits of the event.
-const K7_RESERVED: u64 = !0xffff_ffff | 1 << 21 | 1 << 19;
+const K7_RESERVED: u64 = !0xffff_ffff | (1 << 21) | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0xc000_0301;
 

@@ -26,7 +26,7 @@ const OS: u64 = 1 << 17;
 /// The sibling's instructions, too; versions 3 and 4.
 const ANY: u64 = 1 << 21;
 /// Pin control, and all above.
-const RESERVED: u64 = !0xffff_ffff | 1 << 19;
+const RESERVED: u64 = !0xffff_ffff | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0x38f;
 /// The first number that is a fixed counter's.
@@ -41,11 +41,15 @@ const fn select(name: &'static CStr, address: u64) -> Register {
 }
 
 const fn counter(name: &'static CStr, n: u32) -> Register {
-    Register::counter(name, 0xc1 + n as u64, 48).rdpmc(n).pmcs(1 << n)
+    Register::counter(name, 0xc1 + n as u64, 48)
+        .rdpmc(n)
+        .pmcs(1 << n)
 }
 
 const fn fixed(name: &'static CStr, n: u32) -> Register {
-    Register::counter(name, 0x309 + n as u64, 48).rdpmc(1 << 30 | n).pmcs(1 << FIXED)
+    Register::counter(name, 0x309 + n as u64, 48)
+        .rdpmc((1 << 30) | n)
+        .pmcs(1 << FIXED)
 }
 
 const H: Register = Register::HOLE;
@@ -60,7 +64,14 @@ const PMCS: [Register; FIXED + 1] = [
     select(c"IA32_PERFEVTSEL5", 0x18b),
     select(c"IA32_PERFEVTSEL6", 0x18c),
     select(c"IA32_PERFEVTSEL7", 0x18d),
-    H, H, H, H, H, H, H, H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
     Register::control(c"IA32_FIXED_CTR_CTRL", 0x38d)
         .enable(0x3333)
         .interrupt(0x8888)
@@ -76,7 +87,14 @@ const PMDS: [Register; FIXED + 4] = [
     counter(c"IA32_PMC5", 5),
     counter(c"IA32_PMC6", 6),
     counter(c"IA32_PMC7", 7),
-    H, H, H, H, H, H, H, H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
+    H,
     fixed(c"IA32_FIXED_CTR0", 0),
     fixed(c"IA32_FIXED_CTR1", 1),
     fixed(c"IA32_FIXED_CTR2", 2),
@@ -125,9 +143,15 @@ impl kernel::Module for Intel {
         let any = leaf.version == 3 || leaf.version == 4;
         let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());
         for (n, mut row) in PMCS.into_iter().enumerate() {
-            let there = if n < FIXED { n < leaf.counters } else { leaf.fixed > 0 };
+            let there = if n < FIXED {
+                n < leaf.counters
+            } else {
+                leaf.fixed > 0
+            };
             if n == FIXED {
-                row.reserved = !(1u64.wrapping_shl(4 * leaf.fixed.min(4) as u32).wrapping_sub(1));
+                row.reserved = !(1u64
+                    .wrapping_shl(4 * leaf.fixed.min(4) as u32)
+                    .wrapping_sub(1));
                 row.enable &= !row.reserved;
                 row.interrupt &= !row.reserved;
                 row.kernel &= !row.reserved;
@@ -142,8 +166,16 @@ impl kernel::Module for Intel {
             pmcs.push(if there { row } else { Register::HOLE }, GFP_KERNEL)?;
         }
         for (n, mut row) in PMDS.into_iter().enumerate() {
-            let there = if n < FIXED { n < leaf.counters } else { n - FIXED < leaf.fixed };
-            row.width = if n < FIXED { leaf.width } else { leaf.fixed_width };
+            let there = if n < FIXED {
+                n < leaf.counters
+            } else {
+                n - FIXED < leaf.fixed
+            };
+            row.width = if n < FIXED {
+                leaf.width
+            } else {
+                leaf.fixed_width
+            };
             pmds.push(if there { row } else { Register::HOLE }, GFP_KERNEL)?;
         }
         let pmu = Pmu {

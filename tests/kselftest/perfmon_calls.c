@@ -189,11 +189,9 @@ static void lives(void)
 		bail("pipe");
 	child = fork();
 	if (!child) {
-		char *argv[] = { "busybox", "true", NULL };
-
 		if (read(out[0], &byte, 1) != 1)
 			_exit(1);
-		execv("/bin/busybox", argv);
+		execl("/bin/busybox", "busybox", "true", NULL);
 		_exit(1);
 	}
 	fd = pfm_create(0);

@@ -114,7 +114,8 @@ static void other(void)
 	while (turn < 1001)
 		b = pfm_read_pmd(fd, 0);
 	b = pfm_read_pmd(fd, 0);
-	if (!ok(b >= 2 * j.rounds && b < 3 * j.rounds && a <= b, "1.6 it is read while the thread runs"))
+	if (!ok(b >= 2 * j.rounds && b < 3 * j.rounds && a <= b,
+		"1.6 it is read while the thread runs"))
 		note("%llu, %llu", a, b);
 	is(pfm_stop(fd), 0, "1.6 and stopped");
 	a = pfm_read_pmd(fd, 0);
@@ -183,7 +184,8 @@ static void system_wide(void)
 	}
 	waitpid(child, &status, 0);
 	got = pfm_read_pmd(fd, 0);
-	if (!ok(got >= 2 * rounds && got < 2 * rounds + 10000000, "1.6 it counts whoever runs there"))
+	if (!ok(got >= 2 * rounds && got < 2 * rounds + 10000000,
+		"1.6 it counts whoever runs there"))
 		note("%llu", got);
 	on_cpu(0);
 	is(pfm_stop(fd), -EBUSY, "1.6 calls from another CPU are refused");

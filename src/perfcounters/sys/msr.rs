@@ -45,7 +45,9 @@ impl Reserved {
                 return Err(kernel::error::code::EBUSY);
             }
             // INVARIANT: just reserved; there is room.
-            let _ = reserved.held.push(address, kernel::alloc::flags::GFP_KERNEL);
+            let _ = reserved
+                .held
+                .push(address, kernel::alloc::flags::GFP_KERNEL);
         }
         Ok(reserved)
     }

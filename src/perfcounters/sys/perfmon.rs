@@ -132,10 +132,11 @@ unsafe impl Given for Pmd {}
 fn read<T: Given>(at: UserPtr) -> Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: Its bytes, which are initialised.
-    let bytes = unsafe {
-        core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>())
-    };
-    UserSlice::new(at, size_of::<T>()).reader().read_slice(bytes)?;
+    let bytes =
+        unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
+    UserSlice::new(at, size_of::<T>())
+        .reader()
+        .read_slice(bytes)?;
     // SAFETY: Initialised, and any bytes are a value.
     Ok(unsafe { value.assume_init() })
 }
@@ -145,7 +146,9 @@ fn write<T: Given>(at: UserPtr, value: &T) -> Result {
     let bytes = unsafe {
         core::slice::from_raw_parts(core::ptr::from_ref(value).cast::<u8>(), size_of::<T>())
     };
-    UserSlice::new(at, size_of::<T>()).writer().write_slice(bytes)
+    UserSlice::new(at, size_of::<T>())
+        .writer()
+        .write_slice(bytes)
 }
 
 /// The elements of a vector.
@@ -195,7 +198,10 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
             pmc.reg_flags,
             pmc.reg_value,
         );
-        values.push((pmc.reg_num, pmc.reg_flags, value.map_err(refused)?), GFP_KERNEL)?;
+        values.push(
+            (pmc.reg_num, pmc.reg_flags, value.map_err(refused)?),
+            GFP_KERNEL,
+        )?;
     }
     context.write_pmcs(&values)
 }

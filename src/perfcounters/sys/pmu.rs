@@ -143,7 +143,7 @@ unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
         return c"";
     }
     // SAFETY: By the function's requirement.
-    unsafe { CStr::from_ptr(name.cast()) }
+    unsafe { CStr::from_char_ptr(name) }
 }
 
 fn named(row: &Row) -> (&CStr, Register) {

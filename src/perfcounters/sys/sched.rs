@@ -5,14 +5,14 @@
 
 use core::arch::asm;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 use kernel::bindings;
 use kernel::error::Result;
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
-use kernel::task::Task;
 use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::task::Task;
 
 use super::shim;
 use crate::contexts::Context;
@@ -92,9 +92,7 @@ pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     }
     let function: *mut &mut dyn FnMut() = &mut function;
     // SAFETY: It waits, so the function outlives the call.
-    unsafe {
-        bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), 1) == 0
-    }
+    unsafe { bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), 1) == 0 }
 }
 
 /// Calls a function on every CPU that is online, with interrupts off, and waits.
@@ -186,19 +184,19 @@ const LEFT: usize = 1;
 /// taken out. A place that was once taken is never [`EMPTY`] again while threads
 /// are in the table.
 pub(crate) struct Threads {
-    tasks: [AtomicUsize; PLACES],
-    contexts: [AtomicUsize; PLACES],
-    nr: AtomicUsize,
+    tasks: [Atomic<usize>; PLACES],
+    contexts: [Atomic<usize>; PLACES],
+    nr: Atomic<usize>,
 }
 
-impl Threads {
-    /// Empty.
-    pub(crate) const EMPTY: Self = Self {
-        tasks: [const { AtomicUsize::new(EMPTY) }; PLACES],
-        contexts: [const { AtomicUsize::new(0) }; PLACES],
-        nr: AtomicUsize::new(0),
-    };
+/// All of them.
+pub(crate) static THREADS: Threads = Threads {
+    tasks: [const { Atomic::new(EMPTY) }; PLACES],
+    contexts: [const { Atomic::new(0) }; PLACES],
+    nr: Atomic::new(0),
+};
 
+impl Threads {
     fn places(task: usize) -> impl Iterator<Item = usize> {
         // Structures lie at least 64 bytes apart; the multiplication spreads them.
         let first = (task >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -208,7 +206,7 @@ impl Threads {
     fn place_of(&self, task: usize) -> Option<usize> {
         for place in Self::places(task) {
             // Acquire: with the release in `insert`, the context is there.
-            match self.tasks.get(place)?.load(Ordering::Acquire) {
+            match self.tasks.get(place)?.load(Acquire) {
                 EMPTY => return None,
                 found if found == task => return Some(place),
                 _ => {}
@@ -223,7 +221,7 @@ impl Threads {
     #[inline]
     pub(crate) fn get(&self, task: usize) -> Option<&Context> {
         let place = self.place_of(task)?;
-        let context = self.contexts.get(place)?.load(Ordering::Relaxed);
+        let context = self.contexts.get(place)?.load(Relaxed);
         // SAFETY: Alive, by the type's invariant: preemption is off.
         unsafe { (context as *const Context).as_ref() }
     }
@@ -234,17 +232,17 @@ impl Threads {
         if self.place_of(task).is_some() {
             return Err(EEXIST);
         }
-        if self.nr.load(Ordering::Relaxed) >= MOST {
+        if self.nr.load(Relaxed) >= MOST {
             return Err(ENOSPC);
         }
         for place in Self::places(task) {
             let (Some(key), Some(value)) = (self.tasks.get(place), self.contexts.get(place)) else {
                 continue;
             };
-            if key.load(Ordering::Relaxed) <= LEFT {
-                value.store(core::ptr::from_ref(context) as usize, Ordering::Relaxed);
-                key.store(task, Ordering::Release);
-                self.nr.fetch_add(1, Ordering::Relaxed);
+            if key.load(Relaxed) <= LEFT {
+                value.store(core::ptr::from_ref(context) as usize, Relaxed);
+                key.store(task, Release);
+                self.nr.fetch_add(1, Relaxed);
                 return Ok(());
             }
         }
@@ -254,21 +252,21 @@ impl Threads {
     /// Takes one out: by whoever ends the task's part, once. Any context.
     pub(crate) fn remove(&self, task: usize) {
         if let Some(key) = self.place_of(task).and_then(|place| self.tasks.get(place)) {
-            key.store(LEFT, Ordering::Relaxed);
-            self.nr.fetch_sub(1, Ordering::Relaxed);
+            key.store(LEFT, Relaxed);
+            self.nr.fetch_sub(1, Relaxed);
         }
     }
 
     /// How many there are.
     pub(crate) fn nr(&self) -> usize {
-        self.nr.load(Ordering::Relaxed)
+        self.nr.load(Relaxed)
     }
 
     /// Makes places that were taken empty again. No thread is in it, nobody
     /// looks anything up.
     pub(crate) fn sweep(&self) {
         for key in &self.tasks {
-            key.store(EMPTY, Ordering::Relaxed);
+            key.store(EMPTY, Relaxed);
         }
     }
 }
