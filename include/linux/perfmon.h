@@ -87,7 +87,8 @@ struct perfmon_pmu {
 
 /*
  * Process context. -EINVAL for a table that makes no sense, the kernel's log
- * says which row; -EEXIST if its numbers or its name are taken.
+ * says which row; -EEXIST if its numbers or its name are taken; -ENODEV if the
+ * hardware's registers are not there.
  */
 int perfmon_pmu_register(const struct perfmon_pmu *pmu);
 

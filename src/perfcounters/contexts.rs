@@ -379,7 +379,7 @@ impl Context {
                     .watch()
                     .and_then(|()| self.attach(&task))
                     .inspect_err(|_| session.idle())?;
-                session.threads += 1;
+                session.threads = session.threads.wrapping_add(1);
             }
             Scope::System => {
                 if !sched::is_perfmon_capable() {
@@ -402,7 +402,7 @@ impl Context {
                     }
                 };
                 taken.inspect_err(|_| session.idle())?;
-                session.systems += 1;
+                session.systems = session.systems.wrapping_add(1);
             }
         }
         Ok(())
@@ -457,10 +457,10 @@ impl Context {
                         sched::set_loaded(None);
                     }
                 });
-                session.systems -= 1;
+                session.systems = session.systems.wrapping_sub(1);
             }
-            (_, Scope::Thread) => session.threads -= 1,
-            (_, Scope::System) => session.systems -= 1,
+            (_, Scope::Thread) => session.threads = session.threads.wrapping_sub(1),
+            (_, Scope::System) => session.systems = session.systems.wrapping_sub(1),
         }
         session.idle();
         Ok(())

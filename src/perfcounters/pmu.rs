@@ -14,6 +14,7 @@ use kernel::{seq_print, sync::Arc};
 
 use crate::description::RawPmu;
 use crate::sys::lock::PMUS;
+use crate::sys::msr;
 use crate::sys::pmu::{registers, Description, Pinned};
 
 /// The descriptions; each place is one range of numbers.
@@ -134,11 +135,31 @@ fn fault(new: &Description) -> Option<(&CStr, &'static str)> {
     })
 }
 
+/// Does the first of its counters keep what is written?
+fn is_there(new: &Description) -> Result<bool> {
+    let control = new.named_pmcs().find(|(_, r)| r.exists());
+    let counter = new.named_pmds().find(|(_, r)| r.is(kind::COUNTER));
+    match (control, counter) {
+        (Some((_, control)), Some((_, counter))) => {
+            msr::is_there(control.address, counter.address)
+        }
+        _ => Ok(false),
+    }
+}
+
 /// Takes a description in, or says why not.
 pub(crate) fn register(new: Description) -> Result {
     if let Some((what, why)) = fault(&new) {
         pr_err!("perfmon: {:?}: {:?}: {}\n", new.name(), what, why);
         return Err(EINVAL);
+    }
+    if new.first() == 0 && !is_there(&new)? {
+        pr_info!(
+            "perfmon: {}: the processor says that it has these registers, but they keep \
+             nothing; a virtual machine without a PMU?\n",
+            text(new.name())
+        );
+        return Err(ENODEV);
     }
     let mut pmus = PMUS.lock();
     if pmus.all().any(|d| d.name() == new.name()) {
@@ -178,7 +199,7 @@ pub(crate) fn show(seq: &SeqFile) {
             seq_print!(
                 seq,
                 "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}\n",
-                usize::from(pmu.first()) + n,
+                usize::from(pmu.first()).wrapping_add(n),
                 text(name),
                 r.address,
                 r.reset,
@@ -191,7 +212,7 @@ pub(crate) fn show(seq: &SeqFile) {
             .enumerate()
             .filter(|(_, (_, r))| r.exists())
         {
-            let n = usize::from(pmu.first()) + n;
+            let n = usize::from(pmu.first()).wrapping_add(n);
             if r.is(kind::COUNTER) {
                 seq_print!(
                     seq,

@@ -49,6 +49,7 @@ static bool is_ours(const char *symbol)
 	const char *module = strrchr(symbol, '[');
 
 	return module && (!strncmp(module, "[perfcounters", 13) || !strncmp(module, "[pfc_", 5) ||
+			  !strncmp(module, "[pfm_", 5) ||
 			  !strncmp(module, "[sample_", 8));
 }
 
@@ -102,6 +103,7 @@ static struct point points[] = {
 	POINT("get_free_pages_noprof", 0, false),
 	POINT("pcpu_alloc_noprof", 0, false),
 	POINT("misc_register", -ENOMEM, false),
+	POINT("proc_create_single_data", 0, false),
 	POINT("__cpuhp_setup_state", -ENOMEM, false),
 	POINT("tracepoint_probe_register", -ENOMEM, false),
 	POINT("register_netdevice_notifier", -ENOMEM, false),

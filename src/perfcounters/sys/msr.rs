@@ -22,6 +22,17 @@ pub(crate) fn read_counter(rdpmc: u32) -> u64 {
     unsafe { shim::pfm_rdpmc(rdpmc) }
 }
 
+/// Is there a counter at this address, under that control register? If perf has
+/// it there is; else it must keep a value.
+pub(crate) fn is_there(control: u64, counter: u64) -> kernel::error::Result<bool> {
+    match Reserved::all([control].into_iter()) {
+        // SAFETY: It is ours: nobody else counts with it meanwhile.
+        Ok(_reserved) => Ok(unsafe { shim::pfm_msr_holds(counter as u32) }),
+        Err(error) if error == kernel::error::code::EBUSY => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// Control registers that perf and the NMI watchdog can no longer have.
 ///
 /// # Invariants

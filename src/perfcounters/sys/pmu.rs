@@ -177,7 +177,8 @@ pub(crate) fn registers<'a>(
 /// Registers a description. Process context; may sleep.
 ///
 /// Returns 0, -EINVAL (a size, name or row that makes no sense; the log says
-/// which), -EEXIST (its numbers or its name are taken), -ENOMEM.
+/// which), -EEXIST (its numbers or its name are taken), -ENODEV (the registers
+/// are not there), -ENOMEM.
 ///
 /// # Safety
 ///

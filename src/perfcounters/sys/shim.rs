@@ -40,6 +40,7 @@ extern "C" {
     pub(crate) fn pfm_lock_init(lock: *mut bindings::raw_spinlock_t);
     pub(crate) fn pfm_wrmsr(msr: u32, value: u64);
     pub(crate) fn pfm_rdpmc(counter: u32) -> u64;
+    pub(crate) fn pfm_msr_holds(msr: u32) -> bool;
     pub(crate) fn pfm_reserve(msr: u32) -> bool;
     pub(crate) fn pfm_release(msr: u32);
     pub(crate) fn pfm_map_create(

@@ -43,6 +43,25 @@ u64 pfm_rdpmc(u32 counter)
 	return native_read_pmc(counter);
 }
 
+/*
+ * Is there a register, that keeps what is written? Virtual machines claim PMUs
+ * that they have not. It is not in use; what it held it holds again.
+ */
+bool pfm_msr_holds(u32 msr)
+{
+	u64 before, after, value;
+	bool holds = false;
+
+	preempt_disable();
+	if (!rdmsrq_safe(msr, &before)) {
+		value = before ^ 0xabcd;
+		holds = !wrmsrq_safe(msr, value) && !rdmsrq_safe(msr, &after) && after == value;
+		wrmsrq_safe(msr, before);
+	}
+	preempt_enable();
+	return holds;
+}
+
 /* perf and the NMI watchdog ask in the same place. */
 bool pfm_reserve(u32 msr)
 {

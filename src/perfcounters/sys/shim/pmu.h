@@ -16,6 +16,7 @@ DECLARE_PER_CPU(void *, pfm_loaded);
 void pfm_lock_init(raw_spinlock_t *lock);
 void pfm_wrmsr(u32 msr, u64 value);
 u64 pfm_rdpmc(u32 counter);
+bool pfm_msr_holds(u32 msr);
 bool pfm_reserve(u32 msr);
 void pfm_release(u32 msr);
 int pfm_map_create(int (*show)(struct seq_file *seq, void *unused));
