@@ -31,7 +31,6 @@ perf stat tests
 perf stat metrics (shadow stat) test"
 # These take longer, and what they see is the same on any model.
 [ "$PMU" != skylake ] || perf_tests="$perf_tests
-Setup struct perf_event_attr
 perf record sideband tests"
 
 n=0
