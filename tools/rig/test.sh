@@ -165,6 +165,7 @@ done
 set_up
 mkdir -p "$work"
 : >"$tap"
+export TEST_RUN=$$
 trap 'rm -rf "$work"' EXIT
 trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM HUP
 for world in $WORLDS; do
