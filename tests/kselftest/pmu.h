@@ -27,7 +27,8 @@ static const struct pmu_model pmu_models[] = {
 	{ "skylake", false, 4, 4, 3, true,
 	  "Skylake events, full-width counters, Intel PMU driver." },
 	{ "arch5", false, 5, 8, 4, true,
-	  "AnyThread deprecated, full-width counters, Intel PMU driver." },
+	  "generic architected perfmon, AnyThread deprecated, full-width counters, Intel PMU driver."
+	},
 	{ "k8", true, 0, 4, 0, false, "AMD PMU driver." },
 	{ "amd", true, 1, 6, 0, false, "Fam17h+ core perfctr, AMD PMU driver." },
 	{ "amd2", true, 2, 6, 0, false, "Fam17h+ core perfctr, AMD PMU driver." },
@@ -47,22 +48,33 @@ static const struct pmu_model *this_model(void)
 	bail("PMU names no model");
 }
 
-/* Is there a line in the kernel's log that ends so? */
-static bool kernel_said(const char *end)
+/*
+ * Is this in the kernel's log? A line that was printed in parts may lie there in
+ * several records, so what they say is looked at as one.
+ */
+static bool kernel_said(const char *what)
 {
 	int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	char line[1100];
-	bool found = false;
+	static char log[1 << 20];
+	char record[8192], *text;
+	size_t used = 0, size;
 	ssize_t len;
 
-	while (!found && (len = read(fd, line, sizeof(line) - 1)) > 0) {
-		line[len] = '\0';
-		line[strcspn(line, "\n")] = '\0';
-		len = strlen(line) - strlen(end);
-		found = len >= 0 && !strcmp(line + len, end);
+	while ((len = read(fd, record, sizeof(record) - 1)) > 0 || (len < 0 && errno == EPIPE)) {
+		if (len < 0)
+			continue;
+		record[len] = '\0';
+		text = strchr(record, ';');
+		/* Behind the line are its device's properties. */
+		size = text ? strcspn(++text, "\n") : 0;
+		if (used + size >= sizeof(log))
+			break;
+		memcpy(log + used, text, size);
+		used += size;
 	}
+	log[used] = '\0';
 	close(fd);
-	return found;
+	return strstr(log, what);
 }
 
 static void write_file(const char *path, const char *value)
