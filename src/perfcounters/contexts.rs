@@ -14,7 +14,7 @@
 
 use engine::context::{Error, Registers};
 use engine::pmu::Scope;
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
@@ -195,7 +195,7 @@ impl Context {
                     cpu: None,
                 })),
             }? kernel::error::Error),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

@@ -9,7 +9,6 @@
  */
 #include "perfmon.h"
 #include <pthread.h>
-#include <poll.h>
 
 static const struct pmu_model *m;
 

@@ -8,7 +8,7 @@ use core::mem::{size_of, MaybeUninit};
 use engine::calls::{self, Ctx, Load, Pmc, Pmd, Start, Vector};
 use engine::context::{Error, Registers};
 use engine::pmu::Scope;
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
 use kernel::error::{from_result, Result};
@@ -34,7 +34,7 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
 
 /// Makes the device appear.
 pub(crate) fn register() -> Result<Device> {
-    Device::register(c"perfmon", &PERFMON_OPS, 0o666)
+    Device::register(c"perfmon", &PERFMON_OPS, 0o660)
 }
 
 /// What an open file has: a context, once it was created.
@@ -45,7 +45,7 @@ type Opened = Mutex<Option<Arc<Context>>>;
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
-        let opened = KBox::pin_init(new_mutex!(None::<Arc<Context>>), GFP_KERNEL)?;
+        let opened = KBox::pin_init(new_mutex!(None::<Arc<Context>>), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: Nothing moves out of it; release takes the box back.
         let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
         // SAFETY: The file is being opened.
