@@ -138,6 +138,90 @@ struct perfmon_vector {
 /* Bytes of registers that a call takes at most; more is E2BIG. */
 #define PERFMON_VECTOR_MAX	4096
 
+/*
+ * The kernel's own registers, of pfm_soft; /proc/perfmon_map has them, too.
+ * Counters count from PERFMON_START to PERFMON_STOP, once they were written.
+ */
+#define PERFMON_CPU_CLOCK	256	/* nanoseconds on a CPU, or of it */
+#define PERFMON_TASK_CLOCK	257	/* the same, in contexts of threads only */
+#define PERFMON_CONTEXT_SWITCHES 258
+#define PERFMON_PAGE_FAULTS	259	/* minor and major */
+#define PERFMON_MIGRATIONS	260	/* to another CPU; of a CPU: to it */
+#define PERFMON_MAJOR_FAULTS	261	/* with a read from a disk */
+/* What they are now: cannot be written, need no start. */
+#define PERFMON_PID		264	/* of the thread, or of whoever runs on the CPU */
+#define PERFMON_TID		265
+#define PERFMON_CPU		266
+#define PERFMON_TSC		267
+#define PERFMON_FREE_MEMORY	268	/* bytes */
+#define PERFMON_RUNNING_TASKS	269
+/*
+ * Counter pages: PMC PERFMON_INSTANCE + n holds the number of an instance. The
+ * PMD of the same number counts how much it grows on the CPU, or while the thread
+ * is on one; PMD PERFMON_VALUE + n is its value now, the sum over all CPUs.
+ */
+#define PERFMON_INSTANCE	272
+#define PERFMON_VALUE		276
+#define PERFMON_NR_INSTANCES	4
+
+/**
+ * struct perfmon_self_counter - a counter of the hardware, on the self page
+ * @sum: what it counted up to @start
+ * @start: where the hardware's counter was then
+ * @rdpmc: what RDPMC calls it
+ * @pmd: its logical number
+ * @width: its bits
+ */
+struct perfmon_self_counter {
+	__u64	sum;
+	__u64	start;
+	__u32	rdpmc;
+	__u16	pmd;
+	__u16	width;
+};
+
+/* perfmon_self.flags */
+#define PERFMON_SELF_COUNTING	0x01	/* in the hardware: add what moved since */
+#define PERFMON_SELF_RDPMC	0x02	/* RDPMC is allowed to this process */
+
+/* Counters that the self page has room for. */
+#define PERFMON_SELF_COUNTERS	32
+
+/**
+ * struct perfmon_self - what a thread's context has counted, without a call
+ * @version: PERFMON_SELF_VERSION
+ * @size: of this structure
+ * @sequence: odd while the kernel writes; another number afterwards
+ * @flags: PERFMON_SELF_*
+ * @tsc_sum: time stamp counts on a CPU while it counted, up to @tsc_start
+ * @tsc_start: the time stamp counter then
+ * @nr: of @counters
+ * @reserved: zero
+ * @counters: those of the hardware that the context uses
+ *
+ * A page, mapped shared and read-only at PERFMON_SELF_OFFSET of a context's
+ * file; its thread alone can use RDPMC. The value of a counter, if @sequence is even,
+ * and the same before and after:
+ *	COUNTING and RDPMC: sum + ((rdpmc(rdpmc) - start) & width's mask)
+ *	not COUNTING: sum
+ *	otherwise: only PERFMON_READ_PMDS knows
+ */
+struct perfmon_self {
+	__u32	version;
+	__u32	size;
+	__u32	sequence;
+	__u32	flags;
+	__u64	tsc_sum;
+	__u64	tsc_start;
+	__u32	nr;
+	__u32	reserved;
+	struct perfmon_self_counter counters[PERFMON_SELF_COUNTERS];
+};
+
+#define PERFMON_SELF_VERSION	1
+/* Where the self page begins in a context's file; the sampling buffer is at 0. */
+#define PERFMON_SELF_OFFSET	(1ULL << 40)
+
 #define PERFMON_TYPE		0xb6
 #define PERFMON_CREATE		_IOW(PERFMON_TYPE, 0x01, struct pfarg_ctx)
 #define PERFMON_WRITE_PMCS	_IOW(PERFMON_TYPE, 0x02, struct perfmon_vector)
