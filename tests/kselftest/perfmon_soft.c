@@ -58,8 +58,8 @@ static void self(void)
 	int fd = counting(this_thread()), i;
 	__u64 clock, task, wall, switches, faults, moves;
 
-	pfm_start(fd);
 	wall = now();
+	pfm_start(fd);
 	burn(50000000);
 	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
 	task = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
@@ -346,7 +346,7 @@ static void shared(void)
 /* Who makes the first context has the descriptions loaded. */
 static void autoload(void)
 {
-	write_file("/proc/sys/kernel/modprobe", "/sbin/modprobe");
+	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");
 	ok(!is_loaded("pfm_soft"), "1.1 no description is loaded");
 	close(pfm_create(0));
 	ok(is_loaded("pfm_soft"), "1.1 a first context has them loaded");
