@@ -63,6 +63,7 @@ tools() {
 
 [ $# -gt 0 ] || set -- modules tools
 if [ -n "${KDIR:-}" ]; then
+	TARGET=$CACHE/target
 	for what; do
 		case $what in
 		modules) modules_for_kdir ;;
