@@ -14,6 +14,7 @@
 #include <linux/types.h>
 
 struct module;
+struct task_struct;
 
 /* perfmon_register.type; 0 is a hole in the numbers */
 #define PERFMON_REG_CONTROL	0x01	/* configures: a PMC */
@@ -23,6 +24,14 @@ struct module;
 #define PERFMON_REG_SYSTEM	0x10	/* only in system-wide contexts */
 #define PERFMON_REG_THREAD	0x20	/* only in contexts of threads */
 #define PERFMON_REG_NO_64	0x40	/* a counter that is not made 64 bits wide */
+#define PERFMON_REG_TASK	0x80	/* virtual: in a thread's context read() is the thread's */
+
+/*
+ * A virtual register is either a value, read-only; or with PERFMON_REG_COUNTER
+ * something that only grows, of which a context counts what it grows by while its
+ * thread is on a CPU. With PERFMON_REG_TASK it belongs to the thread, and grows
+ * wherever that is.
+ */
 
 /**
  * struct perfmon_register - a row of a table
@@ -57,8 +66,8 @@ struct perfmon_register {
  * @size: sizeof(struct perfmon_pmu), which says the version, too
  * @nr_pmcs: rows of @pmcs
  * @nr_pmds: rows of @pmds
- * @first: number of the first row of both: 0 for hardware, 256 and up for the
- *	kernel's own
+ * @first: number of the first row of both: 0 for hardware, of which there is one
+ *	description; 256 to 319 for others, as many as do not overlap
  * @reserved: zero
  * @owner: THIS_MODULE; it stays while a context uses the description
  * @name: letters, digits, dots and dashes
@@ -66,9 +75,16 @@ struct perfmon_register {
  * @pmds: table of PMDs
  * @global_ctrl: MSR in which bit @rdpmc & 31 (and 32 above that for fixed
  *	counters, whose @rdpmc has bit 30) lets a counter count; 0: there is none
- * @check: looks at a PMC's value once reserved bits are right and may change
- *	or refuse it with an errno; process context; may be NULL
- * @read: value of a virtual register now; any context; may be NULL
+ * @probe: is it there? 0 or an errno, which the registration returns; process
+ *	context; may be NULL
+ * @check: looks at a PMC's value once reserved bits are right and may change it,
+ *	or refuse it with an errno; @pmc is its row; process context; may be NULL
+ * @read: the virtual register at @address now, on this CPU. @control is the value
+ *	of the first PMC of the row's @pmcs, @task the thread of the context or NULL
+ *	if it is a CPU's. Any context, interrupts off; may be NULL
+ * @cpu: a CPU has come (@online) or goes; on that CPU; also for each that is there
+ *	when the description is registered, with interrupts off; perhaps twice; may
+ *	be NULL
  */
 struct perfmon_pmu {
 	u32 size;
@@ -81,8 +97,10 @@ struct perfmon_pmu {
 	const struct perfmon_register *pmcs;
 	const struct perfmon_register *pmds;
 	u64 global_ctrl;
+	int (*probe)(void);
 	int (*check)(unsigned int pmc, u64 *value);
-	u64 (*read)(u64 address);
+	u64 (*read)(u64 address, u64 control, struct task_struct *task);
+	void (*cpu)(unsigned int cpu, bool online);
 };
 
 /*

@@ -20,6 +20,7 @@
 
 use core::ptr;
 use kernel::alloc::{flags::GFP_KERNEL, KBox};
+use kernel::bindings::task_struct;
 use kernel::error::{to_result, Result};
 use kernel::ffi::{c_char, c_int, c_uint, CStr};
 use kernel::prelude::*;
@@ -31,6 +32,7 @@ pub const VIRTUAL: u16 = 0x08;
 pub const SYSTEM: u16 = 0x10;
 pub const THREAD: u16 = 0x20;
 pub const NO_64: u16 = 0x40;
+pub const TASK: u16 = 0x80;
 
 /// `struct perfmon_register`.
 #[repr(C)]
@@ -82,9 +84,22 @@ impl Register {
         register
     }
 
-    /// A PMD that only `read` knows.
+    /// A PMD whose value only `read` knows.
     pub const fn value(name: &'static CStr, address: u64) -> Self {
         Self::new(name, address, VIRTUAL | READ_ONLY)
+    }
+
+    /// A PMD that counts what `read` grows by.
+    pub const fn growth(name: &'static CStr, address: u64) -> Self {
+        let mut register = Self::new(name, address, VIRTUAL | COUNTER);
+        register.width = 64;
+        register
+    }
+
+    /// Of further types, such as [`THREAD`].
+    pub const fn also(mut self, kinds: u16) -> Self {
+        self.kind |= kinds;
+        self
     }
 
     pub const fn reserved(mut self, bits: u64) -> Self {
@@ -131,23 +146,47 @@ pub struct RawPmu {
     pub pmcs: *const Register,
     pub pmds: *const Register,
     pub global_ctrl: u64,
-    pub check: Option<unsafe extern "C" fn(c_uint, *mut u64) -> c_int>,
-    pub read: Option<unsafe extern "C" fn(u64) -> u64>,
+    pub probe: Option<unsafe extern "C" fn() -> c_int>,
+    pub check: Option<Check>,
+    pub read: Option<Read>,
+    pub cpu: Option<unsafe extern "C" fn(c_uint, bool)>,
 }
+
+/// `perfmon_pmu.check`.
+pub type Check = unsafe extern "C" fn(pmc: c_uint, value: *mut u64) -> c_int;
+/// `perfmon_pmu.read`.
+pub type Read = unsafe extern "C" fn(address: u64, control: u64, task: *mut task_struct) -> u64;
 
 extern "C" {
     fn perfmon_pmu_register(pmu: *const RawPmu) -> c_int;
     fn perfmon_pmu_unregister(pmu: *const RawPmu);
 }
 
-/// A description as a module has it.
+/// A description as a module has it; a module's `init` is its probe.
 pub struct Pmu {
     pub name: &'static CStr,
     pub first: u16,
     pub pmcs: KVec<Register>,
     pub pmds: KVec<Register>,
     pub global_ctrl: u64,
-    pub read: Option<unsafe extern "C" fn(u64) -> u64>,
+    pub check: Option<Check>,
+    pub read: Option<Read>,
+}
+
+impl Pmu {
+    /// One without registers.
+    #[inline]
+    pub fn new(name: &'static CStr, first: u16) -> Self {
+        Self {
+            name,
+            first,
+            pmcs: KVec::new(),
+            pmds: KVec::new(),
+            global_ctrl: 0,
+            check: None,
+            read: None,
+        }
+    }
 }
 
 /// A registered description; drop takes it back.
@@ -189,8 +228,10 @@ impl Pmu {
                     self.pmds.as_ptr()
                 },
                 global_ctrl: self.global_ctrl,
-                check: None,
+                probe: None,
+                check: self.check,
                 read: self.read,
+                cpu: None,
             },
             GFP_KERNEL,
         )?;

@@ -7,10 +7,8 @@
 //! the context comes onto a CPU, and what it has moved since is added to the
 //! 64-bit value, modulo its width. So nothing of another task can show.
 
-use crate::pmu::{kind, Map, Numbers, Register, Scope, NUMBERS, ROWS};
-
-/// Most registers of a kind that a context has in the hardware.
-const MOST: usize = 32;
+use crate::claims::Claims;
+use crate::pmu::{kind, Map, Numbers, Register, Scope, FIRST_SOFT, MOST, NUMBERS, ROWS};
 
 /// Why a call was refused. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +29,6 @@ pub enum Error {
     Loaded,
     /// Only from the CPU it belongs to.
     OtherCpu,
-    /// The thread has one already.
-    Occupied,
     /// What it watched is no more.
     Ended,
 }
@@ -43,7 +39,6 @@ impl Error {
         match self {
             Self::Kernel => 1,                   // EPERM
             Self::Loaded | Self::OtherCpu => 16, // EBUSY
-            Self::Occupied => 17,                // EEXIST
             Self::Ended => 3,                    // ESRCH
             Self::NoRegister | Self::OtherScope | Self::Flags | Self::NoSet | Self::NotLoaded => 22, // EINVAL
         }
@@ -64,7 +59,7 @@ pub struct Control {
     pub off: u64,
 }
 
-/// A counter as it is read.
+/// A counter of the hardware as it is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     /// The MSR.
@@ -79,13 +74,27 @@ pub struct Counter {
     pub start: u64,
 }
 
-impl Counter {
-    /// What it counted since it was last looked at, and look.
-    pub fn moved(&mut self, now: u64) -> u64 {
-        let moved = now.wrapping_sub(self.start) & self.mask;
-        self.start = now & self.mask;
-        moved
-    }
+/// A virtual counter as it is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Growth {
+    /// What its description's read() understands.
+    pub address: u64,
+    /// The value of its PMC.
+    pub control: u64,
+    /// The PMD.
+    pub pmd: u16,
+    /// It grows wherever its thread is, and not by turns on a CPU.
+    pub carried: bool,
+    mask: u64,
+    start: u64,
+}
+
+/// What a counter of so many bits moved since it was at `start`; which it is at
+/// `now` from here on.
+fn moved(start: &mut u64, now: u64, mask: u64) -> u64 {
+    let moved = now.wrapping_sub(*start) & mask;
+    *start = now & mask;
+    moved
 }
 
 /// Registers of a context that are in the hardware, in the order of their use.
@@ -96,6 +105,8 @@ pub struct Program {
     nr_controls: usize,
     counters: [Counter; MOST],
     nr_counters: usize,
+    growths: [Growth; ROWS],
+    nr_growths: usize,
     /// Value of the MSR that lets counters count, if there is one.
     pub global: u64,
 }
@@ -104,6 +115,7 @@ impl Program {
     fn clear(&mut self) {
         self.nr_controls = 0;
         self.nr_counters = 0;
+        self.nr_growths = 0;
         self.global = 0;
     }
 
@@ -119,6 +131,11 @@ impl Program {
 
     fn counters_mut(&mut self) -> &mut [Counter] {
         self.counters.get_mut(..self.nr_counters).unwrap_or(&mut [])
+    }
+
+    fn growths_mut(&mut self, carried: bool) -> impl Iterator<Item = &mut Growth> {
+        let all = self.growths.get_mut(..self.nr_growths).unwrap_or(&mut []);
+        all.iter_mut().filter(move |g| g.carried == carried)
     }
 
     fn control(&mut self, register: &Register, value: u64) {
@@ -145,6 +162,13 @@ impl Program {
             // RDPMC's number of a fixed counter has bit 30, its bit is 32 higher.
             let bit = (register.rdpmc & 31) | (((register.rdpmc >> 30) & 1) << 5);
             self.global |= 1u64.wrapping_shl(bit);
+        }
+    }
+
+    fn growth(&mut self, growth: Growth) {
+        if let Some(free) = self.growths.get_mut(self.nr_growths) {
+            *free = growth;
+            self.nr_growths = self.nr_growths.wrapping_add(1);
         }
     }
 }
@@ -177,6 +201,8 @@ impl Default for Registers {
                 nr_controls: 0,
                 counters: [Counter::default(); MOST],
                 nr_counters: 0,
+                growths: [Growth::default(); ROWS],
+                nr_growths: 0,
                 global: 0,
             },
         }
@@ -234,9 +260,15 @@ impl Registers {
         }
     }
 
+    /// A PMD's 64 bits, as of when they were last looked at.
+    #[inline]
+    pub fn value(&self, number: u16) -> u64 {
+        self.pmd.get(usize::from(number)).copied().unwrap_or(0)
+    }
+
     /// A PMD's value, as of when the hardware was last looked at.
     pub fn pmd(&self, map: &Map<'_>, number: u16) -> u64 {
-        let value = self.pmd.get(usize::from(number)).copied().unwrap_or(0);
+        let value = self.value(number);
         match map.pmd(number) {
             Some(register) if register.is(kind::NO_64) || register.pmcs & self.narrow != 0 => {
                 value & register.mask()
@@ -245,29 +277,67 @@ impl Registers {
         }
     }
 
-    /// Works the program out anew. The hardware must have been looked at.
-    pub fn plan(&mut self, map: &Map<'_>) {
-        let program = &mut self.program;
-        program.clear();
-        let written = self.pmc_used.0.first().copied().unwrap_or(0);
-        let mut needed = written;
-        // A counter counts because its PMC was written; whether its PMD was, too,
-        // does not matter.
+    /// Registers of the hardware that it claims, once `more` were written, too.
+    /// A counter counts because its PMC was written; whether its PMD was, too,
+    /// does not matter.
+    pub fn claims(&self, map: &Map<'_>, more: Claims) -> Claims {
+        let first = |numbers: &Numbers| numbers.0.first().copied().unwrap_or(0);
+        let written = first(&self.pmc_used) | more.pmcs;
+        let asked = first(&self.pmd_used) | more.pmds;
+        let mut claims = Claims {
+            pmcs: written,
+            pmds: 0,
+        };
         for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
-            let asked = self.pmd_used.has(n) || register.pmcs & written != 0;
-            if asked && register.is(kind::COUNTER) && !register.is(kind::VIRTUAL) {
-                program.counter(register, n as u16);
-                needed |= register.pmcs;
+            let used = (asked >> n) & 1 != 0 || register.pmcs & written != 0;
+            if used && register.is(kind::COUNTER) {
+                claims.pmds |= 1u64.wrapping_shl(n as u32);
+                claims.pmcs |= register.pmcs;
+            }
+        }
+        claims
+    }
+
+    /// The value of the PMC that controls a virtual register.
+    pub fn control_of(&self, register: &Register) -> u64 {
+        let pmc = register.pmcs.trailing_zeros() as usize;
+        let number = pmc.wrapping_add(usize::from(FIRST_SOFT));
+        match pmc {
+            0..ROWS => self.pmc.get(number).copied().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// Works the program out anew. All must have been looked at.
+    pub fn plan(&mut self, map: &Map<'_>, scope: Scope) {
+        let claims = self.claims(map, Claims::NONE);
+        let written = self.pmc_used.0.first().copied().unwrap_or(0);
+        self.program.clear();
+        for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
+            if (claims.pmds >> n) & 1 != 0 {
+                self.program.counter(register, n as u16);
             }
         }
         // What another context left in a PMC must not make a counter of ours move.
         for (n, register) in map.hardware.pmcs.iter().take(ROWS).enumerate() {
-            if (needed >> n) & 1 != 0 && register.exists() {
+            if (claims.pmcs >> n) & 1 != 0 && register.exists() {
                 let value = match (written >> n) & 1 {
                     0 => register.reset,
                     _ => self.pmc.get(n).copied().unwrap_or(register.reset),
                 };
-                program.control(register, value);
+                self.program.control(register, value);
+            }
+        }
+        for (register, number) in map.soft.pmds.iter().zip(FIRST_SOFT..) {
+            if register.is(kind::COUNTER) && self.pmd_used.has(number.into()) {
+                self.program.growth(Growth {
+                    address: register.address,
+                    control: self.control_of(register),
+                    pmd: number,
+                    carried: register.is(kind::TASK) && scope == Scope::Thread,
+                    mask: register.mask(),
+                    start: 0,
+                });
             }
         }
     }
@@ -276,10 +346,31 @@ impl Registers {
     #[inline]
     pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> u64) {
         for counter in self.program.counters_mut() {
-            let moved = counter.moved(now(counter));
+            let now = now(counter);
+            let moved = moved(&mut counter.start, now, counter.mask);
             if let Some(value) = self.pmd.get_mut(usize::from(counter.pmd)) {
                 *value = value.wrapping_add(moved);
             }
+        }
+    }
+
+    /// The same of virtual counters: those that are carried, or those that are not.
+    #[inline]
+    pub fn grow(&mut self, carried: bool, mut now: impl FnMut(&Growth) -> u64) {
+        for growth in self.program.growths_mut(carried) {
+            let now = now(growth);
+            let moved = moved(&mut growth.start, now, growth.mask);
+            if let Some(value) = self.pmd.get_mut(usize::from(growth.pmd)) {
+                *value = value.wrapping_add(moved);
+            }
+        }
+    }
+
+    /// Virtual counters begin where they are now.
+    #[inline]
+    pub fn set_out(&mut self, carried: bool, mut now: impl FnMut(&Growth) -> u64) {
+        for growth in self.program.growths_mut(carried) {
+            growth.start = now(growth) & growth.mask;
         }
     }
 

@@ -18,6 +18,8 @@
 //! | [`registry`] | names to numbers: add, del, revive |
 //! | [`pmu`] | logical registers: what a description says, what may be written |
 //! | [`context`] | a context's registers: its program, 64-bit values |
+//! | [`claims`] | which registers contexts of both kinds may have at once |
+//! | [`selfpage`] | what a thread reads of its context without a call |
 //! | [`sync`] | the only place that knows kernel, host and loom apart |
 
 #![cfg_attr(not(engine_kernel), no_std)]
@@ -26,12 +28,14 @@
 
 pub mod abi;
 pub mod calls;
+pub mod claims;
 pub mod context;
 pub mod error;
 pub mod generation;
 pub mod layout;
 pub mod pmu;
 pub mod registry;
+pub mod selfpage;
 pub mod seqflag;
 pub mod spec;
 pub mod sync;

@@ -9,8 +9,10 @@ use crate::context::Error;
 pub const NUMBERS: usize = 256 + 64;
 /// The first number that is not the hardware's.
 pub const FIRST_SOFT: u16 = 256;
-/// Most rows of a hardware description's table: [`Register::pmcs`] is 64 bits.
+/// Most rows of a description's table: [`Register::pmcs`] is 64 bits.
 pub const ROWS: usize = 64;
+/// Most counters, and most control registers, of the hardware.
+pub const MOST: usize = 32;
 
 /// A set of register numbers, as the calls have it.
 #[repr(transparent)]
@@ -53,7 +55,8 @@ pub mod kind {
     pub const SYSTEM: u16 = 0x10;
     pub const THREAD: u16 = 0x20;
     pub const NO_64: u16 = 0x40;
-    pub const ALL: u16 = 0x7f;
+    pub const TASK: u16 = 0x80;
+    pub const ALL: u16 = 0xff;
 }
 
 /// A row, without its name.
@@ -122,8 +125,10 @@ impl Register {
             Some("a PMD is a counter or virtual, and no control register")
         } else if self.kind & (kind::COUNTER | kind::VIRTUAL) == 0 {
             Some("a PMD needs PERFMON_REG_COUNTER or PERFMON_REG_VIRTUAL")
-        } else if self.is(kind::COUNTER | kind::VIRTUAL) && !self.is(kind::READ_ONLY) {
-            Some("what only read() knows cannot be written")
+        } else if self.is(kind::VIRTUAL) && self.kind & (kind::COUNTER | kind::READ_ONLY) == 0 {
+            Some("a value that only read() knows cannot be written: PERFMON_REG_READ_ONLY")
+        } else if self.is(kind::TASK) && !self.is(kind::VIRTUAL) {
+            Some("only a virtual register is a thread's own")
         } else if self.is(kind::SYSTEM | kind::THREAD) {
             Some("a register that is for systems only and for threads only is for nobody")
         } else if self.is(kind::COUNTER) && !(1..=64).contains(&self.width) {

@@ -3,17 +3,22 @@
 //! Contexts: a PMU's registers for a thread or a CPU.
 //!
 //! A context that counts is *in the hardware* of one CPU, whose number `State`
-//! has and whose `LOADED` points to it, or in none: its thread does not run. All
-//! three change together, on that CPU, with interrupts off and the context's
-//! lock held. So whoever wants the registers takes the lock; if they are in
-//! another CPU's hardware it asks that CPU.
+//! has, or in none: its thread does not run. That CPU's words in `sys::sched` say
+//! so, too; all change together, on that CPU, with interrupts off and the
+//! context's lock held. So whoever wants the registers takes the lock; if they
+//! are in another CPU's hardware it asks that CPU.
+//!
+//! A counter of the hardware is 0 unless it is a context's that is in the hardware:
+//! nothing of one thread is there for another to read.
 //!
 //! Lock order: `SESSION`, `HELD`, a context's lock. Only the last is taken by the
 //! probes; nothing is called under it that locks. CPU hotplug takes no `SESSION`:
 //! under that, probes are attached, which waits for hotplug.
 
-use engine::context::{Error, Registers};
-use engine::pmu::Scope;
+use engine::claims::Claims;
+use engine::context::{Error, Growth, Registers};
+use engine::pmu::{kind, Scope};
+use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -21,17 +26,16 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 
 use crate::pmu::{self, refused};
-use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
-use crate::provider::{Handler, Probes};
-use crate::sys::lock::{HELD, SESSION};
-use crate::sys::msr::{self, Reserved};
+use crate::sys::lock::SESSION;
+use crate::sys::msr;
 use crate::sys::rawlock::RawLock;
 use crate::sys::sched::{self, THREADS};
+use crate::sys::selfpage::Page;
 use crate::sys::zeroed::zeroed_registers;
 
 /// What a context is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+pub(crate) enum Target {
     /// Nothing.
     None,
     /// A thread, by its address.
@@ -46,10 +50,19 @@ enum Target {
 struct State {
     registers: Registers,
     target: Target,
+    /// The thread that it is, or was, attached to.
+    thread: Option<ARef<Task>>,
     /// Counting, whenever its thread runs.
     started: bool,
     /// The CPU in whose hardware it is.
     cpu: Option<u32>,
+    /// What the session knows it to use. Changes under `SESSION` only.
+    claims: Claims,
+    page: Option<Page>,
+    /// The thread's process may use RDPMC.
+    rdpmc: bool,
+    /// The time stamp counter when the page was last written.
+    tsc: u64,
 }
 
 /// A context.
@@ -60,122 +73,6 @@ pub(crate) struct Context {
     global_ctrl: u64,
     #[pin]
     state: RawLock<State>,
-}
-
-/// What is there while any context is attached.
-pub(crate) struct Session {
-    threads: usize,
-    systems: usize,
-    held: Option<Held>,
-    probes: Option<Probes<Switch>>,
-}
-
-impl Session {
-    /// Nothing is attached.
-    pub(crate) const IDLE: Self = Self {
-        threads: 0,
-        systems: 0,
-        held: None,
-        probes: None,
-    };
-}
-
-/// The PMU, ours: what perf and the watchdog cannot have meanwhile.
-struct Held {
-    registers: Arc<pmu::Registers>,
-    _reserved: Reserved,
-}
-
-impl Held {
-    fn take(registers: Arc<pmu::Registers>) -> Result<Self> {
-        let all = registers.controls().map(|r| r.address);
-        let reserved = Reserved::all(all).inspect_err(|error| {
-            if *error == EBUSY {
-                pr_warn!(
-                    "perfmon: the PMU is in use, by perf or by the NMI watchdog; \
-                     end perf, and \"sysctl kernel.nmi_watchdog=0\" frees the watchdog's counter\n"
-                );
-            }
-        })?;
-        *HELD.lock() = Some(registers.clone());
-        quiet_everywhere(&registers);
-        Ok(Self {
-            registers,
-            _reserved: reserved,
-        })
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        quiet_everywhere(&self.registers);
-        *HELD.lock() = None;
-    }
-}
-
-/// Nothing counts, on this CPU.
-fn quiet(registers: &pmu::Registers) {
-    if registers.map().global_ctrl != 0 {
-        msr::write(registers.map().global_ctrl, 0);
-    }
-    for control in registers.controls() {
-        msr::write(control.address, control.reset);
-    }
-}
-
-fn quiet_everywhere(registers: &pmu::Registers) {
-    sched::call_on_all(&|| quiet(registers));
-}
-
-/// What the scheduler tells.
-struct Switch;
-
-impl Handler<SchedSwitch<'_>> for Switch {
-    /// A thread leaves this CPU. Interrupts off, run-queue lock held.
-    #[inline]
-    fn on(&self, _: SchedSwitch<'_>) {
-        if let Some(context) = sched::loaded().filter(|c| c.scope == Scope::Thread) {
-            let mut state = context.state.lock();
-            context.leave(&mut state);
-        }
-    }
-}
-
-impl Handler<SchedExit<'_>> for Switch {
-    /// A thread has come to this CPU. Preemption off.
-    #[inline]
-    fn on(&self, event: SchedExit<'_>) {
-        if event.is_switch {
-            if let Some(context) = THREADS.get(sched::current()) {
-                context.arrive(sched::current());
-            }
-        }
-    }
-}
-
-impl Handler<ProcessExit<'_>> for Switch {
-    /// The current thread ends.
-    fn on(&self, _: ProcessExit<'_>) {
-        let task = sched::current();
-        let _preempt = sched::NoPreempt::new();
-        if let Some(context) = THREADS.get(task) {
-            context.end(Target::Thread(task));
-        }
-    }
-}
-
-impl Handler<ProcessExec<'_>> for Switch {
-    /// The current thread runs another program. What it may see is nobody
-    /// else's, if the program has more rights than its user.
-    fn on(&self, event: ProcessExec<'_>) {
-        let task = sched::current();
-        if event.secret {
-            let _preempt = sched::NoPreempt::new();
-            if let Some(context) = THREADS.get(task) {
-                context.end(Target::Thread(task));
-            }
-        }
-    }
 }
 
 impl Context {
@@ -191,8 +88,13 @@ impl Context {
                 state <- RawLock::new(init!(State {
                     registers <- zeroed_registers(),
                     target: Target::None,
+                    thread: None,
                     started: false,
                     cpu: None,
+                    claims: Claims::NONE,
+                    page: None,
+                    rdpmc: false,
+                    tsc: 0,
                 })),
             }? kernel::error::Error),
             GFP_KERNEL_ACCOUNT,
@@ -209,70 +111,146 @@ impl Context {
         &self.registers
     }
 
+    /// A virtual counter, now.
+    #[inline]
+    fn grown(&self, growth: &Growth, thread: Option<&ARef<Task>>) -> u64 {
+        let thread = thread.filter(|_| self.scope == Scope::Thread);
+        self.registers.read(
+            growth.pmd,
+            growth.address,
+            growth.control,
+            thread.map(|t| &**t),
+        )
+    }
+
     /// Into this CPU's hardware. Interrupts off.
     #[inline]
     fn enter(&self, state: &mut State) {
+        let thread = state.thread.as_ref();
+        state.registers.set_out(false, |g| self.grown(g, thread));
+        state.registers.begin();
+        state.cpu = Some(sched::this_cpu());
+        state.publish(false);
         let program = &state.registers.program;
-        for counter in program.counters() {
-            msr::write(counter.address, 0);
-        }
+        sched::set_loaded(self.scope, Some(self));
+        sched::set_counting(self.scope, program.global);
         for control in program.controls() {
             msr::write(control.address, control.on);
         }
         if self.global_ctrl != 0 {
-            msr::write(self.global_ctrl, program.global);
+            msr::write(self.global_ctrl, self.all_counting());
         }
-        state.registers.begin();
-        state.cpu = Some(sched::this_cpu());
-        sched::set_loaded(Some(self));
+    }
+
+    /// Counters of whichever contexts are in this CPU's hardware.
+    #[inline]
+    fn all_counting(&self) -> u64 {
+        sched::counting(Scope::Thread) | sched::counting(Scope::System)
     }
 
     /// Out of this CPU's hardware. Interrupts off; it is in it.
     #[inline]
     fn leave(&self, state: &mut State) {
+        sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 {
-            msr::write(self.global_ctrl, 0);
+            msr::write(self.global_ctrl, self.all_counting());
         } else {
             for control in state.registers.program.controls() {
                 msr::write(control.address, control.off);
             }
         }
         state.registers.fold(|c| msr::read_counter(c.rdpmc));
+        for counter in state.registers.program.counters() {
+            msr::write(counter.address, 0);
+        }
+        let thread = state.thread.as_ref();
+        state.registers.grow(false, |g| self.grown(g, thread));
         state.cpu = None;
-        sched::set_loaded(None);
+        state.publish(true);
+        // A CPU's context keeps the CPU.
+        if self.scope == Scope::Thread {
+            sched::set_loaded(self.scope, None);
+        }
     }
 
-    /// Its thread, `task`, runs here now: into the hardware, if it counts.
-    #[inline]
-    fn arrive(&self, task: usize) {
+    /// All values are of now, where its registers are.
+    fn look(&self, state: &mut State) {
+        let thread = state.thread.as_ref();
+        if state.cpu.is_some() {
+            state.registers.fold(|c| msr::read_counter(c.rdpmc));
+            state.registers.grow(false, |g| self.grown(g, thread));
+        }
+        if state.started {
+            state.registers.grow(true, |g| self.grown(g, thread));
+        }
+        state.publish(state.cpu.is_some());
+    }
+
+    /// The same, if it is in this CPU's hardware. Interrupts off.
+    pub(crate) fn look_here(&self) {
         let mut state = self.state.lock();
-        if state.started && state.cpu.is_none() && state.target == Target::Thread(task) {
+        if state.cpu == Some(sched::this_cpu()) {
+            self.look(&mut state);
+        }
+    }
+
+    /// Counting ends, for now.
+    fn halt(&self, state: &mut State) {
+        if state.cpu.is_some() {
+            self.leave(state);
+        }
+        if state.started {
+            let thread = state.thread.as_ref();
+            state.registers.grow(true, |g| self.grown(g, thread));
+            state.started = false;
+        }
+    }
+
+    /// Who it is for runs here now: into the hardware, if it counts.
+    #[inline]
+    pub(crate) fn arrive(&self, target: Target) {
+        let mut state = self.state.lock();
+        if state.started && state.cpu.is_none() && state.target == target {
             self.enter(&mut state);
         }
     }
 
-    /// What it is attached to ends, here and now.
-    fn end(&self, target: Target) {
+    /// Out of this CPU's hardware, if it is in it: its thread goes.
+    #[inline]
+    pub(crate) fn depart(&self) {
         let mut state = self.state.lock();
-        if state.target != target {
-            return;
-        }
-        if state.cpu.is_some() {
+        if state.cpu == Some(sched::this_cpu()) {
             self.leave(&mut state);
-        }
-        state.target = Target::Ended;
-        if let Target::Thread(task) = target {
-            THREADS.remove(task);
         }
     }
 
-    /// Calls a function with the state, where its registers are: on the CPU in
-    /// whose hardware they are, or here if they are in none. Process context.
+    /// What it is attached to ends, here and now.
+    pub(crate) fn end(&self, target: Target) {
+        let mut state = self.state.lock();
+        if state.target == target {
+            self.halt(&mut state);
+            self.forget(&mut state);
+            state.target = Target::Ended;
+        }
+    }
+
+    /// Nobody finds it by its target any more. On its CPU, if that is one.
+    fn forget(&self, state: &mut State) {
+        match state.target {
+            Target::Thread(task) => THREADS.remove(task),
+            Target::Cpu(_) => sched::set_loaded(Scope::System, None),
+            Target::None | Target::Ended => {}
+        }
+        state.target = Target::None;
+    }
+
+    /// Calls a function with the state, where its registers are: on the CPU that it
+    /// is attached to or in whose hardware it is, else here. Process context.
     fn with(&self, function: &mut dyn FnMut(&mut State)) {
         loop {
             let elsewhere = {
                 let mut state = self.state.lock();
-                match state.cpu.filter(|cpu| *cpu != sched::this_cpu()) {
+                match state.place().filter(|cpu| *cpu != sched::this_cpu()) {
                     Some(cpu) => cpu,
                     None => return function(&mut state),
                 }
@@ -281,7 +259,7 @@ impl Context {
             sched::call_on(elsewhere, &mut || {
                 let mut state = self.state.lock();
                 // It may have gone on, or to rest, in the meantime.
-                if state.cpu.is_none_or(|cpu| cpu == sched::this_cpu()) {
+                if state.place().is_none_or(|cpu| cpu == sched::this_cpu()) {
                     function(&mut state);
                     done = true;
                 }
@@ -294,31 +272,27 @@ impl Context {
 
     /// The same for a caller's sake: a CPU's context is for callers on that CPU.
     fn call(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
-        match self.state.lock().target {
-            Target::Cpu(cpu) if cpu != sched::this_cpu() => return Err(Error::OtherCpu),
-            _ => {}
+        if self.scope == Scope::Thread {
+            self.with(function);
+            return Ok(());
         }
-        self.with(function);
-        Ok(())
-    }
-
-    /// The same with the registers out of the hardware, and into it again after.
-    fn at_rest(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
-        self.call(&mut |state| {
-            let inside = state.cpu.is_some();
-            if inside {
-                self.leave(state);
+        let mut state = self.state.lock();
+        match state.place() {
+            Some(cpu) if cpu != sched::this_cpu() => Err(Error::OtherCpu),
+            _ => {
+                function(&mut state);
+                Ok(())
             }
-            function(state);
-            if inside {
-                self.enter(state);
-            }
-        })
+        }
     }
 
     /// Writes PMCs: numbers, flags, and values that `Registers::check_pmc` gave.
     pub(crate) fn write_pmcs(&self, values: &[(u16, u32, u64)]) -> Result {
-        self.write(&mut |registers| {
+        let mut more = Claims::NONE;
+        for (number, _, _) in values {
+            more.pmcs |= 1u64.checked_shl((*number).into()).unwrap_or(0);
+        }
+        self.write(more, &mut |registers| {
             for (number, flags, value) in values {
                 registers.set_pmc(*number, *flags, *value);
             }
@@ -328,181 +302,203 @@ impl Context {
     /// Writes PMDs: numbers that exist.
     pub(crate) fn write_pmds(&self, values: &[(u16, u64)]) -> Result {
         let map = self.registers.map();
-        self.write(&mut |registers| {
+        let mut more = Claims::NONE;
+        for (number, _) in values {
+            more.pmds |= 1u64.checked_shl((*number).into()).unwrap_or(0);
+        }
+        self.write(more, &mut |registers| {
             for (number, value) in values {
                 registers.set_pmd(&map, *number, *value);
             }
         })
     }
 
-    fn write(&self, function: &mut dyn FnMut(&mut Registers)) -> Result {
+    /// Changes its registers, with them out of the hardware, and into it again after.
+    fn write(&self, more: Claims, function: &mut dyn FnMut(&mut Registers)) -> Result {
         let map = self.registers.map();
-        self.at_rest(&mut |state| {
+        let mut session = SESSION.lock();
+        let (attached, old, new) = {
+            let state = self.state.lock();
+            let new = state.registers.claims(&map, more);
+            (state.target != Target::None, state.claims, new)
+        };
+        let counted = if attached { new } else { old };
+        session.claim(self.scope, &self.registers, &old, &counted)?;
+        self.call(&mut |state| {
+            let (started, inside) = (state.started, state.cpu.is_some());
+            self.halt(state);
             function(&mut state.registers);
-            state.registers.plan(&map);
+            state.registers.plan(&map, self.scope);
+            state.claims = counted;
+            if started {
+                self.resume(state);
+            }
+            match inside {
+                true => self.enter(state),
+                false => state.publish(false),
+            }
+        })
+        .inspect_err(|_| {
+            // What was there before cannot be refused.
+            let _ = session.claim(self.scope, &self.registers, &counted, &old);
         })
         .map_err(refused)
+    }
+
+    /// Counting begins, whenever its thread runs.
+    fn resume(&self, state: &mut State) {
+        let thread = state.thread.as_ref();
+        state.registers.set_out(true, |g| self.grown(g, thread));
+        state.started = true;
     }
 
     /// Reads PMDs: numbers that exist, into their values.
     pub(crate) fn read_pmds(&self, values: &mut [(u16, u64)]) -> Result {
         let map = self.registers.map();
+        let virtual_value = |number| {
+            map.pmd(number)
+                .filter(|r| r.is(kind::VIRTUAL) && !r.is(kind::COUNTER))
+        };
+        let mut thread = None;
         self.call(&mut |state| {
-            if state.cpu.is_some() {
-                state.registers.fold(|c| msr::read_counter(c.rdpmc));
-            }
+            self.look(state);
+            thread = state.thread.clone();
             for (number, value) in values.iter_mut() {
-                *value = match self.registers.virtual_value(*number) {
-                    Some(value) => value,
+                *value = match virtual_value(*number) {
+                    Some(register) => state.registers.control_of(register),
                     None => state.registers.pmd(&map, *number),
                 };
             }
         })
-        .map_err(refused)
+        .map_err(refused)?;
+        let thread = thread.filter(|_| self.scope == Scope::Thread);
+        let _preempt = sched::NoPreempt::new();
+        for (number, value) in values.iter_mut() {
+            if let Some(register) = virtual_value(*number) {
+                let (address, control) = (register.address, *value);
+                *value = self
+                    .registers
+                    .read(*number, address, control, thread.as_deref());
+            }
+        }
+        Ok(())
     }
 
     /// Attaches it, not yet counting: to a thread, or to the CPU of that number,
     /// on which the caller must be.
     pub(crate) fn load(&self, number: u32) -> Result {
         let mut session = SESSION.lock();
-        if self.state.lock().target != Target::None {
-            return Err(refused(Error::Loaded));
-        }
-        match self.scope {
-            Scope::Thread => {
-                let task = self.permitted(number)?;
-                if session.systems != 0 {
-                    return Err(EBUSY);
-                }
-                session.hold(&self.registers)?;
-                session
-                    .watch()
-                    .and_then(|()| self.attach(&task))
-                    .inspect_err(|_| session.idle())?;
-                session.threads = session.threads.wrapping_add(1);
+        let claims = {
+            let state = self.state.lock();
+            if state.target != Target::None {
+                return Err(refused(Error::Loaded));
             }
-            Scope::System => {
-                if !sched::is_perfmon_capable() {
-                    return Err(EPERM);
-                }
-                if session.threads != 0 {
-                    return Err(EBUSY);
-                }
-                session.hold(&self.registers)?;
-                let taken = {
-                    let mut state = self.state.lock();
-                    if sched::this_cpu() != number {
-                        Err(EINVAL)
-                    } else if sched::loaded().is_some() {
-                        Err(EBUSY)
-                    } else {
-                        state.target = Target::Cpu(number);
-                        sched::set_loaded(Some(self));
-                        Ok(())
-                    }
-                };
-                taken.inspect_err(|_| session.idle())?;
-                session.systems = session.systems.wrapping_add(1);
-            }
-        }
-        Ok(())
+            state.registers.claims(&self.registers.map(), Claims::NONE)
+        };
+        let task = match self.scope {
+            Scope::Thread => Some(permitted(number)?),
+            Scope::System if sched::is_perfmon_capable() => None,
+            Scope::System => return Err(EPERM),
+        };
+        session.claim(self.scope, &self.registers, &Claims::NONE, &claims)?;
+        let attached = match task {
+            Some(task) => session.watch().and_then(|()| {
+                self.attach(task, claims)
+                    .inspect_err(|_| session.unwatch())
+            }),
+            None => self.take_cpu(number, claims),
+        };
+        attached.inspect_err(|_| {
+            let _ = session.claim(self.scope, &self.registers, &claims, &Claims::NONE);
+        })
     }
 
-    /// The thread of that number, if the caller may monitor it.
-    fn permitted(&self, number: u32) -> Result<ARef<Task>> {
-        let task = sched::find(number).ok_or(ESRCH)?;
-        if sched::is_kernel_thread(&task) {
-            return Err(EPERM);
+    fn attach(&self, task: ARef<Task>, claims: Claims) -> Result {
+        let address = sched::address(&task);
+        let ended = {
+            let mut state = self.state.lock();
+            THREADS.insert(address, self)?;
+            state.target = Target::Thread(address);
+            state.claims = claims;
+            // It may have ended since it was found, unseen.
+            let ended = sched::has_ended(&task);
+            if ended {
+                self.forget(&mut state);
+                state.claims = Claims::NONE;
+            }
+            // The old one is let go when the lock is.
+            (ended, state.thread.replace(task))
+        };
+        match ended.0 {
+            true => Err(ESRCH),
+            false => Ok(()),
         }
-        if !sched::is_own(&task) && !sched::is_perfmon_capable() {
-            return Err(EPERM);
-        }
-        Ok(task)
     }
 
-    fn attach(&self, task: &Task) -> Result {
-        let address = sched::address(task);
-        THREADS.insert(address, self)?;
-        self.state.lock().target = Target::Thread(address);
-        // It may have ended since it was found, unseen.
-        if sched::has_ended(task) {
-            self.end(Target::Thread(address));
-            self.state.lock().target = Target::None;
-            return Err(ESRCH);
+    fn take_cpu(&self, number: u32, claims: Claims) -> Result {
+        let mut state = self.state.lock();
+        if sched::this_cpu() != number {
+            return Err(EINVAL);
         }
+        if sched::loaded(Scope::System).is_some() {
+            return Err(EBUSY);
+        }
+        state.target = Target::Cpu(number);
+        state.claims = claims;
+        sched::set_loaded(Scope::System, Some(self));
         Ok(())
     }
 
     /// Detaches it; values stay. Nothing if it is not attached.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
-        let mut was = Target::None;
+        let (mut was, mut thread, mut claims) = (Target::None, None, Claims::NONE);
         self.with(&mut |state| {
             was = state.target;
-            state.started = false;
-            if state.cpu.is_some() {
-                self.leave(state);
-            }
-            state.target = Target::None;
-            if let Target::Thread(task) = was {
-                THREADS.remove(task);
-            }
+            self.halt(state);
+            self.forget(state);
+            thread = state.thread.take();
+            claims = core::mem::replace(&mut state.claims, Claims::NONE);
         });
-        match (was, self.scope) {
-            (Target::None, _) => return Ok(()),
-            (Target::Cpu(cpu), _) => {
-                // It is not in the hardware if it was stopped, but has the CPU.
-                sched::call_on(cpu, &mut || {
-                    if sched::is_loaded(self) {
-                        sched::set_loaded(None);
-                    }
-                });
-                session.systems = session.systems.wrapping_sub(1);
-            }
-            (_, Scope::Thread) => session.threads = session.threads.wrapping_sub(1),
-            (_, Scope::System) => session.systems = session.systems.wrapping_sub(1),
+        session.claim(self.scope, &self.registers, &claims, &Claims::NONE)?;
+        if was != Target::None && self.scope == Scope::Thread {
+            session.unwatch();
         }
-        session.idle();
         Ok(())
     }
 
     /// Counts from now on.
     pub(crate) fn start(&self) -> Result {
-        let mut task = None;
-        let mut done = Ok(());
+        let mut done = Ok(Target::None);
         self.call(&mut |state| {
             done = match state.target {
                 Target::None => Err(Error::NotLoaded),
                 Target::Ended => Err(Error::Ended),
-                Target::Cpu(_) => {
-                    if !state.started {
-                        self.enter(state);
-                    }
-                    Ok(())
-                }
-                Target::Thread(address) => {
-                    task = Some(address);
-                    Ok(())
-                }
+                target => Ok(target),
             };
-            state.started |= done.is_ok();
+            if done.is_ok() && !state.started {
+                self.resume(state);
+                if let Target::Cpu(_) = state.target {
+                    self.enter(state);
+                }
+            }
         })
         .map_err(refused)?;
-        if let Some(task) = task {
+        if let Target::Thread(task) = done.map_err(refused)? {
             self.find_running(task);
         }
-        done.map_err(refused)
+        Ok(())
     }
 
     /// If its thread runs now, its context has to be put into the hardware there;
     /// the next time the scheduler does it.
     fn find_running(&self, task: usize) {
         if task == sched::current() {
-            return self.arrive(task);
+            return self.arrive(Target::Thread(task));
         }
         sched::call_on_all(&|| {
             if sched::current() == task {
-                self.arrive(task);
+                self.arrive(Target::Thread(task));
             }
         });
     }
@@ -514,65 +510,73 @@ impl Context {
             if state.target == Target::None {
                 done = Err(Error::NotLoaded);
             }
-            state.started = false;
-            if state.cpu.is_some() {
-                self.leave(state);
-                if self.scope == Scope::System {
-                    // Stopped, but it has the CPU.
-                    sched::set_loaded(Some(self));
-                }
-            }
+            self.halt(state);
         })
         .and(done)
         .map_err(refused)
     }
-}
 
-impl Session {
-    /// Takes the PMU, for the first context.
-    fn hold(&mut self, registers: &Arc<pmu::Registers>) -> Result {
-        if self.held.is_none() {
-            self.held = Some(Held::take(registers.clone())?);
+    /// The frame of its self page, made when it is first asked for. `EINVAL` if it
+    /// is not a thread's.
+    pub(crate) fn self_page(&self) -> Result<usize> {
+        if self.scope != Scope::Thread {
+            return Err(EINVAL);
         }
-        Ok(())
+        let mut new = Some(Page::new()?);
+        let mut frame = 0;
+        self.with(&mut |state| {
+            if state.page.is_none() {
+                state.page = new.take();
+                self.look(state);
+            }
+            frame = state.page.as_ref().map_or(0, Page::frame);
+        });
+        Ok(frame)
     }
 
-    /// Attaches the probes, for the first thread.
-    fn watch(&mut self) -> Result {
-        if self.probes.is_none() {
-            let mut probes = Probes::new(Switch)?;
-            probes.attach::<SchedSwitch<'_>>()?;
-            probes.attach::<SchedExit<'_>>()?;
-            probes.attach::<ProcessExit<'_>>()?;
-            probes.attach::<ProcessExec<'_>>()?;
-            self.probes = Some(probes);
-        }
-        Ok(())
-    }
-
-    /// Gives back what no context needs any more.
-    fn idle(&mut self) {
-        if self.threads == 0 && self.probes.take().is_some() && THREADS.nr() == 0 {
-            THREADS.sweep();
-        }
-        if self.threads == 0 && self.systems == 0 {
-            self.held = None;
-        }
+    /// Its process may use RDPMC, or may no more.
+    pub(crate) fn set_rdpmc(&self, may: bool) {
+        self.with(&mut |state| {
+            state.rdpmc = may;
+            self.look(state);
+        });
     }
 }
 
-/// A CPU comes: nothing counts there yet. On that CPU.
-pub(crate) fn cpu_online() {
-    if let Some(registers) = HELD.lock().as_ref() {
-        quiet(registers);
+impl State {
+    /// The CPU where its registers are.
+    fn place(&self) -> Option<u32> {
+        match self.target {
+            Target::Cpu(cpu) => Some(cpu),
+            _ => self.cpu,
+        }
+    }
+
+    /// Writes the self page, if there is one. `counted`: it was in the hardware
+    /// since the last time.
+    #[inline]
+    fn publish(&mut self, counted: bool) {
+        let Some(page) = &self.page else { return };
+        let tsc = msr::time_stamp();
+        let ran = if counted { tsc.wrapping_sub(self.tsc) } else { 0 };
+        self.tsc = tsc;
+        let flags = match (self.cpu, self.rdpmc) {
+            (None, _) => 0,
+            (Some(_), false) => selfpage::COUNTING,
+            (Some(_), true) => selfpage::COUNTING | selfpage::RDPMC,
+        };
+        page.update(&self.registers, flags, tsc, ran);
     }
 }
 
-/// A CPU goes: its context has ended. On that CPU.
-pub(crate) fn cpu_offline() {
-    let _preempt = sched::NoPreempt::new();
-    if let Some(context) = sched::loaded().filter(|c| c.scope == Scope::System) {
-        context.end(Target::Cpu(sched::this_cpu()));
-        sched::set_loaded(None);
+/// The thread of that number, if the caller may monitor it.
+fn permitted(number: u32) -> Result<ARef<Task>> {
+    let task = sched::find(number).ok_or(ESRCH)?;
+    if sched::is_kernel_thread(&task) {
+        return Err(EPERM);
     }
+    if !sched::may_watch(&task) && !sched::is_perfmon_capable() {
+        return Err(EPERM);
+    }
+    Ok(task)
 }

@@ -20,6 +20,7 @@ mod names;
 mod pages;
 mod pmu;
 pub mod provider;
+mod session;
 pub mod sys;
 
 use kernel::prelude::*;
@@ -45,6 +46,8 @@ module! {
 struct PerfCounters {
     _perfmon: sys::file::Device,
     _map: sys::pmu::MapFile,
+    _tree: sys::pmu::Tree,
+    _sleep: sys::wake::Sleep,
     _devices: sys::file::Devices,
     _hotplug: sys::cpu::Hotplug,
     _registry: counters::Loaded,
@@ -57,6 +60,8 @@ impl kernel::Module for PerfCounters {
         Ok(Self {
             _perfmon: sys::perfmon::register()?,
             _map: sys::pmu::MapFile::create()?,
+            _tree: sys::pmu::Tree::create(),
+            _sleep: sys::wake::Sleep::register(),
             _devices: sys::file::Devices::register()?,
             _hotplug: hotplug,
             _registry: registry,

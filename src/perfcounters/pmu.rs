@@ -1,38 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which PMU descriptions there are: one of the hardware's, one of the kernel's
-//! own registers.
+//! Which PMU descriptions there are: one of the hardware's, others of the
+//! kernel's own registers, each with a range of numbers.
 
 use engine::context::Error;
-use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, NUMBERS, ROWS};
+use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MOST, NUMBERS, ROWS};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::{seq_print, sync::Arc};
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+use kernel::seq_print;
+use kernel::task::Task;
 
 use crate::description::RawPmu;
+use crate::sys::cpuid;
 use crate::sys::lock::PMUS;
-use crate::sys::msr;
-use crate::sys::pmu::{registers, Description, Pinned};
+use crate::sys::pmu::{request_module, Description, Pinned, Tree};
+use crate::sys::{msr, sched};
 
-/// The descriptions; each place is one range of numbers.
-pub(crate) struct Pmus {
-    hardware: Option<Description>,
-    soft: Option<Description>,
-}
+/// The descriptions, in the order of their numbers.
+pub(crate) struct Pmus(KVec<Description>);
 
 impl Pmus {
     /// None yet.
-    pub(crate) const NONE: Self = Self {
-        hardware: None,
-        soft: None,
-    };
+    pub(crate) const NONE: Self = Self(KVec::new());
+}
 
-    fn all(&self) -> impl Iterator<Item = &Description> {
-        Iterator::chain(self.hardware.iter(), &self.soft)
-    }
+/// A description as contexts have it: numbers `first` to `end`, not including it.
+struct Part {
+    first: u16,
+    end: u16,
+    module: Pinned,
 }
 
 /// The registers of a context: copies of the tables, and the modules they are of.
@@ -42,38 +43,59 @@ pub(crate) struct Registers {
     soft_pmcs: KVec<Register>,
     soft_pmds: KVec<Register>,
     global_ctrl: u64,
-    _hardware: Option<Pinned>,
-    soft: Option<Pinned>,
+    parts: KVec<Part>,
+}
+
+/// Appends a table whose first row has the number `first`, in a table whose first
+/// row is `base`.
+fn append(
+    to: &mut KVec<Register>,
+    base: u16,
+    first: u16,
+    named: &mut dyn Iterator<Item = (&CStr, Register)>,
+) -> Result {
+    let shift = first.wrapping_sub(base);
+    while to.len() < usize::from(shift) {
+        to.push(Register::default(), GFP_KERNEL)?;
+    }
+    for (_, mut register) in named {
+        register.pmcs = register.pmcs.wrapping_shl(shift.into());
+        to.push(register, GFP_KERNEL)?;
+    }
+    Ok(())
 }
 
 impl Registers {
     /// Those that there are now, which stay. `EBUSY` if there are none.
     pub(crate) fn now() -> Result<Arc<Self>> {
-        let pmus = PMUS.lock();
-        let hardware = pmus.hardware.as_ref().and_then(|d| Some((d, d.pin()?)));
-        let soft = pmus.soft.as_ref().and_then(|d| Some((d, d.pin()?)));
-        if hardware.is_none() && soft.is_none() {
-            return Err(EBUSY);
-        }
         let mut all = Self {
             pmcs: KVec::new(),
             pmds: KVec::new(),
             soft_pmcs: KVec::new(),
             soft_pmds: KVec::new(),
             global_ctrl: 0,
-            _hardware: None,
-            soft: None,
+            parts: KVec::new(),
         };
-        if let Some((description, pinned)) = hardware {
-            all.pmcs = registers(description.named_pmcs())?;
-            all.pmds = registers(description.named_pmds())?;
-            all.global_ctrl = description.global_ctrl();
-            all._hardware = Some(pinned);
+        for pmu in &PMUS.lock().0 {
+            let (pmcs, pmds, base) = match pmu.first() {
+                0 => (&mut all.pmcs, &mut all.pmds, 0),
+                _ => (&mut all.soft_pmcs, &mut all.soft_pmds, FIRST_SOFT),
+            };
+            let Some(module) = pmu.pin() else { continue };
+            append(pmcs, base, pmu.first(), &mut pmu.named_pmcs())?;
+            append(pmds, base, pmu.first(), &mut pmu.named_pmds())?;
+            all.global_ctrl |= pmu.global_ctrl();
+            all.parts.push(
+                Part {
+                    first: pmu.first(),
+                    end: pmu.end(),
+                    module,
+                },
+                GFP_KERNEL,
+            )?;
         }
-        if let Some((description, pinned)) = soft {
-            all.soft_pmcs = registers(description.named_pmcs())?;
-            all.soft_pmds = registers(description.named_pmds())?;
-            all.soft = Some(pinned);
+        if all.parts.is_empty() {
+            return Err(EBUSY);
         }
         Ok(Arc::new(all, GFP_KERNEL)?)
     }
@@ -98,40 +120,78 @@ impl Registers {
         self.pmcs.iter().filter(|r| r.exists())
     }
 
-    /// A PMD that is no counter: what it is now.
-    pub(crate) fn virtual_value(&self, number: u16) -> Option<u64> {
-        let register = self.map().pmd(number)?;
-        let pinned = self.soft.as_ref().filter(|_| number >= FIRST_SOFT)?;
-        register
-            .is(kind::VIRTUAL)
-            .then(|| pinned.read(register.address))
+    /// Counters of the hardware.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = &Register> {
+        self.pmds.iter().filter(|r| r.is(kind::COUNTER))
+    }
+
+    fn part(&self, number: u16) -> Option<&Part> {
+        self.parts
+            .iter()
+            .find(|part| (part.first..part.end).contains(&number))
+    }
+
+    /// The value that its description lets a PMC have. Process context.
+    pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
+        match self.part(number) {
+            Some(part) => part.module.check(number.wrapping_sub(part.first), value),
+            None => Ok(value),
+        }
+    }
+
+    /// What a virtual register is now, for a thread or for this CPU.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        number: u16,
+        address: u64,
+        control: u64,
+        task: Option<&Task>,
+    ) -> u64 {
+        match self.part(number) {
+            Some(part) => part.module.read(address, control, task),
+            None => 0,
+        }
     }
 }
 
 /// Why a description cannot be.
 fn fault(new: &Description) -> Option<(&CStr, &'static str)> {
+    let whole = |why| Some((c"", why));
     let hardware = new.first() == 0;
-    let (pmcs, pmds) = (new.named_pmcs().count(), new.named_pmds().count());
-    let most = if hardware {
-        ROWS
-    } else {
-        NUMBERS - usize::from(FIRST_SOFT)
-    };
     if new.name().to_bytes().is_empty() {
-        return Some((c"", "it has no name"));
+        return whole("it has no name");
     }
-    if !hardware && new.first() != FIRST_SOFT {
-        return Some((new.name(), "its first number is neither 0 nor 256"));
+    if new.is_cut() {
+        return whole("it has numbers of rows, and no rows");
     }
-    if pmcs > most || pmds > most {
-        return Some((new.name(), "it has more than 64 rows"));
+    if !hardware && new.first() < FIRST_SOFT {
+        return whole("its first number is neither 0 nor 256 or more");
+    }
+    let most = match hardware {
+        true => ROWS,
+        false => NUMBERS.saturating_sub(new.first().into()),
+    };
+    let nr_pmcs = new.named_pmcs().count();
+    if nr_pmcs > most || new.named_pmds().count() > most {
+        return whole("it has more rows than there are numbers");
+    }
+    let controls = new.named_pmcs().filter(|(_, r)| r.exists()).count();
+    if hardware && (controls > MOST || new.named_pmds().filter(|(_, r)| r.exists()).count() > MOST) {
+        return whole("it has more than 32 counters or control registers");
     }
     let of_pmcs = new
         .named_pmcs()
         .find_map(|(name, r)| Some((name, r.wrong_pmc()?)));
     of_pmcs.or_else(|| {
-        new.named_pmds()
-            .find_map(|(name, r)| Some((name, r.wrong_pmd(pmcs as u16)?)))
+        new.named_pmds().find_map(|(name, r)| {
+            let place = match r.exists() && r.is(kind::VIRTUAL) == hardware {
+                true if hardware => Some("virtual registers have numbers from 256 on"),
+                true => Some("from 256 on all registers are virtual"),
+                false => None,
+            };
+            Some((name, place.or(r.wrong_pmd(nr_pmcs as u16))?))
+        })
     })
 }
 
@@ -153,6 +213,7 @@ pub(crate) fn register(new: Description) -> Result {
         pr_err!("perfmon: {:?}: {:?}: {}\n", new.name(), what, why);
         return Err(EINVAL);
     }
+    new.probe()?;
     if new.first() == 0 && !is_there(&new)? {
         pr_info!(
             "perfmon: {}: the processor says that it has these registers, but they keep \
@@ -162,34 +223,67 @@ pub(crate) fn register(new: Description) -> Result {
         return Err(ENODEV);
     }
     let mut pmus = PMUS.lock();
-    if pmus.all().any(|d| d.name() == new.name()) {
-        return Err(EEXIST);
-    }
-    let place = match new.first() {
-        0 => &mut pmus.hardware,
-        _ => &mut pmus.soft,
+    let taken = |old: &Description| {
+        old.name() == new.name() || (old.first() < new.end() && new.first() < old.end())
     };
-    if place.is_some() {
+    if pmus.0.iter().any(taken) {
         return Err(EEXIST);
     }
-    *place = Some(new);
-    Ok(())
+    pmus.0.reserve(1, GFP_KERNEL)?;
+    let place = pmus.0.iter().take_while(|d| d.first() < new.first()).count();
+    Tree::grow(&new);
+    let told = &new;
+    sched::call_on_all(&|| told.cpu(sched::this_cpu(), true));
+    pmus.0
+        .insert_within_capacity(place, new)
+        .map_err(|_| ENOMEM)
 }
 
 /// Forgets one.
 pub(crate) fn unregister(raw: *const RawPmu) {
     let mut pmus = PMUS.lock();
-    let Pmus { hardware, soft } = &mut *pmus;
-    for place in [hardware, soft] {
-        if place.as_ref().is_some_and(|d| d.is(raw)) {
-            *place = None;
+    if let Some(place) = pmus.0.iter().position(|d| d.is(raw)) {
+        if let Ok(gone) = pmus.0.remove(place) {
+            Tree::cut(&gone);
+        }
+    }
+}
+
+/// A CPU has come or goes; on that CPU.
+pub(crate) fn cpu(cpu: u32, online: bool) {
+    for pmu in &PMUS.lock().0 {
+        pmu.cpu(cpu, online);
+    }
+}
+
+/// Has the descriptions loaded that this machine could have and that are not
+/// there; once, as the administrator may not want them. May sleep.
+pub(crate) fn load() {
+    static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
+    let there = |hardware: bool| {
+        let pmus = PMUS.lock();
+        let found = pmus.0.iter().any(|d| (d.first() == 0) == hardware);
+        found
+    };
+    let of_vendor = match &cpuid::vendor() {
+        b"GenuineIntel" => c"perfmon-GenuineIntel",
+        b"AuthenticAMD" | b"HygonGenuine" => c"perfmon-AuthenticAMD",
+        _ => c"perfmon-unknown",
+    };
+    for (tried, hardware, alias) in [
+        (&TRIED[0], true, of_vendor),
+        (&TRIED[1], false, c"perfmon-soft"),
+    ] {
+        // Relaxed: nothing hangs on it.
+        if !there(hardware) && tried.xchg(1, Relaxed) == 0 {
+            request_module(alias);
         }
     }
 }
 
 /// /proc/perfmon_map: a line for each register.
 pub(crate) fn show(seq: &SeqFile) {
-    for pmu in PMUS.lock().all() {
+    for pmu in &PMUS.lock().0 {
         seq_print!(seq, "# {}\n", text(pmu.name()));
         for (n, (name, r)) in pmu
             .named_pmcs()
@@ -213,7 +307,7 @@ pub(crate) fn show(seq: &SeqFile) {
             .filter(|(_, (_, r))| r.exists())
         {
             let n = usize::from(pmu.first()).wrapping_add(n);
-            if r.is(kind::COUNTER) {
+            if !r.is(kind::VIRTUAL) {
                 seq_print!(
                     seq,
                     "PMD{} {} address={:#x} width={} pmcs={:#x} rdpmc={:#x}{}\n",
@@ -226,7 +320,20 @@ pub(crate) fn show(seq: &SeqFile) {
                     scope(r)
                 );
             } else {
-                seq_print!(seq, "PMD{} {} virtual{}\n", n, text(name), scope(r));
+                let what = match r.is(kind::COUNTER) {
+                    true => "counter",
+                    false => "value",
+                };
+                seq_print!(
+                    seq,
+                    "PMD{} {} virtual {} width={} pmcs={:#x}{}\n",
+                    n,
+                    text(name),
+                    what,
+                    r.mask().count_ones(),
+                    r.pmcs,
+                    scope(r)
+                );
             }
         }
     }

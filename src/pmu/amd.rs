@@ -15,7 +15,7 @@ module! {
     authors: ["The perfcounters developers"],
     description: "perfmon: AMD performance counters",
     license: "GPL",
-    alias: ["cpu:type:x86,ven0002fam*mod*:feature:*"],
+    alias: ["cpu:type:x86,ven0002fam*mod*:feature:*", "perfmon-AuthenticAMD"],
 }
 
 const ENABLE: u64 = 1 << 22;
@@ -104,22 +104,12 @@ impl kernel::Module for Amd {
             Some(Kind::K7) => (c"amd-k7", (&K7_PMCS[..], &K7_PMDS[..]), 0),
             Some(Kind::Core) => (c"amd-core", (&CORE_PMCS[..], &CORE_PMDS[..]), 0),
             Some(Kind::V2) => (c"amd-v2", (&CORE_PMCS[..], &CORE_PMDS[..]), GLOBAL_CTRL),
-            None => {
-                pr_info!("this CPU is not AMD's\n");
-                return Err(ENODEV);
-            }
+            None => return Err(ENODEV),
         };
-        let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());
-        pmcs.extend_from_slice(tables.0, GFP_KERNEL)?;
-        pmds.extend_from_slice(tables.1, GFP_KERNEL)?;
-        let pmu = Pmu {
-            name,
-            first: 0,
-            pmcs,
-            pmds,
-            global_ctrl,
-            read: None,
-        };
+        let mut pmu = Pmu::new(name, 0);
+        pmu.pmcs.extend_from_slice(tables.0, GFP_KERNEL)?;
+        pmu.pmds.extend_from_slice(tables.1, GFP_KERNEL)?;
+        pmu.global_ctrl = global_ctrl;
         Ok(Self {
             _pmu: pmu.register(module)?,
         })

@@ -17,7 +17,7 @@ module! {
     authors: ["The perfcounters developers"],
     description: "perfmon: Intel architectural performance monitoring",
     license: "GPL",
-    alias: ["cpu:type:x86,ven0000fam*mod*:feature:*"],
+    alias: ["cpu:type:x86,ven0000fam*mod*:feature:*", "perfmon-GenuineIntel"],
 }
 
 const ENABLE: u64 = 1 << 22;
@@ -52,10 +52,8 @@ const fn fixed(name: &'static CStr, n: u32) -> Register {
         .pmcs(1 << FIXED)
 }
 
-const H: Register = Register::HOLE;
-
-/// All that any version has.
-const PMCS: [Register; FIXED + 1] = [
+/// All that any version has; the numbers between are nobody's.
+const SELECTS: [Register; 8] = [
     select(c"IA32_PERFEVTSEL0", 0x186),
     select(c"IA32_PERFEVTSEL1", 0x187),
     select(c"IA32_PERFEVTSEL2", 0x188),
@@ -64,21 +62,9 @@ const PMCS: [Register; FIXED + 1] = [
     select(c"IA32_PERFEVTSEL5", 0x18b),
     select(c"IA32_PERFEVTSEL6", 0x18c),
     select(c"IA32_PERFEVTSEL7", 0x18d),
-    H,
-    H,
-    H,
-    H,
-    H,
-    H,
-    H,
-    H,
-    Register::control(c"IA32_FIXED_CTR_CTRL", 0x38d)
-        .enable(0x3333)
-        .interrupt(0x8888)
-        .kernel(0x5555),
 ];
 
-const PMDS: [Register; FIXED + 4] = [
+const COUNTERS: [Register; 8] = [
     counter(c"IA32_PMC0", 0),
     counter(c"IA32_PMC1", 1),
     counter(c"IA32_PMC2", 2),
@@ -87,14 +73,14 @@ const PMDS: [Register; FIXED + 4] = [
     counter(c"IA32_PMC5", 5),
     counter(c"IA32_PMC6", 6),
     counter(c"IA32_PMC7", 7),
-    H,
-    H,
-    H,
-    H,
-    H,
-    H,
-    H,
-    H,
+];
+
+const FIXED_CONTROL: Register = Register::control(c"IA32_FIXED_CTR_CTRL", 0x38d)
+    .enable(0x3333)
+    .interrupt(0x8888)
+    .kernel(0x5555);
+
+const FIXED_COUNTERS: [Register; 4] = [
     fixed(c"IA32_FIXED_CTR0", 0),
     fixed(c"IA32_FIXED_CTR1", 1),
     fixed(c"IA32_FIXED_CTR2", 2),
@@ -126,6 +112,22 @@ fn leaf() -> Option<Leaf> {
     })
 }
 
+/// Four bits a counter; those of counters that there are not are reserved.
+fn fixed_control(counters: usize, any: bool) -> Register {
+    let mut row = FIXED_CONTROL;
+    row.reserved = match counters {
+        0..=3 => !((1 << (4 * counters)) - 1),
+        _ => !0xffff,
+    };
+    if !any {
+        row.reserved |= 0x4444;
+    }
+    row.enable &= !row.reserved;
+    row.interrupt &= !row.reserved;
+    row.kernel &= !row.reserved;
+    row
+}
+
 struct Intel {
     _pmu: Registered,
 }
@@ -133,7 +135,6 @@ struct Intel {
 impl kernel::Module for Intel {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let Some(leaf) = leaf().filter(|leaf| leaf.version > 0) else {
-            pr_info!("this CPU has none of Intel's architectural performance monitoring\n");
             return Err(ENODEV);
         };
         if leaf.version > 5 {
@@ -142,50 +143,32 @@ impl kernel::Module for Intel {
         }
         let any = leaf.version == 3 || leaf.version == 4;
         let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());
-        for (n, mut row) in PMCS.into_iter().enumerate() {
-            let there = if n < FIXED {
-                n < leaf.counters
-            } else {
-                leaf.fixed > 0
-            };
-            if n == FIXED {
-                row.reserved = !(1u64
-                    .wrapping_shl(4 * leaf.fixed.min(4) as u32)
-                    .wrapping_sub(1));
-                row.enable &= !row.reserved;
-                row.interrupt &= !row.reserved;
-                row.kernel &= !row.reserved;
-                if !any {
-                    row.reserved |= 0x4444;
-                    row.kernel &= !0x4444;
+        for n in 0..FIXED {
+            let (mut pmc, mut pmd) = (Register::HOLE, Register::HOLE);
+            if let (Some(select), Some(counter)) = (SELECTS.get(n), COUNTERS.get(n)) {
+                if n < leaf.counters {
+                    (pmc, pmd) = (*select, *counter);
+                    pmd.width = leaf.width;
+                    if !any {
+                        pmc.kernel &= !ANY;
+                        pmc.reserved |= ANY;
+                    }
                 }
-            } else if !any {
-                row.reserved |= ANY;
-                row.kernel &= !ANY;
             }
-            pmcs.push(if there { row } else { Register::HOLE }, GFP_KERNEL)?;
+            pmcs.push(pmc, GFP_KERNEL)?;
+            pmds.push(pmd, GFP_KERNEL)?;
         }
-        for (n, mut row) in PMDS.into_iter().enumerate() {
-            let there = if n < FIXED {
-                n < leaf.counters
-            } else {
-                n - FIXED < leaf.fixed
-            };
-            row.width = if n < FIXED {
-                leaf.width
-            } else {
-                leaf.fixed_width
-            };
-            pmds.push(if there { row } else { Register::HOLE }, GFP_KERNEL)?;
+        if leaf.fixed > 0 {
+            pmcs.push(fixed_control(leaf.fixed, any), GFP_KERNEL)?;
         }
-        let pmu = Pmu {
-            name: c"intel-arch",
-            first: 0,
-            pmcs,
-            pmds,
-            global_ctrl: if leaf.version >= 2 { GLOBAL_CTRL } else { 0 },
-            read: None,
-        };
+        for mut pmd in FIXED_COUNTERS.into_iter().take(leaf.fixed) {
+            pmd.width = leaf.fixed_width;
+            pmds.push(pmd, GFP_KERNEL)?;
+        }
+        let mut pmu = Pmu::new(c"intel-arch", 0);
+        pmu.pmcs = pmcs;
+        pmu.pmds = pmds;
+        pmu.global_ctrl = if leaf.version >= 2 { GLOBAL_CTRL } else { 0 };
         Ok(Self {
             _pmu: pmu.register(module)?,
         })

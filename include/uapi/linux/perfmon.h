@@ -142,11 +142,11 @@ struct perfmon_vector {
  * The kernel's own registers, of pfm_soft; /proc/perfmon_map has them, too.
  * Counters count from PERFMON_START to PERFMON_STOP, once they were written.
  */
-#define PERFMON_CPU_CLOCK	256	/* nanoseconds on a CPU, or of it */
-#define PERFMON_TASK_CLOCK	257	/* the same, in contexts of threads only */
-#define PERFMON_CONTEXT_SWITCHES 258
+#define PERFMON_CPU_CLOCK	256	/* nanoseconds: of the thread on a CPU, or of the CPU */
+#define PERFMON_TASK_CLOCK	257	/* the same, of threads only */
+#define PERFMON_CONTEXT_SWITCHES 258	/* of threads only; of CPUs: counter pages know */
 #define PERFMON_PAGE_FAULTS	259	/* minor and major */
-#define PERFMON_MIGRATIONS	260	/* to another CPU; of a CPU: to it */
+#define PERFMON_MIGRATIONS	260	/* to another CPU; of threads only */
 #define PERFMON_MAJOR_FAULTS	261	/* with a read from a disk */
 /* What they are now: cannot be written, need no start. */
 #define PERFMON_PID		264	/* of the thread, or of whoever runs on the CPU */

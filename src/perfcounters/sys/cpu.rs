@@ -36,7 +36,8 @@ pub(crate) fn possible() -> impl Iterator<Item = u32> {
 unsafe extern "C" fn online(cpu: c_uint) -> c_int {
     from_result(|| {
         crate::counters::cpu_online(cpu, true);
-        crate::contexts::cpu_online();
+        crate::session::cpu_online();
+        crate::pmu::cpu(cpu, true);
         Ok(0)
     })
 }
@@ -46,7 +47,8 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
 /// Called by the kernel, as a hotplug callback.
 unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     from_result(|| {
-        crate::contexts::cpu_offline();
+        crate::pmu::cpu(cpu, false);
+        crate::session::cpu_offline();
         crate::counters::cpu_online(cpu, false);
         Ok(0)
     })

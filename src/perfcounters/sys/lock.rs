@@ -11,9 +11,9 @@ use core::pin::Pin;
 use engine::registry::Registry;
 use kernel::sync::Arc;
 
-use crate::contexts::Session;
 use crate::pages::Pages;
 use crate::pmu::{self, Pmus};
+use crate::session::Session;
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised in module init, before a device or a symbol of ours

@@ -19,6 +19,8 @@
 //! | `pmu`, `msr` | descriptions of PMUs, registers of the processor |
 //! | `perfmon` | `/dev/perfmon` |
 //! | `sched`, `rawlock` | who runs where, and the lock for that |
+//! | `selfpage` | what a thread reads of its context without a call |
+//! | `wake` | rounds over the counters, the machine's sleep |
 //! | `zeroed` | large values in place |
 //! | `probe`, `family`, `block`, `irq`, `net` | what providers see of the kernel |
 
@@ -41,6 +43,8 @@ pub(crate) mod pmu;
 pub mod probe;
 pub(crate) mod rawlock;
 pub(crate) mod sched;
+pub(crate) mod selfpage;
 pub(crate) mod shim;
 pub(crate) mod tables;
+pub(crate) mod wake;
 pub(crate) mod zeroed;

@@ -22,6 +22,13 @@ pub(crate) fn read_counter(rdpmc: u32) -> u64 {
     unsafe { shim::pfm_rdpmc(rdpmc) }
 }
 
+/// The time stamp counter.
+#[inline]
+pub(crate) fn time_stamp() -> u64 {
+    // SAFETY: Every 64-bit x86 has it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
 /// Is there a counter at this address, under that control register? If perf has
 /// it there is; else it must keep a value.
 pub(crate) fn is_there(control: u64, counter: u64) -> kernel::error::Result<bool> {

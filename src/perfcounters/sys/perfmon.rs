@@ -21,13 +21,14 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use super::file::{Device, Ops};
 use super::sched;
 use crate::contexts::Context;
-use crate::pmu::refused;
+use crate::pmu::{self, refused};
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::THIS_MODULE.as_ptr(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
+    mmap: Some(super::selfpage::mmap),
     llseek: Some(bindings::noop_llseek),
     ..pin_init::zeroed()
 });
@@ -79,6 +80,18 @@ unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ul
         Ok(()) => 0,
         Err(error) => error.to_errno() as c_long,
     }
+}
+
+/// The context of a file of ours. `EINVAL` if it has none yet.
+///
+/// # Safety
+///
+/// `file` is one of `/dev/perfmon`, and open.
+pub(super) unsafe fn context_of(file: *mut bindings::file) -> Result<Arc<Context>> {
+    // SAFETY: Set in open, taken back in release.
+    let opened = unsafe { &*(*file).private_data.cast::<Opened>() };
+    let context = opened.lock().clone();
+    context.ok_or(EINVAL)
 }
 
 fn call(opened: &Opened, command: u32, address: usize) -> Result {
@@ -174,6 +187,7 @@ fn place<T>(vector: &Vector, n: usize) -> Result<UserPtr> {
 
 fn create(opened: &Opened, ctx: Ctx) -> Result {
     let scope = ctx.scope().map_err(refused)?;
+    pmu::load();
     let mut opened = opened.lock();
     if opened.is_some() {
         return Err(EBUSY);
@@ -186,22 +200,20 @@ fn create(opened: &Opened, ctx: Ctx) -> Result {
 }
 
 fn write_pmcs(context: &Context, vector: Vector) -> Result {
-    let privileged = sched::is_perfmon_capable();
+    let privileged = sched::is_kernel_open();
+    let described = context.described();
     let mut values = KVec::new();
     for pmc in elements::<Pmc>(&vector)? {
         pmc.check().map_err(refused)?;
-        let value = Registers::check_pmc(
-            &context.described().map(),
-            context.scope(),
-            privileged,
-            pmc.reg_num,
-            pmc.reg_flags,
-            pmc.reg_value,
-        );
-        values.push(
-            (pmc.reg_num, pmc.reg_flags, value.map_err(refused)?),
-            GFP_KERNEL,
-        )?;
+        let (number, flags) = (pmc.reg_num, pmc.reg_flags);
+        let allowed = |value| {
+            let map = described.map();
+            Registers::check_pmc(&map, context.scope(), privileged, number, flags, value)
+                .map_err(refused)
+        };
+        // What a description makes of it is looked at like what the caller wrote.
+        let value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
+        values.push((number, flags, value), GFP_KERNEL)?;
     }
     context.write_pmcs(&values)
 }

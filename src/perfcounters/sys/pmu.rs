@@ -5,18 +5,29 @@
 
 use core::slice;
 
-use engine::pmu::Register;
-use kernel::alloc::flags::GFP_KERNEL;
-use kernel::alloc::KVec;
+use engine::pmu::{kind, Register};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_void, CStr};
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
+use kernel::task::Task;
 
 use super::shim;
-use crate::description::{RawPmu, Register as Row};
+use crate::description::{self, Check, RawPmu, Read, Register as Row};
 use crate::pmu;
+
+// One list of types in two places: C's header has the same.
+const _: () = {
+    assert!(description::CONTROL == kind::CONTROL);
+    assert!(description::COUNTER == kind::COUNTER);
+    assert!(description::READ_ONLY == kind::READ_ONLY);
+    assert!(description::VIRTUAL == kind::VIRTUAL);
+    assert!(description::SYSTEM == kind::SYSTEM);
+    assert!(description::THREAD == kind::THREAD);
+    assert!(description::NO_64 == kind::NO_64);
+    assert!(description::TASK == kind::TASK);
+};
 
 /// A registered description.
 ///
@@ -54,6 +65,12 @@ impl Description {
         self.raw().first
     }
 
+    /// The number after its last rows.
+    pub(crate) fn end(&self) -> u16 {
+        let rows = self.raw().nr_pmcs.max(self.raw().nr_pmds);
+        self.raw().first.saturating_add(rows)
+    }
+
     /// MSR that lets counters count.
     pub(crate) fn global_ctrl(&self) -> u64 {
         self.raw().global_ctrl
@@ -79,6 +96,29 @@ impl Description {
         self.pmds().iter().map(named)
     }
 
+    /// Its tables do not agree with its sizes.
+    pub(crate) fn is_cut(&self) -> bool {
+        let raw = self.raw();
+        (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null())
+    }
+
+    /// Is it there? By its own word.
+    pub(crate) fn probe(&self) -> Result {
+        match self.raw().probe {
+            // SAFETY: Process context, as C's interface says.
+            Some(probe) => to_result(unsafe { probe() }),
+            None => Ok(()),
+        }
+    }
+
+    /// A CPU has come or goes; on that CPU.
+    pub(crate) fn cpu(&self, cpu: u32, online: bool) {
+        if let Some(told) = self.raw().cpu {
+            // SAFETY: On that CPU, as C's interface says.
+            unsafe { told(cpu, online) }
+        }
+    }
+
     /// The module behind it, kept from going until the result is dropped;
     /// `None` if it is going already.
     pub(crate) fn pin(&self) -> Option<Pinned> {
@@ -86,6 +126,7 @@ impl Description {
         // SAFETY: NULL, or a module whose description is registered.
         unsafe { bindings::try_module_get(owner) }.then_some(Pinned {
             owner,
+            check: self.raw().check,
             read: self.raw().read,
         })
     }
@@ -95,23 +136,36 @@ impl Description {
 ///
 /// # Invariants
 ///
-/// We hold a reference of `owner`, and `read` is its.
+/// We hold a reference of `owner`, and the functions are its.
 pub(crate) struct Pinned {
     owner: *mut bindings::module,
-    read: Option<unsafe extern "C" fn(u64) -> u64>,
+    check: Option<Check>,
+    read: Option<Read>,
 }
 
-// SAFETY: A reference and a function; neither belongs to a thread.
+// SAFETY: A reference and functions; they belong to no thread.
 unsafe impl Send for Pinned {}
 // SAFETY: As above.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// A virtual register's value.
-    pub(crate) fn read(&self, address: u64) -> u64 {
+    /// The value that a PMC gets, by its row. Process context.
+    pub(crate) fn check(&self, row: u16, mut value: u64) -> Result<u64> {
+        if let Some(check) = self.check {
+            // SAFETY: The module stays, by the type's invariant; process context.
+            to_result(unsafe { check(row.into(), &mut value) })?;
+        }
+        Ok(value)
+    }
+
+    /// A virtual register's value, for a thread or for a CPU.
+    #[inline]
+    pub(crate) fn read(&self, address: u64, control: u64, task: Option<&Task>) -> u64 {
+        let task = task.map_or(core::ptr::null_mut(), |task| task.as_ptr());
         match self.read {
-            // SAFETY: The module stays, by the type's invariant; any context.
-            Some(read) => unsafe { read(address) },
+            // SAFETY: The module stays, by the type's invariant; the thread for
+            // the time of the call; any context.
+            Some(read) => unsafe { read(address, control, task) },
             None => 0,
         }
     }
@@ -163,17 +217,6 @@ fn named(row: &Row) -> (&CStr, Register) {
     (unsafe { name_of(row.name) }, register)
 }
 
-/// The registers of a table, without names.
-pub(crate) fn registers<'a>(
-    named: impl Iterator<Item = (&'a CStr, Register)>,
-) -> Result<KVec<Register>> {
-    let mut all = KVec::new();
-    for (_, register) in named {
-        all.push(register, GFP_KERNEL)?;
-    }
-    Ok(all)
-}
-
 /// Registers a description. Process context; may sleep.
 ///
 /// Returns 0, -EINVAL (a size, name or row that makes no sense; the log says
@@ -210,6 +253,45 @@ unsafe extern "C" fn show(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int
     // SAFETY: seq_file's own, for the time of the call.
     pmu::show(unsafe { SeqFile::from_raw(seq) });
     0
+}
+
+/// The readable tree of the descriptions, in debugfs; drop removes it.
+pub(crate) struct Tree(());
+
+impl Tree {
+    /// Makes its root appear. Where there is no debugfs there is none.
+    pub(crate) fn create() -> Self {
+        // SAFETY: Once; drop removes it.
+        unsafe { shim::pfm_tree_create() };
+        Self(())
+    }
+
+    /// A description's branch.
+    pub(crate) fn grow(description: &Description) {
+        // SAFETY: Registered; it is cut before the description goes.
+        unsafe { shim::pfm_tree_grow(description.raw.cast()) }
+    }
+
+    /// It goes. Waits for readers.
+    pub(crate) fn cut(description: &Description) {
+        // SAFETY: A description that has a branch.
+        unsafe { shim::pfm_tree_cut(description.raw.cast()) }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // SAFETY: It is there.
+        unsafe { shim::pfm_tree_remove() }
+    }
+}
+
+/// Has user space load the module of this alias, if there is one. May sleep.
+pub(crate) fn request_module(alias: &CStr) {
+    // SAFETY: A format of one string, and the string.
+    let _ = unsafe {
+        bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr())
+    };
 }
 
 /// /proc/perfmon_map; drop removes it.

@@ -6,6 +6,7 @@
 use core::arch::asm;
 use core::ptr::NonNull;
 
+use engine::pmu::Scope;
 use kernel::bindings;
 use kernel::error::Result;
 use kernel::ffi::{c_int, c_void};
@@ -47,10 +48,10 @@ pub(crate) fn address(task: &Task) -> usize {
     task.as_ptr() as usize
 }
 
-/// Is it a thread of the caller's process?
-pub(crate) fn is_own(task: &Task) -> bool {
-    // SAFETY: As above.
-    unsafe { shim::pfm_same_process(task.as_ptr()) }
+/// May the caller look at this thread, as ptrace would let him read it?
+pub(crate) fn may_watch(task: &Task) -> bool {
+    // SAFETY: A task that stays; process context.
+    unsafe { shim::pfm_may_watch(task.as_ptr()) }
 }
 
 /// Is it the kernel's own?
@@ -72,6 +73,15 @@ pub(crate) fn is_perfmon_capable() -> bool {
         bindings::capable(bindings::CAP_PERFMON as c_int)
             || bindings::capable(bindings::CAP_SYS_ADMIN as c_int)
     }
+}
+
+/// May the caller monitor the kernel? Not in a locked-down one, whoever he is.
+pub(crate) fn is_kernel_open() -> bool {
+    // SAFETY: No requirements.
+    let locked = unsafe {
+        bindings::security_locked_down(bindings::lockdown_reason_LOCKDOWN_PERF)
+    };
+    locked == 0 && is_perfmon_capable()
 }
 
 /// Waits until every section with preemption off that runs now is over.
@@ -118,34 +128,61 @@ pub(crate) fn call_on_all(mut function: &dyn Fn()) {
     }
 }
 
-/// The context that has this CPU, for a call. Interrupts or preemption off.
+/// The context that has this CPU: a thread's, while it is in the hardware; a
+/// CPU's, while it is attached. Interrupts or preemption off.
 #[inline]
-pub(crate) fn loaded<'a>() -> Option<&'a Context> {
+pub(crate) fn loaded<'a>(scope: Scope) -> Option<&'a Context> {
     let context: usize;
     // SAFETY: A word of this CPU: 0 or a context that is not freed before
     // `synchronize` after it was taken out.
     unsafe {
-        asm!("movq %gs:({p}), {c}", p = in(reg) &raw const shim::pfm_loaded,
+        asm!("movq %gs:({p}), {c}", p = in(reg) word(&raw const shim::pfm_loaded, scope),
             c = out(reg) context, options(att_syntax, nostack, readonly, preserves_flags));
         (context as *const Context).as_ref()
     }
 }
 
-/// Does this one have this CPU?
-#[inline]
-pub(crate) fn is_loaded(context: &Context) -> bool {
-    loaded().is_some_and(|c| core::ptr::eq(c, context))
-}
-
 /// Gives this CPU to a context. Interrupts off; who frees a context takes it out
 /// first, and waits for [`synchronize`].
 #[inline]
-pub(crate) fn set_loaded(context: Option<&Context>) {
+pub(crate) fn set_loaded(scope: Scope, context: Option<&Context>) {
     let context = context.map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: A word of this CPU.
     unsafe {
-        asm!("movq {c}, %gs:({p})", p = in(reg) &raw const shim::pfm_loaded,
+        asm!("movq {c}, %gs:({p})", p = in(reg) word(&raw const shim::pfm_loaded, scope),
             c = in(reg) context, options(att_syntax, nostack, preserves_flags))
+    }
+}
+
+/// Which counters the context of this kind that is in this CPU's hardware has, as
+/// bits of the global control. Interrupts off.
+#[inline]
+pub(crate) fn counting(scope: Scope) -> u64 {
+    let bits: u64;
+    // SAFETY: A word of this CPU.
+    unsafe {
+        asm!("movq %gs:({p}), {b}", p = in(reg) word(&raw const shim::pfm_counting, scope),
+            b = out(reg) bits, options(att_syntax, nostack, readonly, preserves_flags))
+    }
+    bits
+}
+
+/// Sets them. Interrupts off.
+#[inline]
+pub(crate) fn set_counting(scope: Scope, bits: u64) {
+    // SAFETY: A word of this CPU.
+    unsafe {
+        asm!("movq {b}, %gs:({p})", p = in(reg) word(&raw const shim::pfm_counting, scope),
+            b = in(reg) bits, options(att_syntax, nostack, preserves_flags))
+    }
+}
+
+/// The word of a kind of contexts, of two.
+#[inline]
+fn word<T>(two: *const [T; 2], scope: Scope) -> *const T {
+    match scope {
+        Scope::Thread => two.cast::<T>(),
+        Scope::System => two.cast::<T>().wrapping_add(1),
     }
 }
 

@@ -36,7 +36,8 @@ extern "C" {
     pub(crate) fn pfc_notifier_dev(info: *mut c_void) -> *mut bindings::net_device;
     pub(crate) fn pfc_skb_dev(skb: *const bindings::sk_buff) -> *mut bindings::net_device;
     pub(crate) fn pfc_skb_wire_len(skb: *const bindings::sk_buff) -> u32;
-    pub(crate) static pfm_loaded: usize;
+    pub(crate) static pfm_loaded: [usize; 2];
+    pub(crate) static pfm_counting: [u64; 2];
     pub(crate) fn pfm_lock_init(lock: *mut bindings::raw_spinlock_t);
     pub(crate) fn pfm_wrmsr(msr: u32, value: u64);
     pub(crate) fn pfm_rdpmc(counter: u32) -> u64;
@@ -47,7 +48,23 @@ extern "C" {
         show: unsafe extern "C" fn(*mut bindings::seq_file, *mut c_void) -> c_int,
     ) -> c_int;
     pub(crate) fn pfm_map_remove();
-    pub(crate) fn pfm_same_process(task: *const bindings::task_struct) -> bool;
+    pub(crate) fn pfm_tree_create();
+    pub(crate) fn pfm_tree_grow(pmu: *const c_void);
+    pub(crate) fn pfm_tree_cut(pmu: *const c_void);
+    pub(crate) fn pfm_tree_remove();
+    pub(crate) fn pfm_rounds_init(look: unsafe extern "C" fn());
+    pub(crate) fn pfm_rounds_start(milliseconds: c_uint);
+    pub(crate) fn pfm_rounds_stop();
+    pub(crate) fn pfm_sleep_register(sleep: unsafe extern "C" fn(bool));
+    pub(crate) fn pfm_sleep_unregister();
+    pub(crate) fn pfm_vma_self(
+        vma: *mut bindings::vm_area_struct,
+        ops: *const bindings::vm_operations_struct,
+    ) -> c_int;
+    pub(crate) fn pfm_rdpmc_allow() -> bool;
+    pub(crate) fn pfm_rdpmc_keep(mm: *mut bindings::mm_struct);
+    pub(crate) fn pfm_rdpmc_forbid(mm: *mut bindings::mm_struct);
+    pub(crate) fn pfm_may_watch(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn pfm_is_kernel_thread(task: *const bindings::task_struct) -> bool;
     pub(crate) fn pfm_is_exiting(task: *const bindings::task_struct) -> bool;
     pub(crate) fn pfm_exec_is_secret(bprm: *const c_void) -> bool;

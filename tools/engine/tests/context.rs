@@ -171,7 +171,7 @@ fn r1_3_the_hardware_is_told_what_was_written() {
     let mut r = registers();
     r.set_pmc(1, 0, ENABLE | 0xc0);
     r.set_pmd(&map, 2, 7);
-    r.plan(&map);
+    r.plan(&map, Scope::Thread);
     // PMD 2 was written: whatever PMC 2 still does in the hardware must end.
     let controls: Vec<_> = r
         .program
@@ -199,7 +199,7 @@ fn r1_3_a_fixed_counter_has_its_own_bit() {
     let map = pmu.map();
     let mut r = registers();
     r.set_pmc(3, 0, ENABLE);
-    r.plan(&map);
+    r.plan(&map, Scope::Thread);
     assert_eq!(r.program.global, 1 << 34);
 }
 
@@ -220,7 +220,7 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     let mut r = registers();
     r.set_pmc(0, NO_EMUL64, ENABLE);
     r.set_pmc(1, 0, ENABLE);
-    r.plan(&map);
+    r.plan(&map, Scope::Thread);
     r.begin();
     for pmd in [0, 1] {
         r.set_pmd(&map, pmd, (1 << 40) - 1);
@@ -348,7 +348,7 @@ proptest! {
         let (mut r, mut hardware, mut model) = (registers(), 0u64, 0u64);
         let mut unseen = 0u64;
         r.set_pmc(0, 0, ENABLE);
-        r.plan(&map);
+        r.plan(&map, Scope::Thread);
         r.begin();
         for step in steps {
             match step {
@@ -378,7 +378,7 @@ proptest! {
                 Step::Write(value) => {
                     r.fold(|_| hardware);
                     r.set_pmd(&map, 0, value);
-                    r.plan(&map);
+                    r.plan(&map, Scope::Thread);
                     hardware = 0;
                     unseen = 0;
                     r.begin();
