@@ -5,7 +5,6 @@
 # the promised symbols, programs that find it by pkg-config; and programs of
 # perfmon2's time, which treat 64-bit fields as uint64_t.
 
-# shellcheck disable=SC2001 # a here-string has several lines
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
 work=$(mktemp -d)
@@ -38,7 +37,6 @@ strict=(-Wall -Wextra -Wpedantic -Werror -I "$work/usr/include")
 echo "TAP version 13"
 echo "1..12"
 
-# shellcheck disable=SC2086 # installed as make install does
 PREFIX=$work/usr "$top/tools/libperfmon/install.sh" "$out" "$work/usr" >"$work/log" 2>&1
 check $? "1.3 libperfmon is installed" "$(cat "$work/log")"
 mkdir -p "$work/usr/include/linux"

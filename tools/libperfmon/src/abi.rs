@@ -10,7 +10,7 @@ use engine::calls::{
     Ctx, Load, Pmc, Pmd, Start, LOAD, READ_PMDS, START, STOP, UNLOAD, WRITE_PMCS, WRITE_PMDS,
 };
 use engine::pmu::NUMBERS;
-use selfpage::{Mapping, Page};
+use selfpage::{counter, Mapping, SelfPage};
 
 use crate::device::{call, call_vector, count, create, open, refuse};
 
@@ -167,13 +167,15 @@ fn no_sets<T>(n: c_int) -> c_int {
 ///
 /// As in C: there is room for an address at `page`.
 #[no_mangle]
-pub unsafe extern "C" fn pfm_self_map(fd: c_int, page: *mut NonNull<Page>) -> c_int {
+pub unsafe extern "C" fn pfm_self_map(fd: c_int, page: *mut NonNull<SelfPage>) -> c_int {
     match Mapping::new(fd) {
         Ok(mapping) => {
             // SAFETY: By the caller's word.
             unsafe { page.write(mapping.into_raw()) };
             0
         }
+        // What is no context has no page.
+        Err(libc::ENODEV) => refuse(libc::EBADF),
         Err(error) => refuse(error),
     }
 }
@@ -184,7 +186,7 @@ pub unsafe extern "C" fn pfm_self_map(fd: c_int, page: *mut NonNull<Page>) -> c_
 ///
 /// As in C: `page` is null, or of [`pfm_self_map`] and not used any more.
 #[no_mangle]
-pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<Page>>) -> c_int {
+pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_int {
     match page {
         Some(page) => {
             // SAFETY: By the caller's word.
@@ -204,14 +206,14 @@ pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<Page>>) -> c_int {
 #[no_mangle]
 pub unsafe extern "C" fn pfm_self_read(
     fd: c_int,
-    page: Option<&Page>,
+    page: Option<&SelfPage>,
     pmd: c_uint,
     value: *mut u64,
 ) -> c_int {
     let Ok(reg_num) = u16::try_from(pmd) else {
         return refuse(libc::EINVAL);
     };
-    let mut got = page.and_then(|page| page.counter(reg_num));
+    let mut got = page.and_then(|page| counter(page, reg_num));
     if got.is_none() {
         let mut pmd = Pmd {
             reg_num,
