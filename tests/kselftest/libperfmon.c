@@ -15,7 +15,7 @@
 
 #define EXAMPLES	"/tests/examples/"
 /* What an example may execute around its loop, at most. */
-#define AROUND		300
+#define AROUND		120
 
 static const struct pmu_model *m;
 static const char *description;
@@ -235,7 +235,8 @@ static long long count_of(const char *begin, const char *event)
 		long long n;
 
 		if (!strncmp(line, begin, strlen(begin)) &&
-		    sscanf(line + strlen(begin), "%lld %39s", &n, name) == 2 && !strcmp(name, event))
+		    sscanf(line + strlen(begin), "%lld %39s", &n, name) == 2 &&
+		    !strcmp(name, event))
 			return n;
 	}
 	return -1;

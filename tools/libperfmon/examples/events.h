@@ -8,7 +8,6 @@
 #define EVENTS_H
 
 #include <err.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +84,8 @@ static void print_counts(int fd, const char *of)
 	if (pfm_read_pmds(fd, pmds, EVENTS))
 		err(1, "pfm_read_pmds");
 	for (i = 0; i < EVENTS; i++)
-		printf("%s%20" PRIu64 " %s\n", of, pmds[i].reg_value, event_names[i]);
+		printf("%s%20llu %s\n", of, (unsigned long long)pmds[i].reg_value,
+		       event_names[i]);
 }
 
 #endif

@@ -31,7 +31,8 @@ int main(int argc, char **argv)
 		loop(rounds);
 		if (pfm_self_read(fd, page, 0, &after))
 			err(1, "pfm_self_read");
-		printf("lap %d %20" PRIu64 " instructions\n", i + 1, after - before);
+		printf("lap %d %20llu instructions\n", i + 1,
+		       (unsigned long long)(after - before));
 	}
 	if (pfm_stop(fd))
 		err(1, "pfm_stop");

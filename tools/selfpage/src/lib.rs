@@ -109,7 +109,7 @@ mod tests {
         // It went past its 48 bits, and shows a 49th.
         let value = read(&page, 0, |number| {
             assert_eq!(number, 7);
-            1 << 48 | 7
+            (1 << 48) | 7
         });
         assert_eq!(value, Some(3012));
     }

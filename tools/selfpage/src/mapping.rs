@@ -31,7 +31,16 @@ impl Mapping {
     pub fn new(context: c_int) -> Result<Self, c_int> {
         let offset = OFFSET as off_t;
         // SAFETY: No address is asked for, so no existing memory is touched.
-        let at = unsafe { mmap(null_mut(), PAGE_SIZE, PROT_READ, MAP_SHARED, context, offset) };
+        let at = unsafe {
+            mmap(
+                null_mut(),
+                PAGE_SIZE,
+                PROT_READ,
+                MAP_SHARED,
+                context,
+                offset,
+            )
+        };
         if at == libc::MAP_FAILED {
             // SAFETY: It is this thread's, always there.
             return Err(unsafe { *libc::__errno_location() });

@@ -19,5 +19,5 @@ pub(crate) fn rdpmc(number: u32) -> u64 {
         asm!("rdpmc", in("ecx") number, out("eax") low, out("edx") high,
             options(nostack, preserves_flags));
     }
-    u64::from(high) << 32 | u64::from(low)
+    (u64::from(high) << 32) | u64::from(low)
 }
