@@ -73,7 +73,7 @@ help:
 #? make check                formatting, lints, host tests
 #? make bench                what counting and reading cost, against the bars (ONLY=guest or host)
 #? make qemu-pmu             the emulator with a PMU (done on demand; under 6 minutes)
-#? make install              modules, pfc and headers onto this machine
+#? make install              modules, pfc, libperfmon and headers onto this machine
 #? make kdir                 only set up the tool chain and kernel tree (done on demand)
 #? make clean                remove what was built; distclean: the whole cache
 #?

@@ -56,10 +56,14 @@ modules() {
 tools() {
 	built "tools" "$LOGS/tools.log" inside env "CARGO_TARGET_DIR=$TARGET" "RUSTFLAGS=-C target-feature=+crt-static" \
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked --target x86_64-unknown-linux-gnu
+	# What is linked statically cannot be a shared library.
+	built "libperfmon" "$LOGS/libperfmon.log" inside env "CARGO_TARGET_DIR=$TARGET" \
+		cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon --target x86_64-unknown-linux-gnu
 }
 
 [ $# -gt 0 ] || set -- modules tools
 if [ -n "${KDIR:-}" ]; then
+	TARGET=$CACHE/target
 	for what; do
 		case $what in
 		modules) modules_for_kdir ;;
@@ -67,6 +71,8 @@ if [ -n "${KDIR:-}" ]; then
 			command -v cargo >/dev/null || { say "    no cargo on this host: tools are left out (without KDIR= they are built in the chroot)"; continue; }
 			built "tools" "$LOGS/tools.log" env "CARGO_TARGET_DIR=$TARGET" \
 				cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked
+			built "libperfmon" "$LOGS/libperfmon.log" env "CARGO_TARGET_DIR=$TARGET" \
+				cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon
 			;;
 		esac
 	done

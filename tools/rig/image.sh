@@ -4,11 +4,11 @@
 # The guest's initramfs: busybox, our modules and tools, the test programs, and
 # the few stock modules that tests use as devices. Runs inside the tool chain
 # (test.sh and vm.sh call it through inside()).
-# Usage: image.sh RELEASE STOCK KBUILD_OUT TOOLS_OUT IMAGE
+# Usage: image.sh RELEASE STOCK KBUILD_OUT TOOLS_OUT LIB_OUT IMAGE
 # LENIENT=1: a test program that does not compile is left out, with a word.
 
 set -euo pipefail
-release=$1 stock=$2 kbuild_out=$3 tools_out=$4 image=$5
+release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
 # Devices that come and go for the tests; dependencies are resolved.
 stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
 
@@ -72,15 +72,22 @@ if [ -d "$tools_out" ]; then
 	find "$root/bin" -type f ! -name busybox -exec strip {} +
 fi
 
-# Test programs: static, rebuilt when they or any header changed.
+# Test programs and libperfmon's examples (in /tests/examples): static, rebuilt
+# when they or any header changed, or the library that they use.
 : >"$programs/.stamp.new"
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
-for c in "$TOP"/tests/kselftest/*.c; do
+libperfmon=$TOP/tools/libperfmon
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+mkdir -p "$programs/examples" "$root/tests/examples"
+for c in "$TOP"/tests/kselftest/*.c "$libperfmon"/examples/*.c; do
 	[ -e "$c" ] || continue
-	prog=$programs/$(basename "$c" .c)
-	if [ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ]; then
+	prog=$(basename "$c" .c)
+	[ "${c%/examples/*}" = "$c" ] || prog=examples/$prog
+	to=$root/tests/$prog prog=$programs/$prog
+	archive=
+	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
+	if [ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ]; then
 		gcc-14 -std=gnu11 -O2 -g -Wall -Wextra -pthread -static -I "$TOP/include/uapi" -I "$TOP/include" \
-			-o "$prog.new" "$c" || {
+			-I "$libperfmon/include" -o "$prog.new" "$c" ${archive:+"$archive"} || {
 			echo "image: $c does not compile" >&2
 			[ -n "${LENIENT:-}" ] || exit 1
 			rm -f "$prog"
@@ -89,7 +96,7 @@ for c in "$TOP"/tests/kselftest/*.c; do
 		strip "$prog.new"
 		mv "$prog.new" "$prog"
 	fi
-	cp "$prog" "$root/tests/"
+	cp "$prog" "$to"
 done
 mv "$programs/.stamp.new" "$programs/.stamp"
 for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do

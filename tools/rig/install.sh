@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make install: the modules for the kernel they were built for, the tools, the
-# headers for programs (linux/perfcounters.h) and for drivers.
+# make install: the modules for the kernel they were built for, the tools,
+# libperfmon, the headers for programs (linux/perfcounters.h) and for drivers.
 
 "$(dirname "$0")/build.sh"
 # shellcheck source=tools/rig/lib.sh
@@ -14,11 +14,13 @@ if [ -n "${KDIR:-}" ]; then
 	release=$(cat "$KDIR/include/config/kernel.release")
 	out=$CACHE/build/own-$release
 	tools=$CACHE/target/release
+	library=$CACHE/target/library
 else
 	set_up
 	release=$RELEASE
 	out=$KBUILD_OUT
 	tools=$TOOLS_OUT
+	library=$LIB_OUT
 fi
 
 # Copied by hand: the same for a chroot's build and a tree of one's own.
@@ -43,6 +45,11 @@ fi
 if [ -x "$tools/pfc" ]; then
 	install -D -m 755 -t "$dest$prefix/bin" "$tools/pfc"
 	say "    $dest$prefix/bin/pfc"
+fi
+if [ -e "$library/libperfmon.so" ]; then
+	PREFIX=$prefix "$TOP/tools/libperfmon/install.sh" "$library" "$dest$prefix"
+	say "    $dest$prefix/lib/libperfmon.so.2, libperfmon.a, with header, pkg-config file and manual pages"
+	[ -n "$dest" ] || ldconfig || :
 fi
 for h in "$TOP"/include/uapi/linux/*.h; do
 	install -D -m 644 -t "$dest$prefix/include/linux" "$h"

@@ -103,6 +103,7 @@ set_up() {
 		IMAGE=$CACHE/image/stock
 		TARGET=$CACHE/target
 		TOOLS_OUT=$TARGET/x86_64-unknown-linux-gnu/release
+		LIB_OUT=$TARGET/x86_64-unknown-linux-gnu/library
 		# Emulated time that a test needs, against the stock kernel's.
 		SLOWNESS=1
 	}

@@ -91,7 +91,7 @@ host_scripts() {
 			emulator_for "$emulator" host "$work" || continue
 			start=$SECONDS
 		}
-		inside env "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TOOLS_OUT=$TOOLS_OUT" \
+		inside env "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TOOLS_OUT=$TOOLS_OUT" "LIB_OUT=$LIB_OUT" \
 			timeout -s KILL "$limit" bash "$s" >"$work/host.out" 2>&1 </dev/null || rc=$?
 		cat "$work/host.out" >>"$work/host.log"
 		collect host "$(basename "$s")" "$rc" "$limit" $((SECONDS - start)) <"$work/host.out"

@@ -71,7 +71,7 @@ image() {
 		lock_cache
 		# A test that does not compile must not keep anybody from the guest.
 		inside env "LENIENT=$([ "$mode" = test ] || echo 1)" "$TOP/tools/rig/image.sh" \
-			"$RELEASE" "$STOCK" "$KBUILD_OUT" "$TOOLS_OUT" "$IMAGE" >"$log" 2>&1
+			"$RELEASE" "$STOCK" "$KBUILD_OUT" "$TOOLS_OUT" "$LIB_OUT" "$IMAGE" >"$log" 2>&1
 	) || {
 		tail -n 40 "$log" >&2
 		die "the guest's image could not be built (log: $log)"

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: pmu-skylake pmu-amd2
+ * timeout: 200
+ *
+ * libperfmon: what each of its calls answers, and programs as they were written
+ * for perfmon2 (tools/libperfmon/examples), which count exactly.
+ */
+#include "pmu.h"
+#include <linux/seccomp.h>
+#include <perfmon/perfmon.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+
+#define EXAMPLES	"/tests/examples/"
+/* What an example may execute around its loop, at most. */
+#define AROUND		120
+
+static const struct pmu_model *m;
+static const char *description;
+
+/* 0 or a negative errno; a call that fails answers -1. */
+#define fails(call) ({							\
+	errno = 0;							\
+	int got_ = (call);						\
+									\
+	got_ == -1 ? -errno : got_ < 0 ? -9999 : 0;			\
+})
+
+static __u64 instructions(void)
+{
+	return 0xc0 | 1 << 16 | 1 << 22;
+}
+
+static int new_context(void)
+{
+	pfarg_ctx_t ctx = { 0 };
+	int fd = pfm_create_context(&ctx, NULL, NULL, 0);
+
+	if (fd < 0)
+		bail("pfm_create_context");
+	return fd;
+}
+
+/* A context that counts the caller's instructions with PMD 0. */
+static int counting(void)
+{
+	pfarg_pmc_t pmc = { .reg_value = instructions() };
+	pfarg_load_t load = { .load_pid = syscall(SYS_gettid) };
+	int fd = new_context();
+
+	if (pfm_write_pmcs(fd, &pmc, 1) || pfm_load_context(fd, &load) || pfm_start(fd, NULL))
+		bail("a context that counts");
+	return fd;
+}
+
+static void without_a_device(void)
+{
+	pfarg_ctx_t ctx = { 0 };
+
+	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
+	   "1.3 pfm_create_context: no perfmon in the kernel");
+	errno = -insmod("perfcounters", "");
+	if (errno)
+		bail("insmod perfcounters");
+	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -EBUSY,
+	   "1.3 pfm_create_context: no PMU is described");
+	errno = -insmod(description, "");
+	if (errno)
+		bail("insmod of the description");
+}
+
+static void creating(void)
+{
+	pfarg_ctx_t ctx = { .ctx_flags = 0x10 };
+	char format[] = "default";
+	int fd, next;
+
+	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -EINVAL,
+	   "1.3 pfm_create_context: unknown flag");
+	is(fails(pfm_create_context(NULL, NULL, NULL, 0)), -EFAULT,
+	   "1.3 pfm_create_context: no argument");
+	ctx.ctx_flags = 0;
+	is(fails(pfm_create_context(&ctx, format, NULL, 0)), -ENOSYS,
+	   "1.3 pfm_create_context: a sampling format");
+	fd = pfm_create_context(&ctx, NULL, &ctx, sizeof(ctx));
+	ok(fd > 2, "1.3 pfm_create_context gives a descriptor, and ignores a format's argument");
+	is(fcntl(fd, F_GETFD), 0, "1.3 which lives over exec, as it did");
+	next = dup(0);
+	is(next, fd + 1, "1.3 calls that failed left no descriptor");
+	close(next);
+	close(fd);
+	is(in_child({
+		if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+			_exit(1);
+		_exit(fails(pfm_create_context(&ctx, NULL, NULL, 0)) == -EPERM ? 42 : 1);
+	}), 42, "1.3 pfm_create_context: not allowed is EPERM");
+}
+
+static void no_context(int fd, int error, const char *what)
+{
+	pfarg_pmc_t pmc = { 0 };
+	pfarg_pmd_t pmd = { 0 };
+	pfarg_load_t load = { 0 };
+	pfarg_start_t start = { 0 };
+
+	is(fails(pfm_write_pmcs(fd, &pmc, 1)), error, "1.3 pfm_write_pmcs: %s", what);
+	is(fails(pfm_write_pmds(fd, &pmd, 1)), error, "1.3 pfm_write_pmds: %s", what);
+	is(fails(pfm_read_pmds(fd, &pmd, 1)), error, "1.3 pfm_read_pmds: %s", what);
+	is(fails(pfm_load_context(fd, &load)), error, "1.3 pfm_load_context: %s", what);
+	is(fails(pfm_start(fd, &start)), error, "1.3 pfm_start: %s", what);
+	is(fails(pfm_stop(fd)), error, "1.3 pfm_stop: %s", what);
+	is(fails(pfm_unload_context(fd)), error, "1.3 pfm_unload_context: %s", what);
+}
+
+static void registers(void)
+{
+	static pfarg_pmc_t pmcs[86];
+	static pfarg_pmd_t pmds[24];
+	pfarg_pmc_t *bad_pmc = (void *)8;
+	pfarg_pmd_t *bad_pmd = (void *)8;
+	int fd = new_context(), i;
+
+	is(fails(pfm_write_pmcs(fd, pmcs, -1)), -EINVAL, "1.3 pfm_write_pmcs: -1 of them");
+	is(fails(pfm_write_pmds(fd, pmds, -1)), -EINVAL, "1.3 pfm_write_pmds: -1 of them");
+	is(fails(pfm_read_pmds(fd, pmds, -1)), -EINVAL, "1.3 pfm_read_pmds: -1 of them");
+	is(fails(pfm_write_pmcs(fd, pmcs, 0x7fffffff)), -EINVAL,
+	   "1.3 pfm_write_pmcs: more than an int of bytes");
+	is(fails(pfm_write_pmcs(fd, pmcs, 0)), 0, "1.3 pfm_write_pmcs: none");
+	is(fails(pfm_write_pmds(fd, pmds, 0)), 0, "1.3 pfm_write_pmds: none");
+	is(fails(pfm_read_pmds(fd, pmds, 0)), 0, "1.3 pfm_read_pmds: none");
+	is(fails(pfm_write_pmcs(fd, bad_pmc, 1)), -EFAULT, "1.3 pfm_write_pmcs: bad address");
+	is(fails(pfm_write_pmds(fd, bad_pmd, 1)), -EFAULT, "1.3 pfm_write_pmds: bad address");
+	is(fails(pfm_read_pmds(fd, bad_pmd, 1)), -EFAULT, "1.3 pfm_read_pmds: bad address");
+	is(fails(pfm_write_pmcs(fd, pmcs, 85)), 0, "1.4 pfm_write_pmcs: a page of them");
+	is(fails(pfm_write_pmcs(fd, pmcs, 86)), -E2BIG, "1.4 pfm_write_pmcs: more than a page");
+	is(fails(pfm_write_pmds(fd, pmds, 24)), -E2BIG, "1.4 pfm_write_pmds: more than a page");
+	is(fails(pfm_read_pmds(fd, pmds, 24)), -E2BIG, "1.4 pfm_read_pmds: more than a page");
+	pmcs[1].reg_num = 15;
+	pmds[1].reg_num = 15;
+	is(fails(pfm_write_pmcs(fd, pmcs, 2)), -EINVAL, "1.3 pfm_write_pmcs: no such register");
+	is(fails(pfm_write_pmds(fd, pmds, 2)), -EINVAL, "1.3 pfm_write_pmds: no such register");
+	is(fails(pfm_read_pmds(fd, pmds, 2)), -EINVAL, "1.3 pfm_read_pmds: no such register");
+	for (i = 0; i < 4; i++) {
+		pmds[i].reg_num = i;
+		pmds[i].reg_value = 1000 + i;
+	}
+	is(fails(pfm_write_pmds(fd, pmds, 4)), 0, "1.3 pfm_write_pmds: four");
+	for (i = 0; i < 4; i++)
+		pmds[i].reg_value = 0;
+	is(fails(pfm_read_pmds(fd, pmds, 4)), 0, "1.3 pfm_read_pmds: four");
+	for (i = 0; i < 4 && pmds[i].reg_value == 1000U + i; i++)
+		;
+	is(i, 4, "1.3 and they are what was written");
+	close(fd);
+}
+
+static void states(void)
+{
+	pfarg_load_t load = { .load_pid = syscall(SYS_gettid) }, none = { .load_pid = 0x7fffffff };
+	pfarg_load_t *bad_load = (void *)8;
+	pfarg_start_t start = { 0 }, *bad_start = (void *)8;
+	int fd = new_context(), other = new_context();
+
+	is(fails(pfm_start(fd, NULL)), -EINVAL, "1.3 pfm_start: not loaded");
+	is(fails(pfm_stop(fd)), -EINVAL, "1.3 pfm_stop: not loaded");
+	is(fails(pfm_load_context(fd, bad_load)), -EFAULT, "1.3 pfm_load_context: bad address");
+	is(fails(pfm_load_context(fd, NULL)), -EFAULT, "1.3 pfm_load_context: no argument");
+	is(fails(pfm_load_context(fd, &none)), -ESRCH, "1.3 pfm_load_context: no such thread");
+	is(fails(pfm_load_context(fd, &load)), 0, "1.3 pfm_load_context");
+	is(fails(pfm_load_context(fd, &load)), -EBUSY, "1.3 pfm_load_context: it is loaded");
+	is(fails(pfm_load_context(other, &load)), -EEXIST,
+	   "1.3 pfm_load_context: the thread has one");
+	is(fails(pfm_start(fd, bad_start)), -EFAULT, "1.3 pfm_start: bad address");
+	start.start_set = 1;
+	is(fails(pfm_start(fd, &start)), -EINVAL, "1.3 pfm_start: no such set");
+	start.start_set = 0;
+	is(fails(pfm_start(fd, &start)), 0, "1.3 pfm_start");
+	is(fails(pfm_start(fd, NULL)), 0, "1.3 pfm_start: again, without an argument");
+	is(fails(pfm_stop(fd)), 0, "1.3 pfm_stop");
+	is(fails(pfm_unload_context(fd)), 0, "1.3 pfm_unload_context");
+	is(fails(pfm_load_context(other, &load)), 0, "1.3 then another one can be loaded");
+	close(other);
+	close(fd);
+}
+
+static void not_yet(void)
+{
+	pfarg_setdesc_t desc = { 0 };
+	pfarg_setinfo_t info = { 0 };
+	int fd = new_context();
+
+	is(fails(pfm_restart(fd)), -ENOSYS, "1.3 pfm_restart: not there yet");
+	is(fails(pfm_create_evtsets(fd, &desc, 1)), -ENOSYS, "1.3 pfm_create_evtsets: not there yet");
+	is(fails(pfm_delete_evtsets(fd, &desc, 1)), -ENOSYS, "1.3 pfm_delete_evtsets: not there yet");
+	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), -ENOSYS,
+	   "1.3 pfm_getinfo_evtsets: not there yet");
+	is(fails(pfm_create_evtsets(fd, &desc, -1)), -EINVAL, "1.3 pfm_create_evtsets: -1 of them");
+	is(fails(pfm_delete_evtsets(fd, &desc, -1)), -EINVAL, "1.3 pfm_delete_evtsets: -1 of them");
+	is(fails(pfm_getinfo_evtsets(fd, &info, -1)), -EINVAL,
+	   "1.3 pfm_getinfo_evtsets: -1 of them");
+	close(fd);
+}
+
+/* What an example said; its status. */
+static char said[4096];
+
+static int example(const char *command)
+{
+	FILE *f;
+	size_t len;
+	int status;
+
+	fflush(stdout);
+	f = popen(command, "r");
+	if (!f)
+		bail(command);
+	len = fread(said, 1, sizeof(said) - 1, f);
+	said[len] = '\0';
+	status = pclose(f);
+	note("%s:", command);
+	for (char *line = strtok(strdupa(said), "\n"); line; line = strtok(NULL, "\n"))
+		note("%s", line);
+	return status;
+}
+
+/* The number before a word in what it said; that line begins with another word. */
+static long long count_of(const char *begin, const char *event)
+{
+	char *copy = strdupa(said), *line;
+
+	for (line = strtok(copy, "\n"); line; line = strtok(NULL, "\n")) {
+		char name[40];
+		long long n;
+
+		if (!strncmp(line, begin, strlen(begin)) &&
+		    sscanf(line + strlen(begin), "%lld %39s", &n, name) == 2 &&
+		    !strcmp(name, event))
+			return n;
+	}
+	return -1;
+}
+
+static void self(void)
+{
+	long long few, many, cycles;
+
+	is(example(EXAMPLES "self 1000000"), 0, "1.3 self runs");
+	few = count_of("", "instructions");
+	cycles = count_of("", "cycles");
+	example(EXAMPLES "self 6000000");
+	many = count_of("", "instructions");
+	is(many - few, 10000000, "1.3 self counts its loop exactly");
+	if (!ok(few >= 2000000 && few <= 2000000 + AROUND,
+		"1.3 and at most %d instructions around it", AROUND))
+		note("%lld", few);
+	/* The emulated PMU has five cycles for four instructions. */
+	cycles = count_of("", "cycles") - cycles;
+	if (!ok(cycles >= 12500000 - 2 && cycles <= 12500000 + 2, "1.3 and its cycles"))
+		note("%lld", cycles);
+}
+
+static void task(void)
+{
+	long long few, many;
+
+	/* The same addresses each time, so that as much is done around the loop. */
+	personality(ADDR_NO_RANDOMIZE);
+	is(example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0, "1.3 task runs");
+	few = count_of("", "instructions");
+	is(example(EXAMPLES "task /tests/pmu_perf spin 6000000"), 0, "1.3 task runs again");
+	many = count_of("", "instructions");
+	is(many - few, 10000000, "1.3 task counts a command's loop exactly");
+	ok(few > 2000000 && few < 3000000, "1.3 and the command around it");
+	is(example(EXAMPLES "task false"), 1 << 8, "1.3 task ends as its command does");
+	is(example(EXAMPLES "task /nowhere 2>&1"), 127 << 8, "1.3 or says that it cannot be run");
+}
+
+static void syst(void)
+{
+	const long long work = 2 * 20000000LL;
+	long long cpu0, cpu1;
+
+	is(example(EXAMPLES "syst taskset 2 /tests/pmu_perf spin 20000000"), 0, "1.3 syst runs");
+	cpu0 = count_of("CPU0", "instructions");
+	cpu1 = count_of("CPU1", "instructions");
+	ok(cpu1 >= work && cpu1 < work + work / 2, "1.3 syst counts a command on its CPU");
+	ok(cpu0 >= 0 && cpu0 < work / 2, "1.3 and not on the other one");
+	is(example(EXAMPLES "syst"), 0, "1.3 syst counts for a second");
+	ok(count_of("CPU1", "cycles") > 0, "1.3 and something");
+}
+
+/* Rounds of two instructions between two looks; what is around them is told apart. */
+static __attribute__((noinline)) __u64 lap(int fd, const struct perfmon_self *page, __u64 rounds)
+{
+	__u64 before = 0, after = 0;
+
+	if (pfm_self_read(fd, page, 0, (uint64_t *)&before))
+		return -1;
+	spin(rounds);
+	if (pfm_self_read(fd, page, 0, (uint64_t *)&after))
+		return -1;
+	return after - before;
+}
+
+static bool laps_are_exact(int fd, const struct perfmon_self *page)
+{
+	__u64 around = lap(fd, page, 100) - 200;
+	bool exact = around <= AROUND;
+
+	for (__u64 rounds = 1000; exact && rounds <= 10000000; rounds *= 10)
+		exact = lap(fd, page, rounds) - 2 * rounds == around;
+	return exact;
+}
+
+/* What the page promises: 9 tests. */
+static void page(int fd, const struct perfmon_self *page)
+{
+	pfarg_pmd_t pmd = { 0 };
+	uint64_t value, again;
+
+	is(page->version, PERFMON_SELF_VERSION, "1.18 the self page is mapped");
+	is(page->flags & (PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC),
+	   PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC, "1.18 it counts, and RDPMC is allowed");
+	ok(laps_are_exact(fd, page), "1.18 pfm_self_read counts laps exactly");
+	/* In this mode any call but read, write and exit kills. */
+	is(in_child({
+		int mine = counting();
+		const struct perfmon_self *own;
+
+		if (pfm_self_map(mine, &own))
+			_exit(1);
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+		syscall(SYS_exit, laps_are_exact(mine, own) ? 42 : 2);
+	}), 42, "1.18 without a system call");
+	is(fails(pfm_self_read(fd, page, 65536, &value)), -EINVAL, "1.18 no such register");
+	is(fails(pfm_self_read(fd, page, 15, &value)), -EINVAL, "1.18 nor that one: the kernel is asked");
+	pfm_stop(fd);
+	pfm_read_pmds(fd, &pmd, 1);
+	is(fails(pfm_self_read(fd, page, 0, &value)), 0, "1.18 it is read when it is stopped, too");
+	is(value, pmd.reg_value, "1.18 and is what the kernel says");
+	spin(1000);
+	pfm_self_read(fd, page, 0, &again);
+	is(again, value, "1.18 and stays");
+}
+
+static void selfpage(void)
+{
+	const struct perfmon_self *at;
+	pfarg_ctx_t ctx = { .ctx_flags = PFM_FL_SYSTEM_WIDE };
+	int fd = counting(), cpu = pfm_create_context(&ctx, NULL, NULL, 0), mapped;
+	uint64_t value;
+
+	is(fails(pfm_self_read(fd, NULL, 0, &value)), 0, "1.18 pfm_self_read without a page");
+	ok(laps_are_exact(fd, NULL), "1.18 counts laps exactly, too");
+	is(fails(pfm_self_read(-1, NULL, 0, &value)), -EBADF, "1.18 pfm_self_read: no descriptor");
+	is(fails(pfm_self_map(-1, &at)), -EBADF, "1.18 pfm_self_map: no descriptor");
+	is(fails(pfm_self_unmap(NULL)), -EINVAL, "1.18 pfm_self_unmap: no page");
+	is(fails(pfm_self_map(0, &at)), -EBADF, "1.18 pfm_self_map: no context");
+	is(fails(pfm_self_map(cpu, &at)), -EINVAL, "1.18 pfm_self_map: a CPU's context");
+	mapped = fails(pfm_self_map(fd, &at));
+	is(mapped, 0, "1.18 pfm_self_map");
+	if (!mapped) {
+		page(fd, at);
+		is(fails(pfm_self_unmap(at)), 0, "1.18 pfm_self_unmap");
+	}
+	close(cpu);
+	close(fd);
+	is(example(EXAMPLES "selfpage 3 1000000 2>&1"), 0, "1.18 the stopwatch runs");
+	value = count_of("lap 3", "instructions");
+	ok(value >= 2000000 && value <= 2000000 + AROUND &&
+	   value == (uint64_t)count_of("lap 2", "instructions"), "1.18 and its laps are alike");
+}
+
+int main(void)
+{
+	m = this_model();
+	description = m->amd ? "pfm_amd" : "pfm_intel";
+	plan(2 + 7 + 14 + 20 + 15 + 7 + 4 + 6 + 5 + 20 + 2);
+	without_a_device();
+	creating();
+	no_context(-1, -EBADF, "no descriptor");
+	no_context(0, -EBADF, "a descriptor of something else");
+	registers();
+	states();
+	not_yet();
+	self();
+	task();
+	syst();
+	selfpage();
+	is(rmmod(description), 0, "1.2 nothing is left of the contexts");
+	is(rmmod("perfcounters"), 0, "1.2 nor of the device");
+	return finish();
+}

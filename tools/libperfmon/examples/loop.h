@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Something to count: two instructions a round. */
+#ifndef LOOP_H
+#define LOOP_H
+
+#include <stdint.h>
+
+static inline void loop(uint64_t rounds)
+{
+	__asm__ volatile("1: dec %0\n jnz 1b" : "+r"(rounds) : : "cc");
+}
+
+#endif

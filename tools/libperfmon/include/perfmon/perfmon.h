@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * libperfmon: the calls of perfmon2 2.8 on /dev/perfmon, as functions, with the
+ * names of types and flags that programs of its time use.
+ *
+ * Each call returns -1 and sets errno, as its system call did. Sampling and
+ * event sets are not there yet: a sampling format, pfm_restart() and the calls
+ * with _evtsets are ENOSYS. So is everything where there is no /dev/perfmon.
+ *
+ * Link with -lperfmon. See libperfmon(3).
+ */
+#ifndef _PERFMON_PERFMON_H
+#define _PERFMON_PERFMON_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <linux/ioctl.h>
+#include <linux/types.h>
+/* Programs of that time point at 64-bit fields with uint64_t and print PRIu64. */
+#define __u64 uint64_t
+#include <linux/perfmon.h>
+#undef __u64
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PFM_VERSION_MAJ		2U
+#define PFM_VERSION_MIN		8U
+#define PFM_VERSION		((PFM_VERSION_MAJ << 16) | PFM_VERSION_MIN)
+#define PFM_VERSION_MAJOR(x)	(((x) >> 16) & 0xffff)
+#define PFM_VERSION_MINOR(x)	((x) & 0xffff)
+
+typedef struct pfarg_ctx pfarg_ctx_t;
+typedef struct pfarg_pmc pfarg_pmc_t;
+typedef struct pfarg_pmd pfarg_pmd_t;
+typedef struct pfarg_start pfarg_start_t;
+typedef struct pfarg_load pfarg_load_t;
+
+/* set_flags */
+#define PFM_SETFL_OVFL_SWITCH	0x01	/* to the next set after an overflow */
+#define PFM_SETFL_TIME_SWITCH	0x02	/* to the next set after a time */
+
+/**
+ * struct pfarg_setdesc - an event set
+ * @set_id: its number
+ * @set_reserved1: zero
+ * @set_flags: PFM_SETFL_*
+ * @set_timeout: nanoseconds until the next set; what they became
+ * @reserved: zero
+ */
+struct pfarg_setdesc {
+	uint16_t	set_id;
+	uint16_t	set_reserved1;
+	uint32_t	set_flags;
+	uint64_t	set_timeout;
+	uint64_t	reserved[6];
+};
+
+typedef struct pfarg_setdesc pfarg_setdesc_t;
+
+/**
+ * struct pfarg_setinfo - what became of an event set
+ * @set_id: its number
+ * @set_reserved1: zero
+ * @set_flags: PFM_SETFL_*
+ * @set_ovfl_pmds: PMDs whose overflow ended its last turn
+ * @set_runs: its turns
+ * @set_timeout: nanoseconds that are left of this one
+ * @set_act_duration: nanoseconds of all
+ * @set_avail_pmcs: PMCs that can be used
+ * @set_avail_pmds: PMDs that can be used
+ * @reserved: zero
+ */
+struct pfarg_setinfo {
+	uint16_t	set_id;
+	uint16_t	set_reserved1;
+	uint32_t	set_flags;
+	uint64_t	set_ovfl_pmds[PFM_PMD_BV];
+	uint64_t	set_runs;
+	uint64_t	set_timeout;
+	uint64_t	set_act_duration;
+	uint64_t	set_avail_pmcs[PFM_PMC_BV];
+	uint64_t	set_avail_pmds[PFM_PMD_BV];
+	uint64_t	reserved[6];
+};
+
+typedef struct pfarg_setinfo pfarg_setinfo_t;
+
+/* Messages, to be read from a context; none come yet. */
+#define PFM_MSG_OVFL	1	/* an overflow */
+#define PFM_MSG_END	2	/* the thread has ended */
+
+/**
+ * struct pfarg_ovfl_msg - an overflow
+ * @msg_type: PFM_MSG_OVFL
+ * @msg_ovfl_pid: the process
+ * @msg_active_set: the event set
+ * @msg_ovfl_cpu: the CPU
+ * @msg_ovfl_tid: the thread
+ * @msg_ovfl_ip: the instruction
+ * @msg_ovfl_pmds: PMDs that overflowed
+ */
+struct pfarg_ovfl_msg {
+	uint32_t	msg_type;
+	uint32_t	msg_ovfl_pid;
+	uint16_t	msg_active_set;
+	uint16_t	msg_ovfl_cpu;
+	uint32_t	msg_ovfl_tid;
+	uint64_t	msg_ovfl_ip;
+	uint64_t	msg_ovfl_pmds[PFM_PMD_BV];
+};
+
+typedef struct pfarg_ovfl_msg pfarg_ovfl_msg_t;
+
+union pfarg_msg {
+	uint32_t		type;
+	struct pfarg_ovfl_msg	pfm_ovfl_msg;
+};
+
+typedef union pfarg_msg pfarg_msg_t;
+
+/* A new context: its file descriptor. smpl_name is NULL. */
+int pfm_create_context(pfarg_ctx_t *ctx, char *smpl_name, void *smpl_arg,
+		       size_t smpl_size);
+int pfm_write_pmcs(int fd, pfarg_pmc_t *pmcs, int n);
+int pfm_write_pmds(int fd, pfarg_pmd_t *pmds, int n);
+int pfm_read_pmds(int fd, pfarg_pmd_t *pmds, int n);
+int pfm_load_context(int fd, pfarg_load_t *load);
+int pfm_start(int fd, pfarg_start_t *start);
+int pfm_stop(int fd);
+int pfm_restart(int fd);
+int pfm_create_evtsets(int fd, pfarg_setdesc_t *sets, int n);
+int pfm_delete_evtsets(int fd, pfarg_setdesc_t *sets, int n);
+int pfm_getinfo_evtsets(int fd, pfarg_setinfo_t *sets, int n);
+int pfm_unload_context(int fd);
+
+/*
+ * Not perfmon2's: the counters of the calling thread, without a system call.
+ * pfm_self_read() reads one of the context that is loaded on the calling thread;
+ * what the page cannot say, it asks the kernel for. Without a page (NULL) that is
+ * everything.
+ */
+int pfm_self_map(int fd, const struct perfmon_self **page);
+int pfm_self_unmap(const struct perfmon_self *page);
+int pfm_self_read(int fd, const struct perfmon_self *page, unsigned int pmd,
+		  uint64_t *value);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* _PERFMON_PERFMON_H */

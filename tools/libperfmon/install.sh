@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Installs the library, its header, pkg-config file and manual pages; PREFIX says
+# for the pkg-config file where they will be.
+# Usage: install.sh BUILT DIRECTORY
+
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd -P)
+built=$1 dest=$2 lib=$2/lib man=$2/share/man/man3
+
+install -D -m 644 "$built/libperfmon.so" "$lib/libperfmon.so.2"
+ln -sf libperfmon.so.2 "$lib/libperfmon.so"
+install -m 644 -t "$lib" "$built/libperfmon.a"
+install -D -m 644 -t "$dest/include/perfmon" "$here/include/perfmon/perfmon.h"
+mkdir -p "$lib/pkgconfig" "$man"
+sed "s#@PREFIX@#$PREFIX#" "$here/libperfmon.pc.in" >"$lib/pkgconfig/libperfmon.pc"
+# Each function finds the page that tells of it.
+for page in "$here"/man/*.3; do
+	name=${page##*/}
+	install -m 644 -t "$man" "$page"
+	sed -nE 's/^\.Nm ([a-z_]+).*/\1/p' "$page" | while read -r f; do
+		[ "$f.3" = "$name" ] || echo ".so man3/$name" >"$man/$f.3"
+	done
+done

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The functions of the C library.
+#![expect(unsafe_code, reason = "functions of the C ABI, given C's pointers")]
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ptr::{null, NonNull};
+
+use engine::calls::{
+    Ctx, Load, Pmc, Pmd, Start, LOAD, READ_PMDS, START, STOP, UNLOAD, WRITE_PMCS, WRITE_PMDS,
+};
+use engine::pmu::NUMBERS;
+use selfpage::{counter, Mapping, SelfPage};
+
+use crate::device::{call, call_vector, count, create, open, refuse};
+
+/// `pfarg_setdesc_t`.
+#[repr(C)]
+pub struct SetDesc {
+    set_id: u16,
+    set_reserved1: u16,
+    set_flags: u32,
+    set_timeout: u64,
+    reserved: [u64; 6],
+}
+
+/// `pfarg_setinfo_t`.
+#[repr(C)]
+pub struct SetInfo {
+    set_id: u16,
+    set_reserved1: u16,
+    set_flags: u32,
+    set_ovfl_pmds: [u64; NUMBERS / 64],
+    set_runs: u64,
+    set_timeout: u64,
+    set_act_duration: u64,
+    set_avail_pmcs: [u64; NUMBERS / 64],
+    set_avail_pmds: [u64; NUMBERS / 64],
+    reserved: [u64; 6],
+}
+
+/// A new context. Without a sampling format, whose argument is then not looked at.
+///
+/// # Safety
+///
+/// As in C: `ctx` is null, or an address that the kernel may read.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_create_context(
+    ctx: *const Ctx,
+    smpl_name: *const c_char,
+    _smpl_arg: *const c_void,
+    _smpl_size: usize,
+) -> c_int {
+    if !smpl_name.is_null() {
+        return refuse(libc::ENOSYS);
+    }
+    match open() {
+        -1 => -1,
+        // SAFETY: By the caller's word.
+        fd => unsafe { create(fd, ctx) },
+    }
+}
+
+/// Configures.
+///
+/// # Safety
+///
+/// As in C: there are `n` at `pmcs`.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_write_pmcs(fd: c_int, pmcs: *mut Pmc, n: c_int) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call_vector(fd, WRITE_PMCS, pmcs, n) }
+}
+
+/// Writes data.
+///
+/// # Safety
+///
+/// As in C: there are `n` at `pmds`.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_write_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call_vector(fd, WRITE_PMDS, pmds, n) }
+}
+
+/// Reads data.
+///
+/// # Safety
+///
+/// As in C: there are `n` at `pmds`, and nobody else looks at them.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_read_pmds(fd: c_int, pmds: *mut Pmd, n: c_int) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call_vector(fd, READ_PMDS, pmds, n) }
+}
+
+/// Attaches.
+///
+/// # Safety
+///
+/// As in C: `load` is null, or an address that the kernel may read.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_load_context(fd: c_int, load: *const Load) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call(fd, LOAD, load.cast()) }
+}
+
+/// Detaches.
+#[no_mangle]
+pub extern "C" fn pfm_unload_context(fd: c_int) -> c_int {
+    // SAFETY: It has no argument.
+    unsafe { call(fd, UNLOAD, null()) }
+}
+
+/// Counts.
+///
+/// # Safety
+///
+/// As in C: `start` is null, or an address that the kernel may read.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_start(fd: c_int, start: *const Start) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call(fd, START, start.cast()) }
+}
+
+/// Counts no more.
+#[no_mangle]
+pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
+    // SAFETY: It has no argument.
+    unsafe { call(fd, STOP, null()) }
+}
+
+/// Goes on after a notification; there are none yet.
+#[no_mangle]
+pub extern "C" fn pfm_restart(_fd: c_int) -> c_int {
+    refuse(libc::ENOSYS)
+}
+
+/// Event sets: not there yet.
+#[no_mangle]
+pub extern "C" fn pfm_create_evtsets(_fd: c_int, _sets: *mut SetDesc, n: c_int) -> c_int {
+    no_sets::<SetDesc>(n)
+}
+
+/// Event sets: not there yet.
+#[no_mangle]
+pub extern "C" fn pfm_delete_evtsets(_fd: c_int, _sets: *mut SetDesc, n: c_int) -> c_int {
+    no_sets::<SetDesc>(n)
+}
+
+/// Event sets: not there yet.
+#[no_mangle]
+pub extern "C" fn pfm_getinfo_evtsets(_fd: c_int, _sets: *mut SetInfo, n: c_int) -> c_int {
+    no_sets::<SetInfo>(n)
+}
+
+fn no_sets<T>(n: c_int) -> c_int {
+    match count::<T>(n) {
+        Some(_) => refuse(libc::ENOSYS),
+        None => refuse(libc::EINVAL),
+    }
+}
+
+/// Maps the self page of a context.
+///
+/// # Safety
+///
+/// As in C: there is room for an address at `page`.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_self_map(fd: c_int, page: *mut NonNull<SelfPage>) -> c_int {
+    match Mapping::new(fd) {
+        Ok(mapping) => {
+            // SAFETY: By the caller's word.
+            unsafe { page.write(mapping.into_raw()) };
+            0
+        }
+        // What is no context has no page.
+        Err(libc::ENODEV) => refuse(libc::EBADF),
+        Err(error) => refuse(error),
+    }
+}
+
+/// Unmaps it.
+///
+/// # Safety
+///
+/// As in C: `page` is null, or of [`pfm_self_map`] and not used any more.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_self_unmap(page: Option<NonNull<SelfPage>>) -> c_int {
+    match page {
+        Some(page) => {
+            // SAFETY: By the caller's word.
+            drop(unsafe { Mapping::from_raw(page) });
+            0
+        }
+        None => refuse(libc::EINVAL),
+    }
+}
+
+/// Reads a PMD of the calling thread's context, without a system call if that is
+/// possible.
+///
+/// # Safety
+///
+/// As in C: `page` is null or mapped, and there is room for a number at `value`.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_self_read(
+    fd: c_int,
+    page: Option<&SelfPage>,
+    pmd: c_uint,
+    value: *mut u64,
+) -> c_int {
+    let Ok(reg_num) = u16::try_from(pmd) else {
+        return refuse(libc::EINVAL);
+    };
+    let mut got = page.and_then(|page| counter(page, reg_num));
+    if got.is_none() {
+        let mut pmd = Pmd {
+            reg_num,
+            ..Pmd::default()
+        };
+        // SAFETY: There is one, and it is this function's.
+        if unsafe { call_vector(fd, READ_PMDS, &raw mut pmd, 1) } == 0 {
+            got = Some(pmd.reg_value);
+        }
+    }
+    match got {
+        Some(got) => {
+            // SAFETY: By the caller's word.
+            unsafe { value.write(got) };
+            0
+        }
+        None => -1,
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a thread's context of `/dev/perfmon` has counted, read by that thread
+//! without a system call.
+//!
+//! ```no_run
+//! # use std::os::fd::AsRawFd;
+//! # fn read_pmds(_: u16) -> u64 { 0 }
+//! # let context = std::fs::File::open("/dev/perfmon")?;
+//! let page = selfpage::Mapping::new(context.as_raw_fd())
+//!     .map_err(std::io::Error::from_raw_os_error)?;
+//! // What the page cannot say, only the kernel can.
+//! let instructions = page.counter(0).unwrap_or_else(|| read_pmds(0));
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! The protocol and its barriers are the engine's ([`SelfPage::read`]). Without
+//! std, as the C library is that is made of it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mapping.rs` | the mapping; unsafe |
+//! | `rdpmc.rs` | the instruction; unsafe |
+
+#![no_std]
+
+mod mapping;
+mod rdpmc;
+
+use core::hint::spin_loop;
+
+use engine::selfpage::Reading;
+pub use engine::selfpage::SelfPage;
+pub use mapping::Mapping;
+use rdpmc::rdpmc;
+
+/// Looks at a page that changes each time; then the kernel is asked.
+const LOOKS: u32 = 100;
+
+/// The value of a PMD of the hardware, for the thread that the context is loaded
+/// on; any other thread would add its own processor's counter. Nothing, if only a
+/// system call knows it.
+#[inline]
+pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
+    read(page, pmd, rdpmc)
+}
+
+#[inline]
+fn read(page: &SelfPage, pmd: u16, rdpmc: impl Fn(u32) -> u64) -> Option<u64> {
+    for _ in 0..LOOKS {
+        match page.read(pmd, &rdpmc) {
+            Some(Reading::Value(value)) => return Some(value),
+            Some(Reading::Ask) => return None,
+            None => spin_loop(),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use engine::context::Registers;
+    use engine::pmu::{kind, Map, Register, Scope, Tables};
+    use engine::selfpage::{COUNTING, RDPMC};
+
+    /// Registers with PMD 0 in use, of 48 bits, which RDPMC calls 7.
+    fn registers() -> Registers {
+        let pmc = Register {
+            kind: kind::CONTROL,
+            enable: 1,
+            ..Register::default()
+        };
+        let pmd = Register {
+            kind: kind::COUNTER,
+            pmcs: 1,
+            rdpmc: 7,
+            width: 48,
+            ..Register::default()
+        };
+        let map = Map {
+            hardware: Tables {
+                pmcs: &[pmc],
+                pmds: &[pmd],
+            },
+            soft: Tables {
+                pmcs: &[],
+                pmds: &[],
+            },
+            global_ctrl: 0,
+        };
+        let mut registers = Registers::default();
+        registers.set_pmc(0, 0, 1);
+        registers.plan(&map, Scope::Thread);
+        assert_eq!(registers.program.counters().len(), 1);
+        registers.fold(|_| (1 << 48) - 5);
+        registers
+    }
+
+    fn never(_: u32) -> u64 {
+        panic!("RDPMC")
+    }
+
+    #[test]
+    fn r1_18_a_counter_is_its_sum_and_what_moved_since() {
+        let (page, registers) = (SelfPage::new(), registers());
+        page.update(&registers.program, COUNTING | RDPMC, |_| 3000, 0, 0);
+        // It went past its 48 bits, and shows a 49th.
+        let value = read(&page, 0, |number| {
+            assert_eq!(number, 7);
+            (1 << 48) | 7
+        });
+        assert_eq!(value, Some(3012));
+    }
+
+    #[test]
+    fn r1_18_what_does_not_count_is_its_sum() {
+        let (page, registers) = (SelfPage::new(), registers());
+        for flags in [0, RDPMC] {
+            page.update(&registers.program, flags, |_| 3000, 0, 0);
+            assert_eq!(read(&page, 0, never), Some(3000));
+        }
+    }
+
+    #[test]
+    fn r1_18_what_the_page_does_not_know_is_for_the_kernel() {
+        let (page, registers) = (SelfPage::new(), registers());
+        assert_eq!(read(&page, 0, never), None);
+        page.update(&registers.program, COUNTING, |_| 3000, 0, 0);
+        assert_eq!(read(&page, 0, never), None);
+        page.update(&registers.program, COUNTING | RDPMC, |_| 3000, 0, 0);
+        assert_eq!(read(&page, 256, never), None);
+    }
+
+    #[test]
+    fn r1_18_a_page_that_is_being_written_is_not_used() {
+        let (page, registers) = (SelfPage::new(), registers());
+        let meanwhile = |_| {
+            assert_eq!(read(&page, 0, never), None);
+            1
+        };
+        page.update(&registers.program, COUNTING | RDPMC, meanwhile, 0, 0);
+        assert!(read(&page, 0, |_| 0).is_some());
+    }
+
+    #[test]
+    fn r1_18_a_page_that_changed_meanwhile_is_looked_at_again() {
+        let (page, registers) = (SelfPage::new(), registers());
+        let change = |sum| page.update(&registers.program, COUNTING | RDPMC, |_| sum, 0, 0);
+        change(1000);
+        let looks = Cell::new(0);
+        let value = read(&page, 0, |_| {
+            looks.set(looks.get() + 1);
+            if looks.get() < 3 {
+                change(1000 * looks.get());
+            }
+            (1 << 48) - 5
+        });
+        assert_eq!((value, looks.get()), (Some(2000), 3));
+        // Each time: then the kernel is asked.
+        let value = read(&page, 0, |_| {
+            change(1);
+            0
+        });
+        assert_eq!(value, None);
+    }
+}
