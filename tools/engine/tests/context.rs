@@ -237,6 +237,49 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
 }
 
+/// A virtual counter that the first PMC of its own table controls.
+fn virtual_counter(width: u16) -> Register {
+    Register {
+        pmcs: 1,
+        kind: kind::VIRTUAL | kind::COUNTER,
+        width,
+        ..Register::default()
+    }
+}
+
+#[test]
+fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
+    let mut pmu = pmu(48);
+    pmu.soft = vec![virtual_counter(12)];
+    let soft_pmcs = [select(0)];
+    let mut map = pmu.map();
+    map.soft.pmcs = &soft_pmcs;
+    let mut r = registers();
+    r.set_pmd(&map, FIRST_SOFT, 0x1fff);
+    r.set_pmc(0, NO_EMUL64, ENABLE);
+    assert_eq!(r.pmd(&map, FIRST_SOFT), 0x1fff);
+    r.set_pmc(FIRST_SOFT, NO_EMUL64, 0);
+    assert_eq!(r.pmd(&map, FIRST_SOFT), 0xfff);
+    r.set_pmc(FIRST_SOFT, 0, 0);
+    assert_eq!(r.pmd(&map, FIRST_SOFT), 0x1fff);
+}
+
+#[test]
+fn r1_14_a_virtual_register_is_controlled_by_the_default_until_another_is_written() {
+    let mut pmu = pmu(48);
+    pmu.soft = vec![virtual_counter(64)];
+    let soft_pmcs = [select(0)];
+    let mut map = pmu.map();
+    let register = virtual_counter(64);
+    let mut r = registers();
+    assert_eq!(r.control_of(&map, &register), 0);
+    map.soft.pmcs = &soft_pmcs;
+    assert_eq!(r.control_of(&map, &register), select(0).reset);
+    r.set_pmc(FIRST_SOFT, 0, 7);
+    assert_eq!(r.control_of(&map, &register), 7);
+    assert_eq!(r.control_of(&map, &Register::default()), 0);
+}
+
 #[test]
 fn r1_3_numbers_are_a_set() {
     let mut numbers = Numbers::default();
@@ -245,6 +288,9 @@ fn r1_3_numbers_are_a_set() {
     }
     assert_eq!(numbers.iter().collect::<Vec<_>>(), [0, 63, 64, 255, 319]);
     assert!(numbers.has(64) && !numbers.has(65) && !numbers.has(320));
+    numbers.clear(64);
+    numbers.clear(320);
+    assert!(!numbers.has(64) && numbers.has(63));
 }
 
 #[test]
