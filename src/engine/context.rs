@@ -70,6 +70,8 @@ pub struct Counter {
     pub pmd: u16,
     /// Its bits.
     pub mask: u64,
+    /// It is not made 64 bits wide.
+    pub narrow: bool,
     /// Where it was when it was last looked at.
     pub start: u64,
 }
@@ -149,13 +151,14 @@ impl Program {
         }
     }
 
-    fn counter(&mut self, register: &Register, pmd: u16) {
+    fn counter(&mut self, register: &Register, pmd: u16, narrow: bool) {
         if let Some(free) = self.counters.get_mut(self.nr_counters) {
             *free = Counter {
                 address: register.address,
                 rdpmc: register.rdpmc,
                 pmd,
                 mask: register.mask(),
+                narrow,
                 start: 0,
             };
             self.nr_counters = self.nr_counters.wrapping_add(1);
@@ -266,18 +269,21 @@ impl Registers {
     /// A PMD's value, as of when the hardware was last looked at.
     pub fn pmd(&self, map: &Map<'_>, number: u16) -> u64 {
         let value = self.value(number);
+        match map.pmd(number) {
+            Some(register) if self.is_narrow(register, number) => value & register.mask(),
+            _ => value,
+        }
+    }
+
+    /// Does a PMD show its counter's own bits only?
+    fn is_narrow(&self, register: &Register, number: u16) -> bool {
         // A row's PMCs are of its own half of the numbers.
         let first = match number {
             FIRST_SOFT.. => usize::from(FIRST_SOFT),
             _ => 0,
         };
         let narrow = self.narrow.0.get(first / 64).copied().unwrap_or(0);
-        match map.pmd(number) {
-            Some(register) if register.is(kind::NO_64) || register.pmcs & narrow != 0 => {
-                value & register.mask()
-            }
-            _ => value,
-        }
+        register.is(kind::NO_64) || register.pmcs & narrow != 0
     }
 
     /// Registers of the hardware that it claims, once `more` were written, too.
@@ -318,7 +324,8 @@ impl Registers {
         self.program.clear();
         for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
             if (claims.pmds >> n) & 1 != 0 {
-                self.program.counter(register, n as u16);
+                let narrow = self.is_narrow(register, n as u16);
+                self.program.counter(register, n as u16, narrow);
             }
         }
         // What another context left in a PMC must not make a counter of ours move.

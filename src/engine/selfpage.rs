@@ -106,8 +106,11 @@ impl SelfPage {
         self.tsc_sum
             .store_relaxed(self.tsc_sum.load_relaxed().wrapping_add(ran));
         self.tsc_start.store_relaxed(tsc);
-        self.nr.store_relaxed(program.counters().len() as u64);
-        for (place, counter) in self.counters.iter().zip(program.counters()) {
+        let mut nr = 0u64;
+        // What is as narrow as the hardware's, only the kernel gives.
+        let wide = program.counters().iter().filter(|c| !c.narrow);
+        for (place, counter) in self.counters.iter().zip(wide) {
+            nr = nr.wrapping_add(1);
             place.sum.store_relaxed(value(counter.pmd));
             place.start.store_relaxed(counter.start);
             let width = u64::from(counter.mask.count_ones());
@@ -115,6 +118,7 @@ impl SelfPage {
                 u64::from(counter.rdpmc) | (u64::from(counter.pmd) << 32) | (width << 48),
             );
         }
+        self.nr.store_relaxed(nr);
         // B: pairs with C.
         self.sequence_flags
             .store_release(u64::from(sequence.wrapping_add(2)) | (u64::from(flags) << 32));

@@ -376,6 +376,7 @@ static void selfpage(void)
 int main(void)
 {
 	m = this_model();
+	unload();
 	description = m->amd ? "pfm_amd" : "pfm_intel";
 	plan(2 + 7 + 14 + 20 + 15 + 7 + 4 + 6 + 5 + 20 + 2);
 	without_a_device();

@@ -120,6 +120,8 @@ static void reading(void)
 {
 	int fd = pfm_create(0), i, bad = 0;
 	const volatile struct perfmon_self *page;
+	struct pfarg_pmc narrow = { .reg_num = 1, .reg_flags = PFM_REGFL_NO_EMUL64 };
+	struct perfmon_vector v = { (__u64)&narrow, 1, sizeof(narrow) };
 	__u64 a, b, last = 0, tsc, calls;
 
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
@@ -159,6 +161,9 @@ static void reading(void)
 	pfm_write_pmd(fd, 0, 77);
 	self_read(page, 0, &a);
 	is(a, 77, "1.18 what is written is there at once");
+	narrow.reg_value = pfm_cycles(m);
+	pfm_call(fd, PERFMON_WRITE_PMCS, &v);
+	ok(!self_read(page, 1, &b), "1.18 a counter as narrow as the hardware's is not there");
 	close(fd);
 	self_read(page, 0, &a);
 	is(a, 77, "1.18 the mapping keeps the context");
@@ -344,7 +349,7 @@ static void sleeping(void)
 int main(void)
 {
 	m = this_model();
-	plan(51);
+	plan(52);
 	pfm_load_modules(m);
 	mapping();
 	reading();

@@ -177,8 +177,38 @@ pub fn bars(results: &Results, parts: Parts) -> Vec<Bar> {
             |n| n <= 24.0,
         ));
         bars.push(group(results));
+        bars.push(switch(results));
     }
     bars
+}
+
+/// What counting adds to a switch of threads, ours and perf's, in every guest.
+fn switch(results: &Results) -> Bar {
+    let added = |name: &str, cpus| {
+        let with = results.count(name, cpus)?.per_value();
+        Some(with - results.count("switch", cpus)?.per_value())
+    };
+    let costs: Vec<(u32, f64, f64)> = results
+        .cpus()
+        .into_iter()
+        .filter_map(|n| Some((n, added("switch_context_4", n)?, added("switch_perf_4", n)?)))
+        .collect();
+    let text: Vec<String> = costs
+        .iter()
+        .map(|(n, ours, perf)| format!("{ours:.0} and {perf:.0} at {n}"))
+        .collect();
+    let was = match costs.len() {
+        0 => Err(results.why_not("switch_context_4")),
+        _ => Ok((
+            text.join(", "),
+            costs.iter().all(|(_, ours, perf)| ours < perf),
+        )),
+    };
+    bar(
+        "a switch of threads with 4 counters each, added by contexts and by perf, by CPUs",
+        "fewer instructions than perf",
+        was,
+    )
 }
 
 fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {

@@ -4,14 +4,17 @@
 //! the other, in the same boot. Prints a line of JSON for each.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 
 use perfcounters::{Counters, Pattern};
+use perfmon::Pmd;
 use rustix::thread::{sched_setaffinity, CpuSet};
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::count::count;
 use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS, PAGE_FAULTS};
 use crate::record::{Adds, Count, Failure, Record};
+use crate::switch::{context, PingPong, COUNTERS};
 use crate::sys::{getppid, nops, PerCpuArray};
 
 /// Where all of it runs: perf events of this CPU are read here.
@@ -97,6 +100,51 @@ impl Guest {
             }),
             Err(error) => self.failed("perf_rdpmc", &error),
         }
+    }
+
+    /// Two threads in turns, each counted by what `counted` makes.
+    fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) {
+        let pair = counted().and_then(|own| Ok((own, PingPong::new(counted)?)));
+        match pair {
+            Ok((_own, mut pair)) => {
+                self.operation(name, 2, &mut |n| (0..n).try_for_each(|_| pair.turn()));
+                let _ = pair.end();
+            }
+            Err(error) => self.failed(name, &error),
+        }
+    }
+
+    fn switches(&self) {
+        self.switch("switch", || Ok(()));
+        self.switch("switch_perf_4", || {
+            PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
+        });
+        self.switch("switch_context_4", || context(COUNTERS));
+    }
+
+    /// Ours: a thread's context, read by a call and by its page.
+    fn contexts(&self) -> io::Result<()> {
+        let context = context(COUNTERS)?;
+        for (name, count) in [("context_read_1", 1), ("context_read_4", COUNTERS)] {
+            let mut pmds: Vec<Pmd> = (0..count)
+                .map(|n| Pmd {
+                    reg_num: n,
+                    ..Pmd::default()
+                })
+                .collect();
+            self.operation(name, count.into(), &mut |n| {
+                (0..n).try_for_each(|_| context.refresh(&mut pmds))
+            });
+        }
+        let page = selfpage::Mapping::new(context.as_fd().as_raw_fd())
+            .map_err(io::Error::from_raw_os_error)?;
+        self.operation("self_read", 1, &mut |n| {
+            (0..n).try_for_each(|_| match page.counter(0) {
+                Some(_) => Ok(()),
+                None => Err(io::Error::other("the page does not allow RDPMC")),
+            })
+        });
+        Ok(())
     }
 
     fn bpf(&self) -> io::Result<()> {
@@ -206,6 +254,10 @@ pub fn run(adds: bool) -> io::Result<()> {
         guest.perf(&format!("perf_pmu_{count}"), INSTRUCTIONS, count);
     }
     guest.rdpmc();
+    if let Err(error) = guest.contexts() {
+        guest.failed("context_read_1", &error);
+    }
+    guest.switches();
     if let Err(error) = guest.bpf() {
         guest.failed("bpf_lookup", &error);
     }

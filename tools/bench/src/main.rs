@@ -28,6 +28,7 @@ mod peers;
 mod plot;
 mod record;
 mod report;
+mod switch;
 mod sys;
 
 use bars::{Parts, Results, Verdict};

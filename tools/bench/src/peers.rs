@@ -139,6 +139,19 @@ impl PerfGroup {
         })
     }
 
+    /// The same of the calling thread, wherever it runs.
+    pub fn of_thread(event: PerfEvent, count: usize) -> io::Result<Self> {
+        let attr = event.attr(if count > 1 { FORMAT_GROUP } else { 0 });
+        let mut events: Vec<File> = Vec::new();
+        for _ in 0..count {
+            events.push(perf_event_open(&attr, 0, -1, events.first())?);
+        }
+        Ok(Self {
+            events,
+            buffer: vec![0; 8 * (count + 1)],
+        })
+    }
+
     /// One read(2) of all.
     pub fn read(&mut self) -> io::Result<()> {
         let want = match self.events.len() {

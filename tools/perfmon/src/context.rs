@@ -4,8 +4,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
+use engine::calls::{Pmc, Pmd};
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
 use crate::abi;
@@ -14,7 +15,7 @@ use crate::abi;
 pub const DEVICE: &str = "/dev/perfmon";
 
 /// The kernel takes a page of registers in a call.
-const AT_ONCE: usize = 4096 / size_of::<abi::ArgPmd>();
+const AT_ONCE: usize = 4096 / size_of::<Pmd>();
 
 /// What a context is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +63,11 @@ impl Context {
     /// Configures. With more registers than a page holds, a page at a time.
     pub fn write_pmcs(&self, values: &[Value]) -> io::Result<()> {
         for some in values.chunks(AT_ONCE) {
-            let args: Vec<abi::ArgPmc> = some
+            let args: Vec<Pmc> = some
                 .iter()
                 .map(|v| {
-                    let mut arg = abi::ArgPmc::default();
-                    (arg.number, arg.value) = (v.number, v.value);
+                    let mut arg = Pmc::default();
+                    (arg.reg_num, arg.reg_value) = (v.number, v.value);
                     arg
                 })
                 .collect();
@@ -78,7 +79,7 @@ impl Context {
     /// Writes data. A counter counts once it was written.
     pub fn write_pmds(&self, values: &[Value]) -> io::Result<()> {
         for some in values.chunks(AT_ONCE) {
-            let args: Vec<abi::ArgPmd> = some.iter().map(|v| pmd(v.number, v.value)).collect();
+            let args: Vec<Pmd> = some.iter().map(|v| pmd(v.number, v.value)).collect();
             abi::write_pmds(self.file.as_fd(), &args)?;
         }
         Ok(())
@@ -88,18 +89,23 @@ impl Context {
     pub fn read_pmds(&self, numbers: &[u16]) -> io::Result<Vec<u64>> {
         let mut values = Vec::with_capacity(numbers.len());
         for some in numbers.chunks(AT_ONCE) {
-            let mut args: Vec<abi::ArgPmd> = some.iter().map(|n| pmd(*n, 0)).collect();
+            let mut args: Vec<Pmd> = some.iter().map(|n| pmd(*n, 0)).collect();
             abi::read_pmds(self.file.as_fd(), &mut args)?;
-            values.extend(args.iter().map(|a| a.value));
+            values.extend(args.iter().map(|a| a.reg_value));
         }
         Ok(values)
+    }
+
+    /// Reads registers in place, as the call has them: a page of them at most.
+    pub fn refresh(&self, pmds: &mut [Pmd]) -> io::Result<()> {
+        Ok(abi::read_pmds(self.file.as_fd(), pmds)?)
     }
 
     /// Reads one register.
     pub fn read_pmd(&self, number: u16) -> io::Result<u64> {
         let mut arg = [pmd(number, 0)];
         abi::read_pmds(self.file.as_fd(), &mut arg)?;
-        Ok(arg[0].value)
+        Ok(arg[0].reg_value)
     }
 
     /// Attaches to a thread or to the CPU that the caller is on, not yet
@@ -124,9 +130,15 @@ impl Context {
     }
 }
 
-fn pmd(number: u16, value: u64) -> abi::ArgPmd {
-    let mut arg = abi::ArgPmd::default();
-    (arg.number, arg.value) = (number, value);
+impl AsFd for Context {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn pmd(number: u16, value: u64) -> Pmd {
+    let mut arg = Pmd::default();
+    (arg.reg_num, arg.reg_value) = (number, value);
     arg
 }
 

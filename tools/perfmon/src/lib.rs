@@ -29,4 +29,5 @@ pub use abi::{
     PAGE_FAULTS, TASK_CLOCK,
 };
 pub use context::{on_cpu, Context, Scope, Value, DEVICE};
+pub use engine::calls::Pmd;
 pub use map::{Control, Data, Description, Map, MAP};
