@@ -11,7 +11,10 @@ use core::ffi::{c_int, c_void};
 use engine::calls::{Ctx, Vector, CREATE};
 
 /// An open device without a context; perfmon2's descriptors lived over exec.
-#[expect(clippy::disallowed_methods, reason = "it is the kernel whose char is unsigned")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is the kernel whose char is unsigned"
+)]
 pub(crate) fn open() -> c_int {
     // SAFETY: The path is a C string.
     let fd = unsafe { libc::open(c"/dev/perfmon".as_ptr(), libc::O_RDWR) };
