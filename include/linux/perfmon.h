@@ -35,7 +35,7 @@ struct task_struct;
 
 /**
  * struct perfmon_register - a row of a table
- * @name: the manual's name
+ * @name: the manual's name, without blanks
  * @address: the MSR; of a virtual register whatever read() understands
  * @reset: PMC: value before it is written, and for ever of its @reserved bits
  * @reserved: PMC: bits that a write does not change
@@ -81,7 +81,8 @@ struct perfmon_register {
  *	or refuse it with an errno; @pmc is its row; process context; may be NULL
  * @read: the virtual register at @address now, on this CPU. @control is the value
  *	of the first PMC of the row's @pmcs, @task the thread of the context or NULL
- *	if it is a CPU's. Any context, interrupts off; may be NULL
+ *	if it is a CPU's or not attached. Any context, interrupts off for counters,
+ *	preemption off for values; may be NULL
  * @cpu: a CPU has come (@online) or goes; on that CPU; also for each that is there
  *	when the description is registered, with interrupts off; perhaps twice; may
  *	be NULL

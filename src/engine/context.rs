@@ -178,8 +178,8 @@ impl Program {
 pub struct Registers {
     pmc_used: Numbers,
     pmd_used: Numbers,
-    /// PMCs of the hardware whose counters are as wide as they are.
-    narrow: u64,
+    /// PMCs whose counters are as wide as they are.
+    narrow: Numbers,
     pmc: [u64; NUMBERS],
     pmd: [u64; NUMBERS],
     /// What all that makes the hardware do.
@@ -193,7 +193,7 @@ impl Default for Registers {
         Self {
             pmc_used: Numbers::default(),
             pmd_used: Numbers::default(),
-            narrow: 0,
+            narrow: Numbers::default(),
             pmc: [0; NUMBERS],
             pmd: [0; NUMBERS],
             program: Program {
@@ -240,12 +240,9 @@ impl Registers {
             *place = value;
             self.pmc_used.set(number.into());
         }
-        if usize::from(number) < ROWS {
-            let bit = 1u64.wrapping_shl(number.into());
-            self.narrow &= !bit;
-            if flags & NO_EMUL64 != 0 {
-                self.narrow |= bit;
-            }
+        match flags & NO_EMUL64 {
+            0 => self.narrow.clear(number.into()),
+            _ => self.narrow.set(number.into()),
         }
     }
 
@@ -269,8 +266,14 @@ impl Registers {
     /// A PMD's value, as of when the hardware was last looked at.
     pub fn pmd(&self, map: &Map<'_>, number: u16) -> u64 {
         let value = self.value(number);
+        // A row's PMCs are of its own half of the numbers.
+        let first = match number {
+            FIRST_SOFT.. => usize::from(FIRST_SOFT),
+            _ => 0,
+        };
+        let narrow = self.narrow.0.get(first / 64).copied().unwrap_or(0);
         match map.pmd(number) {
-            Some(register) if register.is(kind::NO_64) || register.pmcs & self.narrow != 0 => {
+            Some(register) if register.is(kind::NO_64) || register.pmcs & narrow != 0 => {
                 value & register.mask()
             }
             _ => value,
@@ -298,13 +301,13 @@ impl Registers {
         claims
     }
 
-    /// The value of the PMC that controls a virtual register.
-    pub fn control_of(&self, register: &Register) -> u64 {
-        let pmc = register.pmcs.trailing_zeros() as usize;
-        let number = pmc.wrapping_add(usize::from(FIRST_SOFT));
-        match pmc {
-            0..ROWS => self.pmc.get(number).copied().unwrap_or(0),
-            _ => 0,
+    /// The value of the PMC that controls a virtual register; 0 if none does.
+    pub fn control_of(&self, map: &Map<'_>, register: &Register) -> u64 {
+        let number = FIRST_SOFT.wrapping_add(register.pmcs.trailing_zeros() as u16);
+        match map.pmc(number) {
+            Some(pmc) if !self.pmc_used.has(number.into()) => pmc.reset,
+            Some(_) => self.pmc.get(usize::from(number)).copied().unwrap_or(0),
+            None => 0,
         }
     }
 
@@ -332,7 +335,7 @@ impl Registers {
             if register.is(kind::COUNTER) && self.pmd_used.has(number.into()) {
                 self.program.growth(Growth {
                     address: register.address,
-                    control: self.control_of(register),
+                    control: self.control_of(map, register),
                     pmd: number,
                     carried: register.is(kind::TASK) && scope == Scope::Thread,
                     mask: register.mask(),

@@ -27,6 +27,13 @@ impl Numbers {
         }
     }
 
+    /// Takes one out.
+    pub fn clear(&mut self, n: usize) {
+        if let Some(word) = self.0.get_mut(n / 64) {
+            *word &= !(1 << (n % 64));
+        }
+    }
+
     /// Is it in?
     pub fn has(&self, n: usize) -> bool {
         self.0.get(n / 64).is_some_and(|w| (w >> (n % 64)) & 1 != 0)

@@ -365,7 +365,7 @@ impl Context {
             thread = state.thread.clone();
             for (number, value) in values.iter_mut() {
                 *value = match virtual_value(*number) {
-                    Some(register) => state.registers.control_of(register),
+                    Some(register) => state.registers.control_of(&map, register),
                     None => state.registers.pmd(&map, *number),
                 };
             }

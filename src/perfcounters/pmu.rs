@@ -155,12 +155,22 @@ impl Registers {
     }
 }
 
-/// Why a description cannot be.
-fn fault(new: &Description) -> Option<(&CStr, &'static str)> {
-    let whole = |why| Some((c"", why));
+/// A row that makes no sense: which table, its number, its name.
+type Row<'a> = (&'static str, usize, &'a CStr);
+
+/// Why a description cannot be, and which row's fault that is.
+fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
+    let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
     if new.name().to_bytes().is_empty() {
         return whole("it has no name");
+    }
+    let letter = |b: &u8| b.is_ascii_alphanumeric() || b".-".contains(b);
+    if !new.name().to_bytes().iter().all(letter) {
+        return whole("its name has more than letters, digits, dots and dashes");
+    }
+    if new.has_reserved() {
+        return whole("its reserved fields are not zero");
     }
     if new.is_cut() {
         return whole("it has numbers of rows, and no rows");
@@ -180,17 +190,24 @@ fn fault(new: &Description) -> Option<(&CStr, &'static str)> {
     if hardware && (controls > MOST || new.named_pmds().filter(|(_, r)| r.exists()).count() > MOST) {
         return whole("it has more than 32 counters or control registers");
     }
-    let of_pmcs = new
-        .named_pmcs()
-        .find_map(|(name, r)| Some((name, r.wrong_pmc()?)));
+    let nameless = |name: &CStr, r: &Register| {
+        let word = name.to_bytes().iter().all(u8::is_ascii_graphic) && !name.to_bytes().is_empty();
+        (r.exists() && !word).then_some("its name is not a word")
+    };
+    let wrong_pmd = |r: &Register| match r.exists() && r.is(kind::VIRTUAL) == hardware {
+        true if hardware => Some("virtual registers have numbers from 256 on"),
+        true => Some("from 256 on all registers are virtual"),
+        false => r.wrong_pmd(nr_pmcs as u16),
+    };
+    let number = |n| n + usize::from(new.first());
+    let of_pmcs = new.named_pmcs().enumerate().find_map(|(n, (name, r))| {
+        let why = nameless(name, &r).or_else(|| r.wrong_pmc())?;
+        Some((Some(("PMC", number(n), name)), why))
+    });
     of_pmcs.or_else(|| {
-        new.named_pmds().find_map(|(name, r)| {
-            let place = match r.exists() && r.is(kind::VIRTUAL) == hardware {
-                true if hardware => Some("virtual registers have numbers from 256 on"),
-                true => Some("from 256 on all registers are virtual"),
-                false => None,
-            };
-            Some((name, place.or(r.wrong_pmd(nr_pmcs as u16))?))
+        new.named_pmds().enumerate().find_map(|(n, (name, r))| {
+            let why = nameless(name, &r).or_else(|| wrong_pmd(&r))?;
+            Some((Some(("PMD", number(n), name)), why))
         })
     })
 }
@@ -209,8 +226,13 @@ fn is_there(new: &Description) -> Result<bool> {
 
 /// Takes a description in, or says why not.
 pub(crate) fn register(new: Description) -> Result {
-    if let Some((what, why)) = fault(&new) {
-        pr_err!("perfmon: {:?}: {:?}: {}\n", new.name(), what, why);
+    if let Some((row, why)) = fault(&new) {
+        match row {
+            Some((table, n, row)) => {
+                pr_err!("perfmon: {:?}: {}{} {:?}: {}\n", new.name(), table, n, row, why);
+            }
+            None => pr_err!("perfmon: {:?}: {}\n", new.name(), why),
+        }
         return Err(EINVAL);
     }
     new.probe()?;

@@ -8,8 +8,9 @@ set -u
 out=${KBUILD_OUT:?} top=${TOP:?}
 
 # Symbols whose names sound like it; what the kernel's own Rust code allocates
-# comes by the same rust_helper_ functions. These have no memory to get:
-harmless='^(is_vmalloc_addr|vmalloc_to_pfn|init_net|rust_helper___mutex_init|rust_helper_REFCOUNT_INIT|hrtimer_setup|rust_helper_atomic[a-z0-9_]*|perf(mon)?_.*|pfc_.*)$'
+# comes by the same rust_helper_ functions. These have no memory to get, or leave out what
+# they have none for (debugfs):
+harmless='^(is_vmalloc_addr|vmalloc_to_pfn|init_net|rust_helper___mutex_init|rust_helper_REFCOUNT_INIT|hrtimer_setup|debugfs_create_[a-z0-9]*|register_syscore|rust_helper_atomic[a-z0-9_]*|perf(mon)?_.*|pfc_.*)$'
 calls=$(for ko in "$out"/src/perfcounters/perfcounters.ko "$out"/src/provider/pfc_*.ko "$out"/src/pmu/pfm_*.ko "$out"/tests/modules/sample_rust.ko; do
 	nm -u "$ko"
 done | awk '{ print $NF }' | grep -iE 'alloc|get_free_page|dup|register|setup|create|_add|_init|_new' |

@@ -26,9 +26,11 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 	return (m->amd ? 0x76 : 0x3c) | PFM_USER | PFM_ENABLE;
 }
 
-/* Loads the modules for this processor. */
+/* Loads the modules for this processor; and no others, which a first context would. */
 static void pfm_load_modules(const struct pmu_model *m)
 {
+	write_file("/proc/sys/kernel/modprobe", "");
+	rmmod("pfm_soft");
 	if (access("/dev/perfmon", F_OK)) {
 		errno = -insmod("perfcounters", "");
 		if (errno)

@@ -102,6 +102,11 @@ impl Description {
         (raw.nr_pmcs != 0 && raw.pmcs.is_null()) || (raw.nr_pmds != 0 && raw.pmds.is_null())
     }
 
+    /// It says what a later version means.
+    pub(crate) fn has_reserved(&self) -> bool {
+        self.raw().reserved.iter().any(|word| *word != 0)
+    }
+
     /// Is it there? By its own word.
     pub(crate) fn probe(&self) -> Result {
         match self.raw().probe {

@@ -5,6 +5,7 @@
 #![cfg(not(loom))]
 
 use engine::calls::{Ctx, Load, Pmc, Pmd, Start};
+use engine::claims::{Claims, Shares};
 use engine::context::{Error, Registers, NO_EMUL64};
 use engine::pmu::{kind, Map, Numbers, Register, Scope, Tables, FIRST_SOFT};
 use proptest::prelude::*;
@@ -40,6 +41,7 @@ fn counter(n: u32, width: u16) -> Register {
 struct Pmu {
     pmcs: Vec<Register>,
     pmds: Vec<Register>,
+    soft_pmcs: Vec<Register>,
     soft: Vec<Register>,
 }
 
@@ -47,6 +49,7 @@ fn pmu(width: u16) -> Pmu {
     Pmu {
         pmcs: (0..4).map(select).collect(),
         pmds: (0..4).map(|n| counter(n, width)).collect(),
+        soft_pmcs: vec![],
         soft: vec![Register {
             kind: kind::VIRTUAL | kind::READ_ONLY,
             ..Register::default()
@@ -62,7 +65,7 @@ impl Pmu {
                 pmds: &self.pmds,
             },
             soft: Tables {
-                pmcs: &[],
+                pmcs: &self.soft_pmcs,
                 pmds: &self.soft,
             },
             global_ctrl: 0x38f,
@@ -155,9 +158,12 @@ fn r1_14_rows_that_make_no_sense() {
     };
     assert!(!pmd(|_| {}));
     assert!(pmd(|r| r.kind = kind::CONTROL));
-    assert!(pmd(|r| r.kind = 0x80));
+    assert!(pmd(|r| r.kind = 0x100));
+    assert!(pmd(|r| r.kind |= kind::TASK));
+    assert!(pmd(|r| r.kind = kind::VIRTUAL));
+    assert!(!pmd(|r| r.kind = kind::VIRTUAL | kind::READ_ONLY));
+    assert!(!pmd(|r| r.kind |= kind::VIRTUAL | kind::TASK));
     assert!(pmd(|r| r.kind = kind::READ_ONLY));
-    assert!(pmd(|r| r.kind |= kind::VIRTUAL));
     assert!(pmd(|r| r.width = 0));
     assert!(pmd(|r| r.width = 65));
     assert!(pmd(|r| r.pmcs = 1 << 4));
@@ -231,6 +237,49 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
 }
 
+/// A virtual counter that the first PMC of its own table controls.
+fn virtual_counter(width: u16) -> Register {
+    Register {
+        pmcs: 1,
+        kind: kind::VIRTUAL | kind::COUNTER,
+        width,
+        ..Register::default()
+    }
+}
+
+#[test]
+fn r1_5_a_virtual_counter_is_narrow_by_its_own_pmc() {
+    let mut pmu = pmu(48);
+    pmu.soft = vec![virtual_counter(12)];
+    let soft_pmcs = [select(0)];
+    let mut map = pmu.map();
+    map.soft.pmcs = &soft_pmcs;
+    let mut r = registers();
+    r.set_pmd(&map, FIRST_SOFT, 0x1fff);
+    r.set_pmc(0, NO_EMUL64, ENABLE);
+    assert_eq!(r.pmd(&map, FIRST_SOFT), 0x1fff);
+    r.set_pmc(FIRST_SOFT, NO_EMUL64, 0);
+    assert_eq!(r.pmd(&map, FIRST_SOFT), 0xfff);
+    r.set_pmc(FIRST_SOFT, 0, 0);
+    assert_eq!(r.pmd(&map, FIRST_SOFT), 0x1fff);
+}
+
+#[test]
+fn r1_14_a_virtual_register_is_controlled_by_the_default_until_another_is_written() {
+    let mut pmu = pmu(48);
+    pmu.soft = vec![virtual_counter(64)];
+    let soft_pmcs = [select(0)];
+    let mut map = pmu.map();
+    let register = virtual_counter(64);
+    let mut r = registers();
+    assert_eq!(r.control_of(&map, &register), 0);
+    map.soft.pmcs = &soft_pmcs;
+    assert_eq!(r.control_of(&map, &register), select(0).reset);
+    r.set_pmc(FIRST_SOFT, 0, 7);
+    assert_eq!(r.control_of(&map, &register), 7);
+    assert_eq!(r.control_of(&map, &Register::default()), 0);
+}
+
 #[test]
 fn r1_3_numbers_are_a_set() {
     let mut numbers = Numbers::default();
@@ -239,6 +288,9 @@ fn r1_3_numbers_are_a_set() {
     }
     assert_eq!(numbers.iter().collect::<Vec<_>>(), [0, 63, 64, 255, 319]);
     assert!(numbers.has(64) && !numbers.has(65) && !numbers.has(320));
+    numbers.clear(64);
+    numbers.clear(320);
+    assert!(!numbers.has(64) && numbers.has(63));
 }
 
 #[test]
@@ -400,4 +452,115 @@ proptest! {
             prop_assert!(privileged || settled & OS == 0);
         }
     }
+}
+
+/// Virtual rows: one that grows by turns, one that is the thread's, one that a
+/// PMC chooses.
+fn growing() -> Pmu {
+    let row = Register {
+        kind: kind::VIRTUAL | kind::COUNTER,
+        width: 16,
+        ..Register::default()
+    };
+    let mut pmu = pmu(48);
+    pmu.soft_pmcs = vec![
+        Register::default(),
+        Register {
+            kind: kind::CONTROL,
+            ..Register::default()
+        },
+    ];
+    pmu.soft = vec![
+        row,
+        Register {
+            kind: row.kind | kind::TASK,
+            ..row
+        },
+        Register { pmcs: 2, ..row },
+    ];
+    pmu
+}
+
+#[test]
+fn r1_13_virtual_counters_count_what_they_grow_by() {
+    let pmu = growing();
+    let map = pmu.map();
+    let [by_turns, the_threads] = [FIRST_SOFT, FIRST_SOFT + 1];
+    let mut r = registers();
+    for pmd in [by_turns, the_threads] {
+        r.set_pmd(&map, pmd, 100);
+    }
+    r.plan(&map, Scope::Thread);
+    let at = |value: u64| move |_: &_| value;
+    r.set_out(true, at(65_535));
+    r.set_out(false, at(10));
+    r.grow(false, at(13));
+    r.grow(true, at(4));
+    assert_eq!((r.value(by_turns), r.value(the_threads)), (103, 105));
+    // It went off the CPU, where only the thread's goes on.
+    r.set_out(false, at(1000));
+    r.grow(false, at(1001));
+    r.grow(true, at(5));
+    assert_eq!((r.value(by_turns), r.value(the_threads)), (104, 106));
+    // Of a CPU both grow by turns.
+    r.plan(&map, Scope::System);
+    r.set_out(false, at(0));
+    r.grow(true, at(77));
+    assert_eq!((r.value(by_turns), r.value(the_threads)), (104, 106));
+    r.grow(false, at(2));
+    assert_eq!((r.value(by_turns), r.value(the_threads)), (106, 108));
+}
+
+#[test]
+fn r1_13_a_virtual_counter_counts_once_it_was_written() {
+    let pmu = growing();
+    let map = pmu.map();
+    let mut r = registers();
+    r.plan(&map, Scope::Thread);
+    r.grow(false, |_| panic!("nothing was asked for"));
+    r.set_pmc(FIRST_SOFT + 1, 0, 42);
+    r.set_pmd(&map, FIRST_SOFT + 2, 0);
+    r.plan(&map, Scope::Thread);
+    let mut asked = vec![];
+    r.set_out(false, |g| {
+        asked.push((g.pmd, g.control));
+        0
+    });
+    assert_eq!(asked, [(FIRST_SOFT + 2, 42)]);
+}
+
+#[test]
+fn r1_6_a_context_claims_what_it_uses() {
+    let pmu = pmu(48);
+    let map = pmu.map();
+    let mut r = registers();
+    assert!(r.claims(&map, Claims::NONE).is_none());
+    r.set_pmc(1, 0, ENABLE);
+    r.set_pmd(&map, 3, 0);
+    r.set_pmd(&map, FIRST_SOFT, 0);
+    let of = |pmcs, pmds| Claims { pmcs, pmds };
+    assert_eq!(r.claims(&map, Claims::NONE), of(0b1010, 0b1010));
+    assert_eq!(r.claims(&map, of(1, 0)), of(0b1011, 0b1011));
+    assert_eq!(r.claims(&map, of(0, 1)), of(0b1011, 0b1011));
+}
+
+#[test]
+fn r1_6_both_kinds_of_contexts_share_by_registers() {
+    let (a, b) = (Claims { pmcs: 1, pmds: 1 }, Claims { pmcs: 2, pmds: 2 });
+    let mut shares = Shares::NONE;
+    shares.add(Scope::Thread, &a);
+    shares.add(Scope::Thread, &a);
+    assert!(shares.fits(Scope::Thread, &a) && !shares.fits(Scope::System, &a));
+    assert!(shares.fits(Scope::System, &b));
+    shares.add(Scope::System, &b);
+    assert!(!shares.fits(Scope::Thread, &b));
+    shares.remove(Scope::Thread, &a);
+    assert!(!shares.fits(Scope::System, &a));
+    shares.remove(Scope::Thread, &a);
+    assert!(shares.fits(Scope::System, &a) && !shares.is_empty());
+    shares.remove(Scope::System, &b);
+    assert!(shares.is_empty());
+    // The same PMC with two counters of it is the same PMC.
+    shares.add(Scope::System, &Claims { pmcs: 4, pmds: 8 });
+    assert!(!shares.fits(Scope::Thread, &Claims { pmcs: 4, pmds: 16 }));
 }

@@ -10,7 +10,7 @@ use perfcounters::{Pattern, DEVICE};
 
 use crate::export;
 
-/// Kernel counters, read without system calls
+/// Kernel counters, read without system calls; events, counted
 #[derive(Debug, Parser)]
 #[command(
     name = "pfc",
@@ -25,6 +25,8 @@ Examples:
   pfc watch --plain -n 5 --count 3  three tables of the five busiest
   pfc snapshot --json -o now.json   everything, of one moment
   pfc export --openmetrics          text for Prometheus
+  pfc stat -e cycles make           events of a command
+  pfc doctor                        why they cannot be counted
 
 PATTERN: a glob for the whole name if it has *, ? or [; else a part of it.
 Exit status: 0 done; 1 nothing matched; 2 something is wrong, and said."
@@ -108,6 +110,40 @@ block/sda/reads is perfcounters_block_reads_total{device=\"sda\",cpu=\"0\"}; the
 label 'name' has the instance's own name. Values are in seconds, bytes and so
 on. For JSON of pfc's own, see 'pfc snapshot --json'.")]
     Export(ExportArgs),
+    /// Count events of a command, of threads or of CPUs, as perf stat does
+    #[command(after_help = "\
+Examples:
+  pfc stat make                          the usual events
+  pfc stat -e cycles,instructions:u make these; :u user mode, :k the kernel
+  pfc stat -e r01c2 -e UOPS_ISSUED:ANY true   by code; by libpfm4's name
+  pfc stat -e counter:mm/page_faults_user true
+                                         how much that counter grew meanwhile
+  pfc stat -p 1234 -- sleep 1            all threads that it has, for a second
+  pfc stat -a -I 1000                    all CPUs, each second, until Ctrl-C
+  pfc stat -r 5 -x, true                 means of five runs, for a program
+
+A command is counted from its exec on, with all processes and threads that it
+makes; with -p and -t those that come later are not. That takes CAP_PERFMON:
+without it the command's first thread is counted, in user mode.
+Events: perf's generic names, the kernel's own (task-clock, context-switches,
+page-faults, migrations and so on), counter:NAME, rHEX, and libpfm4's names.
+Exit status: the command's, 128 + signal if one ended it; 127 or 126 if it could
+not be run; 2 something is wrong, and said.")]
+    Stat(StatArgs),
+    /// Show the PMU's registers, and which tables of event names fit
+    #[command(after_help = "\
+Examples:
+  pfc pmu                    registers, libpfm4's tables
+  pfc pmu --json             for a program")]
+    Pmu(JsonArgs),
+    /// Find out why events cannot be counted, and what to do
+    #[command(after_help = "\
+Examples:
+  pfc doctor                 a line for each thing that is looked at
+  pfc doctor --json          for a program
+
+Exit status: 0 all is well; 1 there is a problem.")]
+    Doctor(JsonArgs),
     /// Print the completions of a shell
     #[command(hide = true)]
     Completions {
@@ -237,4 +273,64 @@ pub struct ExportArgs {
     /// encrypted, nobody is asked who they are
     #[arg(long, requires = "listen")]
     pub allow_remote: bool,
+}
+
+/// Arguments of `pfc stat`.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Events to count, together
+    #[arg(short, long = "event", value_name = "EVENT,...", value_delimiter = ',')]
+    pub events: Vec<String>,
+    /// All threads of these processes that there are now
+    #[arg(
+        short,
+        long = "pid",
+        value_name = "PID,...",
+        value_delimiter = ',',
+        group = "whom"
+    )]
+    pub processes: Vec<u32>,
+    /// These threads
+    #[arg(
+        short,
+        long = "tid",
+        value_name = "TID,...",
+        value_delimiter = ',',
+        group = "whom"
+    )]
+    pub threads: Vec<u32>,
+    /// These CPUs, whoever runs there
+    #[arg(short = 'C', long = "cpu", value_name = "CPUS", group = "whom")]
+    pub cpus: Option<String>,
+    /// All CPUs
+    #[arg(short, long, group = "whom")]
+    pub all_cpus: bool,
+    /// Print what came, each so many milliseconds
+    #[arg(short = 'I', long = "interval-print", value_name = "MS", conflicts_with = "repeat",
+          value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    pub interval: Option<u64>,
+    /// Print fields with this between them
+    #[arg(short = 'x', long = "field-separator", value_name = "SEP")]
+    pub separator: Option<String>,
+    /// Print JSON, an object a line
+    #[arg(short, long, conflicts_with = "separator")]
+    pub json: bool,
+    /// Run the command so many times; print means
+    #[arg(short, long, value_name = "N", default_value_t = 1, requires = "command",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Only the command's first thread, without ptrace
+    #[arg(short = 'i', long)]
+    pub no_inherit: bool,
+    /// What to run
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    pub command: Vec<String>,
+}
+
+/// Arguments of `pfc pmu` and `pfc doctor`.
+#[derive(Debug, Args)]
+pub struct JsonArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }

@@ -21,10 +21,12 @@ pub enum Failure {
     Write(io::Error),
     /// The output file could not be made.
     Create(PathBuf, io::Error),
-    /// It may not listen there, or what is to be served can not be.
+    /// It may not, or what it is asked for can not be: the sentence says why.
     Refused(String),
     /// It could not listen there.
     Listen(SocketAddr, io::Error),
+    /// This program could not be run.
+    Command(String, io::Error),
     /// The terminal could not be used.
     Terminal(io::Error),
 }
@@ -56,6 +58,7 @@ impl fmt::Display for Failure {
             }
             Self::Refused(why) => f.write_str(why),
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
+            Self::Command(program, e) => write!(f, "cannot run '{program}': {e}"),
             Self::Terminal(e) => write!(f, "cannot use this terminal: {e}; try --plain"),
         }
     }
@@ -80,6 +83,9 @@ impl Failure {
         }
         ExitCode::from(match self {
             Self::NoMatch(_) => 1,
+            // As shells have it.
+            Self::Command(_, e) if e.kind() == ErrorKind::NotFound => 127,
+            Self::Command(..) => 126,
             _ => 2,
         })
     }

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc`: list, read, watch and snapshot the kernel's counters.
+//! `pfc`: list, read, watch and snapshot the kernel's counters; count events.
 //!
-//! Thin over the library `perfcounters`; a file per subcommand.
+//! Thin over the libraries `perfcounters` and `perfmon`; a file per subcommand.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `cli.rs` | the command line, with its help and examples |
-//! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands |
+//! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands for counter pages |
+//! | `stat/` `pmu.rs` `doctor.rs` | those for contexts |
 //! | `document.rs` | the JSON that list, read and snapshot share |
 //! | `table.rs` `units.rs` `time.rs` | what values look like to people |
 //! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
 //! | `failure.rs` | what went wrong, what to do, the exit code |
 
 mod cli;
+mod doctor;
 mod document;
 mod export;
 mod failure;
 mod list;
 mod manual;
 mod out;
+mod pmu;
 mod read;
 mod replace;
 mod snapshot;
+mod stat;
 mod table;
 mod time;
 mod units;
@@ -47,17 +51,21 @@ fn main() -> ExitCode {
         }
     };
     match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => failure.report(),
     }
 }
 
-fn run(cli: &Cli) -> Result<(), Failure> {
+fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     let file = cli.global.output.as_deref();
     let device = &cli.global.device;
-    // Those two write for as long as they run; the others once, at their end.
+    let mut code = ExitCode::SUCCESS;
+    // Those write for as long as they run; the others once, at their end.
     let mut out = match &cli.command {
-        Command::Export(args) => return export::run(device, args, file),
+        Command::Export(args) => {
+            return export::run(device, args, file).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Stat(args) => return stat::run(device, args, file),
         Command::Watch(_) => Out::stream(file)?,
         _ => Out::open(file)?,
     };
@@ -68,7 +76,10 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Snapshot(args) => snapshot::run(device, args, &mut out)?,
         Command::Completions { shell } => manual::completions(*shell, &mut out)?,
         Command::Man { directory } => manual::pages(directory.as_deref(), &mut out)?,
-        Command::Export(_) => {}
+        Command::Pmu(args) => pmu::run(args, &mut out)?,
+        Command::Doctor(args) => code = doctor::run(args, &mut out)?,
+        Command::Export(_) | Command::Stat(_) => {}
     }
-    out.finish()
+    out.finish()?;
+    Ok(code)
 }

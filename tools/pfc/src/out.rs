@@ -3,7 +3,7 @@
 //! Where output goes, and whether it may be coloured.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -19,6 +19,7 @@ pub struct Out {
 
 enum Sink {
     Stdout(BufWriter<Stdout>),
+    Stderr(BufWriter<Stderr>),
     /// A file that appears when it is whole.
     Whole(Replacement),
     /// A file that grows, and is emptied when there is something to write.
@@ -50,6 +51,16 @@ impl Out {
                 begun: false,
             })
         })
+    }
+
+    /// For what is said beside another program's output.
+    pub fn stderr() -> Self {
+        Self {
+            sink: Sink::Stderr(BufWriter::new(io::stderr())),
+            path: None,
+            terminal: io::stderr().is_terminal(),
+            colour: false,
+        }
     }
 
     fn new(path: Option<&Path>, sink: fn(&Path) -> io::Result<Sink>) -> Result<Self, Failure> {
@@ -113,6 +124,7 @@ impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.sink {
             Sink::Stdout(sink) => sink.write(bytes),
+            Sink::Stderr(sink) => sink.write(bytes),
             Sink::Whole(file) => file.write(bytes),
             Sink::Stream { file, begun } => {
                 if !std::mem::replace(begun, true) && file.get_ref().metadata()?.is_file() {
@@ -127,6 +139,7 @@ impl Write for Out {
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.sink {
             Sink::Stdout(sink) => sink.flush(),
+            Sink::Stderr(sink) => sink.flush(),
             Sink::Whole(file) => file.flush(),
             Sink::Stream { file, .. } => file.flush(),
             Sink::Done => Ok(()),

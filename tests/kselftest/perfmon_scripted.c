@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * PMU descriptions as modules bring them: what is refused when one is registered,
+ * and why; what contexts make of registers that wrap, jump, go backwards and lie;
+ * when a description may go. tests/modules/scripted_pmu.c does what it is told.
+ */
+#include "perfmon.h"
+#define main ticks
+#include "readme/ticks.c"
+#undef main
+
+#define FIRST	284		/* of scripted_pmu */
+
+enum { SCALE = FIRST, SYSTEMS, THREADS };	/* PMCs */
+enum {
+	WIDE = FIRST, BYTE, TWELVE, NARROW, CARRIED, OF_THREADS, OF_SYSTEMS, SCALED, FIXED,
+	HOLE, CONTROL, WHOSE, HERE, OF_THREADS_NOW, BEYOND
+};
+
+static const struct mistake {
+	const char *edit, *why;
+} mistakes[] = {
+	{ "null", "of another version" },
+	{ "pmu size 80", "of another version" },
+	{ "pmu name", "\"\": it has no name" },
+	{ "pmu name ", "\"\": it has no name" },
+	{ "pmu name a/b", "\"a/b\": its name has more than letters" },
+	{ "pmu name a b", "\"a b\": its name has more than letters" },
+	{ "pmu reserved[0] 1", "\"scripted\": its reserved fields are not zero" },
+	{ "pmu pmcs", "\"scripted\": it has numbers of rows, and no rows" },
+	{ "pmu pmds", "\"scripted\": it has numbers of rows, and no rows" },
+	{ "pmu first 1", "its first number is neither 0 nor 256 or more" },
+	{ "pmu first 255", "its first number is neither 0 nor 256 or more" },
+	{ "pmu first 320", "more rows than there are numbers" },
+	{ "pmu first 307", "more rows than there are numbers" },
+	{ "pmu nr_pmcs 37", "more rows than there are numbers" },
+	{ "pmu nr_pmds 37", "more rows than there are numbers" },
+	{ "pmu first 0;pmu nr_pmcs 65", "more rows than there are numbers" },
+	{ "pmu first 0;pmu nr_pmcs 33;pmc * type 1", "more than 32 counters or control registers" },
+	{ "pmu first 0;pmu nr_pmds 33;pmd * type 2", "more than 32 counters or control registers" },
+	{ "pmu first 0", "PMD0 \"WIDE\": virtual registers have numbers from 256 on" },
+	{ "pmd 2 type 2", "PMD286 \"TWELVE\": from 256 on all registers are virtual" },
+	{ "pmc 0 name", "PMC284 \"\": its name is not a word" },
+	{ "pmd 1 name ", "PMD285 \"\": its name is not a word" },
+	{ "pmd 1 name BY TE", "PMD285 \"BY TE\": its name is not a word" },
+	{ "pmc 0 type 3", "PMC284 \"SCALE\": a PMC is a control register, no counter" },
+	{ "pmc 0 type 9", "PMC284 \"SCALE\": a PMC is a control register, no counter" },
+	{ "pmc 1 type 0x101", "PMC285 \"SYSTEMS\": a PMC is a control register, no counter" },
+	{ "pmc 1 type 0x10", "PMC285 \"SYSTEMS\": a PMC needs PERFMON_REG_CONTROL" },
+	{ "pmc 2 type 0x31", "PMC286 \"THREADS\": a register that is for systems only and" },
+	{ "pmc 0 reserved 0x10000", "PMC284 \"SCALE\": the bits that enable it" },
+	{ "pmc 0 reserved 0x40000", "PMC284 \"SCALE\": the bits that enable it" },
+	{ "pmc 0 reset 0x10000", "PMC284 \"SCALE\": it would count before it is written" },
+	{ "pmd 1 type 0x0b", "PMD285 \"BYTE\": a PMD is a counter or virtual" },
+	{ "pmd 1 type 0x10a", "PMD285 \"BYTE\": a PMD is a counter or virtual" },
+	{ "pmu first 0;pmd 0 type 4", "PMD0 \"WIDE\": a PMD needs PERFMON_REG_COUNTER or" },
+	{ "pmd 11 type 8", "PMD295 \"WHOSE\": a value that only read() knows" },
+	{ "pmu first 0;pmd 0 type 0x82", "PMD0 \"WIDE\": only a virtual register is a thread's" },
+	{ "pmd 1 type 0x3a", "PMD285 \"BYTE\": a register that is for systems only and" },
+	{ "pmd 1 width 0", "PMD285 \"BYTE\": a counter is 1 to 64 bits wide" },
+	{ "pmd 1 width 65", "PMD285 \"BYTE\": a counter is 1 to 64 bits wide" },
+	{ "pmd 13 pmcs 8", "PMD297 \"OF_THREADS_NOW\": it names a PMC that the table has not" },
+};
+
+#define MISTAKES	((int)(sizeof(mistakes) / sizeof(*mistakes)))
+
+/* The description */
+
+static int scripted(const char *edit)
+{
+	char text[200];
+
+	snprintf(text, sizeof(text), "edit=\"%s\"", edit);
+	return insmod("scripted_pmu", *edit ? text : "");
+}
+
+static void set(const char *what, long long value)
+{
+	char path[80], text[24];
+
+	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
+	snprintf(text, sizeof(text), strcmp(what, "refuse") ? "%llu" : "%lld", value);
+	write_file(path, text);
+}
+
+static const char *get(const char *what)
+{
+	static char text[300];
+	char path[80];
+
+	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
+	slurp(path, text, sizeof(text));
+	text[strcspn(text, "\n")] = '\0';
+	return text;
+}
+
+/* What people see: /proc/perfmon_map, then debugfs. */
+static char *shown(void)
+{
+	static char text[2][32768];
+	static int turn;
+	char *here = text[turn ^= 1];
+	FILE *found;
+	size_t len;
+
+	slurp("/proc/perfmon_map", here, sizeof(*text));
+	len = strlen(here);
+	found = popen("find /sys/kernel/debug/perfmon | sort", "r");
+	if (found) {
+		len += fread(here + len, 1, sizeof(*text) - 1 - len, found);
+		pclose(found);
+	}
+	here[len] = '\0';
+	return here;
+}
+
+static void refused(const struct mistake *m)
+{
+	const char *const why[] = { m->why, NULL };
+	int log = klog_mark(), ret = scripted(m->edit);
+	bool said = klog_has(log, why);
+
+	if (!ok(ret == -EINVAL && said, "1.14 refused: %s", m->edit))
+		note("%d, and the log does%s say: %s", ret, said ? "" : " not", m->why);
+}
+
+/* Numbers or a name that another description has. */
+static void taken(const char *edit, const char *what)
+{
+	static const char *const eexist[] = { "registration: -17", NULL };
+	int log = klog_mark(), ret = scripted(edit);
+
+	/* The kernel takes a module's EEXIST for itself, and says EBUSY. */
+	if (!ok(klog_has(log, eexist) && (ret == -EBUSY || ret == -EEXIST), "1.14 %s", what))
+		note("%d", ret);
+}
+
+static void registration(void)
+{
+	char before[32768];
+
+	strcpy(before, shown());
+	for (int i = 0; i < MISTAKES; i++)
+		refused(&mistakes[i]);
+	is(scripted("pmu first 0;pmu nr_pmcs 1;pmu nr_pmds 1;pmc 0 address 0x186;pmd 0 type 2;"
+		    "pmd 0 address 0xc1"),
+	   -ENODEV, "1.14 a sound description of registers that are not there");
+	is(insmod("scripted_pmu", "absent=-95"), -EOPNOTSUPP, "1.14 probe()'s errno is insmod's");
+	ok(!strcmp(before, shown()), "1.1 of what was refused nothing is shown");
+
+	is(insmod("tutorial_pmu", ""), 0, "1.1 the tutorial's description");
+	strcpy(before, shown());
+	taken("pmu first 304", "EEXIST for numbers that are taken");
+	taken("pmu first 291", "EEXIST for one, at the end");
+	taken("pmu first 307;pmu nr_pmds 2", "EEXIST for one, at the beginning");
+	taken("pmu name tutorial", "EEXIST for a name that is taken");
+	ok(!strcmp(before, shown()), "1.1 and all is shown as before");
+	is(scripted("pmu first 290"), 0, "1.1 numbers up to the next description's");
+	is(rmmod("scripted_pmu"), 0, "1.1 it goes");
+	is(scripted("pmu first 308;pmu nr_pmds 12"), 0, "1.1 numbers after it, to the last one");
+	ok(strstr(shown(), "# tutorial\nPMC304 ") && strstr(shown(), "# scripted\nPMC308 ") &&
+	   strstr(shown(), "/perfmon/scripted/pmd319/name"), "1.1 both are shown");
+	rmmod("scripted_pmu");
+	ok(!strcmp(before, shown()), "1.1 and when it has gone nothing is left of it");
+	rmmod("tutorial_pmu");
+}
+
+static void in_sight(void)
+{
+	char text[80];
+	const char *map, *cpus;
+
+	is(scripted(""), 0, "1.1 a sound description is registered");
+	is(atoi(get("probes")), 1, "1.1 probe() was asked once");
+	cpus = get("cpus");
+	ok(strstr(cpus, "+0 ") && strstr(cpus, "+1 ") && !strchr(cpus, '!'),
+	   "1.1 cpu() was told of each CPU, there: %s", cpus);
+	map = shown();
+	ok(strstr(map, "\nPMC284 SCALE address=0 reset=0xa5 reserved=0x200f0\n") ||
+	   strstr(map, "\nPMC284 SCALE address=0x0 reset=0xa5 reserved=0x200f0\n"),
+	   "1.14 the map has a PMC's default and reserved bits");
+	ok(strstr(map, "\nPMC285 SYSTEMS ") && strstr(map, " system-wide\n"), "1.14 whom it is for");
+	ok(strstr(map, "\nPMD285 BYTE virtual counter width=8 pmcs=0x1\n"), "1.14 widths");
+	ok(strstr(map, "\nPMD289 OF_THREADS virtual counter width=12 pmcs=0x1 thread\n"),
+	   "1.14 threads' registers");
+	ok(!strstr(map, "PMD293"), "1.14 and no hole");
+	slurp("/sys/kernel/debug/perfmon/scripted/pmc284/dfl_val", text, sizeof(text));
+	is(strtoull(text, NULL, 16), 0xa5, "1.1 debugfs has a row's fields");
+}
+
+/* Calls */
+
+static int write_pmc_flags(int fd, __u16 number, __u32 flags, __u64 value)
+{
+	struct pfarg_pmc pmc = { .reg_num = number, .reg_flags = flags, .reg_value = value };
+	struct perfmon_vector v = { (__u64)&pmc, 1, sizeof(pmc) };
+
+	return pfm_call(fd, PERFMON_WRITE_PMCS, &v);
+}
+
+static int read_some(int fd, void *items, __u32 nr, __u32 size)
+{
+	struct perfmon_vector v = { (__u64)items, nr, size };
+
+	return pfm_call(fd, PERFMON_READ_PMDS, &v);
+}
+
+static void numbers(void)
+{
+	static struct pfarg_pmd many[24] = { { .reg_num = WIDE }, { .reg_num = BYTE } };
+	struct pfarg_pmc two[2] = { { .reg_num = SCALE, .reg_value = 5 }, { .reg_num = 283 } };
+	struct perfmon_vector v = { (__u64)two, 2, sizeof(*two) };
+	int fd = pfm_create(0), system = pfm_create(PFM_FL_SYSTEM_WIDE);
+
+	for (int i = 2; i < 24; i++)
+		many[i].reg_num = WIDE;
+	is(read_some(fd, many, 23, sizeof(*many)), 0, "1.14 a page of registers");
+	is(read_some(fd, many, 24, sizeof(*many)), -E2BIG, "1.14 more than a page");
+	is(read_some(fd, many, 1, sizeof(*many) - 8), -EINVAL, "1.14 another size of a register");
+	is(pfm_write_pmd(fd, 283, 0), -EINVAL, "1.14 the number before the first");
+	is(pfm_write_pmd(fd, HOLE, 0), -EINVAL, "1.14 a hole");
+	is(pfm_write_pmd(fd, BEYOND, 0), -EINVAL, "1.14 the number after the last");
+	is(pfm_write_pmc(fd, FIRST + 3, 0), -EINVAL, "1.14 the PMC after the last");
+	is(pfm_write_pmc(fd, SYSTEMS, 0), -EINVAL, "1.14 a CPU's PMC in a thread's context");
+	is(pfm_write_pmd(fd, OF_SYSTEMS, 0), -EINVAL, "1.14 a CPU's PMD");
+	is(pfm_write_pmc(fd, THREADS, 0), 0, "1.14 a thread's PMC");
+	is(pfm_write_pmd(fd, OF_THREADS, 0), 0, "1.14 a thread's PMD");
+	is(pfm_write_pmc(system, THREADS, 0), -EINVAL, "1.14 a thread's PMC in a CPU's context");
+	is(pfm_write_pmd(system, OF_THREADS, 0), -EINVAL, "1.14 a thread's PMD");
+	is(pfm_write_pmc(system, SYSTEMS, 0), 0, "1.14 a CPU's PMC");
+	is(pfm_write_pmd(system, OF_SYSTEMS, 0), 0, "1.14 a CPU's PMD");
+	is(pfm_call(fd, PERFMON_WRITE_PMCS, &v), -EINVAL, "1.14 one of two numbers is wrong");
+	is(pfm_read_pmd(fd, CONTROL), 0xa5, "1.14 and none is written: the default is there");
+	close(system);
+	close(fd);
+}
+
+/* What a program without rights can have in a PMC; in a child. */
+static void unprivileged(int fd)
+{
+	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+		_exit(1);
+	if (pfm_write_pmc(fd, SCALE, 1 << 18) != -EPERM || pfm_write_pmc(fd, SCALE, 1) ||
+	    pfm_read_pmd(fd, CONTROL) != 0xa1)
+		_exit(2);
+}
+
+static void unprivileged_check(int fd)
+{
+	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
+		_exit(1);
+	if (pfm_write_pmc(fd, SCALE, 7) != -EPERM || pfm_read_pmd(fd, CONTROL) != 0xa1)
+		_exit(2);
+}
+
+static void control_words(void)
+{
+	static const int errnos[] = { -EINVAL, -ENOENT, -EBUSY, -EOPNOTSUPP };
+	int fd = pfm_create(0), wrong = 0;
+
+	is(pfm_write_pmc(fd, SCALE, ~0ULL), 0, "1.14 all bits are written");
+	is(pfm_read_pmd(fd, CONTROL), ~0x20050ULL, "1.14 but those reserved, and the interrupt");
+	pfm_write_pmc(fd, SCALE, 0);
+	is(pfm_read_pmd(fd, CONTROL), 0xa0, "1.14 no bit is written, but those reserved");
+	set("set_bits", 0x20053);
+	pfm_write_pmc(fd, SCALE, 0x200);
+	is(pfm_read_pmd(fd, CONTROL), 0x2a3, "1.14 check() changes a value, and no reserved bit");
+	set("set_bits", 0);
+	set("clear_bits", 0xff);
+	pfm_write_pmc(fd, SCALE, 0x303);
+	is(pfm_read_pmd(fd, CONTROL), 0x3a0, "1.14 nor takes one away");
+	set("clear_bits", 0);
+	for (int i = 0; i < 4; i++) {
+		set("refuse", errnos[i]);
+		wrong += pfm_write_pmc(fd, SCALE, 1) != errnos[i] || pfm_read_pmd(fd, CONTROL) != 0x3a0;
+	}
+	set("refuse", 0);
+	is(wrong, 0, "1.14 check() refuses with its errno, and nothing is written");
+	is(in_child(unprivileged(fd)), 0, "1.14 the kernel's bit is for CAP_PERFMON");
+	set("set_bits", 1 << 18);
+	is(in_child(unprivileged_check(fd)), 0, "1.14 check() gives it to nobody else either");
+	set("set_bits", 0);
+	close(fd);
+}
+
+/* Counters, against a model of them */
+
+static const struct {
+	__u16 pmd, width;
+	bool no_64;
+} counters[] = {
+	{ WIDE, 64, false }, { BYTE, 8, false }, { TWELVE, 12, false }, { NARROW, 12, true },
+	{ CARRIED, 12, false }, { OF_THREADS, 12, false },
+};
+
+#define COUNTERS	((int)(sizeof(counters) / sizeof(*counters)))
+
+static __u64 model[COUNTERS], now;
+
+static __u64 bits(int width)
+{
+	return width == 64 ? ~0ULL : (1ULL << width) - 1;
+}
+
+static void put(__u64 value)
+{
+	set("now", now = value);
+}
+
+/* The counters are at value now, and were looked at before. */
+static void move(__u64 value)
+{
+	for (int i = 0; i < COUNTERS; i++)
+		model[i] += (value - now) & bits(counters[i].width);
+	put(value);
+}
+
+static int differ(int fd)
+{
+	int wrong = 0;
+
+	for (int i = 0; i < COUNTERS; i++) {
+		__u64 want = model[i] & (counters[i].no_64 ? bits(counters[i].width) : ~0ULL);
+		__u64 got = pfm_read_pmd(fd, counters[i].pmd);
+
+		if (got != want)
+			note("PMD %u: %#llx, not %#llx", counters[i].pmd, got, want);
+		wrong += got != want;
+	}
+	return wrong;
+}
+
+static void write_all(int fd)
+{
+	for (int i = 0; i < COUNTERS; i++) {
+		model[i] = (__u64)random() << 40 ^ (__u64)random() << 20 ^ random();
+		if (pfm_write_pmd(fd, counters[i].pmd, model[i]))
+			bail("write of a PMD");
+	}
+}
+
+static void emulation(void)
+{
+	int fd = pfm_create(0), wrong = 0, rounds = bounded(300);
+	__u64 before, narrow;
+
+	put(0x1234567890abcdefULL);
+	write_all(fd);
+	pfm_load(fd, this_thread());
+	is(differ(fd), 0, "1.5 64 bits of a narrow counter are written and read");
+	put(~0ULL - 100);
+	pfm_start(fd);
+	is(differ(fd), 0, "1.5 where a counter was before the start does not count");
+	for (int i = 0; i < rounds; i++) {
+		move(now + random() % 256);
+		wrong += differ(fd);
+	}
+	is(wrong, 0, "1.5 steps of less than a turn: all widths are exact, over many turns");
+	before = model[1] - model[0];
+	ok(before == model[2] - model[0] + (model[1] - model[2]) &&
+	   pfm_read_pmd(fd, BYTE) - pfm_read_pmd(fd, WIDE) == before,
+	   "1.5 eight bits counted what 64 counted");
+	for (int i = 0; i < rounds; i++) {
+		move((__u64)random() << 40 ^ (__u64)random() << 20 ^ random());
+		wrong += differ(fd);
+	}
+	is(wrong, 0, "1.5 jumps, ahead and back: what moved is taken modulo the width");
+	move(now - 1);
+	is(differ(fd), 0, "1.5 one step back is a turn less one of a narrow counter");
+	write_all(fd);
+	is(differ(fd), 0, "1.5 written while it counts");
+	move(now + 77);
+	is(differ(fd), 0, "1.5 and it goes on from there");
+	pfm_stop(fd);
+	put(now + 1000);
+	is(differ(fd), 0, "1.5 stopped, it counts no more");
+	pfm_start(fd);
+	move(now + 50);
+	is(differ(fd), 0, "1.5 started again, it leaves out what was between");
+	narrow = model[1] & 0xff;
+	is(write_pmc_flags(fd, SCALE, PFM_REGFL_NO_EMUL64, 0), 0, "1.5 64 bits can be turned off");
+	is(pfm_read_pmd(fd, BYTE), narrow, "1.5 then a counter shows its own bits");
+	move(now + 200);
+	is(pfm_read_pmd(fd, BYTE), (narrow + 200) & 0xff, "1.5 and wraps as they do");
+	write_pmc_flags(fd, SCALE, 0, 0);
+	is(differ(fd), 0, "1.5 turned on again they are all there");
+	pfm_unload(fd);
+	move(now);
+	is(differ(fd), 0, "1.5 unloaded, values stay");
+	close(fd);
+}
+
+static void controlled(void)
+{
+	int fd = pfm_create(0);
+
+	pfm_write_pmd(fd, SCALED, 0);
+	is(pfm_write_pmd(fd, FIXED, 99), 0, "1.13 a read-only counter is written, ignored");
+	is(pfm_read_pmd(fd, FIXED), 0, "1.13 and stays as it was");
+	pfm_load(fd, this_thread());
+	put(1000);
+	pfm_start(fd);
+	put(1007);
+	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5, "1.13 read() has the PMC's default");
+	is(pfm_read_pmd(fd, FIXED), 7, "1.13 a read-only counter counts");
+	pfm_write_pmc(fd, SCALE, 2);
+	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5, "1.13 another control word alone is no event");
+	put(1010);
+	is(pfm_read_pmd(fd, SCALED), 7 * 0xa5 + 3 * 0xa2, "1.13 read() has what was written");
+	close(fd);
+}
+
+/* Who is off the CPU while the counters move. */
+static void threads(void)
+{
+	int fd = pfm_create(0), go[2], status;
+	__u64 wide, carried;
+	pid_t child;
+	char byte;
+
+	on_cpu(0);
+	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 a context that is not attached has no thread");
+	is(pfm_write_pmd(fd, WHOSE, 5), 0, "1.13 a value is written, ignored");
+	put(5);
+	pfm_write_pmd(fd, WIDE, 0);
+	pfm_write_pmd(fd, CARRIED, 0);
+	pfm_load(fd, this_thread());
+	is(pfm_read_pmd(fd, WHOSE), this_thread(), "1.13 attached, read() has the thread");
+	is(pfm_read_pmd(fd, HERE), 0, "1.13 and is asked on the caller's CPU");
+	is(pfm_read_pmd(fd, OF_THREADS_NOW), 5, "1.13 values need no start");
+	pfm_start(fd);
+	/* The child has this CPU only while this thread has not. */
+	is(in_child(put(now + 100)), 0, "1.13 another thread moves the counters");
+	now += 100;
+	wide = pfm_read_pmd(fd, WIDE);
+	carried = pfm_read_pmd(fd, CARRIED);
+	is(wide, 0, "1.13 what grows while the thread is not on a CPU is not its");
+	is(carried, 100, "1.13 unless the register is the thread's own");
+	put(now + 20);
+	is(pfm_read_pmd(fd, WIDE), 20, "1.13 what grows while it is counts");
+	is(pfm_read_pmd(fd, CARRIED), 120, "1.13 for both");
+	pfm_stop(fd);
+	close(fd);
+
+	if (pipe(go))
+		bail("pipe");
+	child = fork();
+	if (!child)
+		_exit(read(go[0], &byte, 1) != 1);
+	fd = pfm_create(0);
+	pfm_write_pmd(fd, CARRIED, 0);
+	is(pfm_load(fd, child), 0, "1.13 a context of another process");
+	pfm_start(fd);
+	put(now + 30);
+	is(pfm_read_pmd(fd, WHOSE), child, "1.13 read() has that thread");
+	is(pfm_read_pmd(fd, CARRIED), 30, "1.13 what is its own grows while it sleeps");
+	if (write(go[1], "x", 1) != 1)
+		bail("write");
+	waitpid(child, &status, 0);
+	put(now + 30);
+	is(pfm_read_pmd(fd, CARRIED), 30, "1.13 and no more when it has ended");
+	close(fd);
+	close(go[0]);
+	close(go[1]);
+}
+
+static void systems(void)
+{
+	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	size_t told = strlen(get("cpus"));
+
+	pfm_write_pmd(fd, OF_SYSTEMS, 0);
+	pfm_write_pmd(fd, CARRIED, 0);
+	on_cpu(1);
+	pfm_load(fd, 1);
+	pfm_start(fd);
+	is(pfm_read_pmd(fd, WHOSE), 0, "1.13 a CPU's context has no thread");
+	is(pfm_read_pmd(fd, HERE), 1, "1.13 and is asked on its CPU");
+	in_child(on_cpu(0); put(now + 40));
+	now += 40;
+	is(pfm_read_pmd(fd, OF_SYSTEMS), 40, "1.13 it counts whoever moved the counter");
+	is(pfm_read_pmd(fd, CARRIED), 40, "1.13 also one that would be a thread's own");
+	put(now + 2);
+	on_cpu(0);
+	ok(cpu_online(1, false), "1.13 the CPU goes");
+	put(now + 9);
+	is(pfm_read_pmd(fd, OF_SYSTEMS), 42, "1.13 its counts are there, up to then");
+	is(pfm_start(fd), -ESRCH, "1.13 and its context has ended");
+	ok(cpu_online(1, true), "1.13 the CPU comes back");
+	ok(!strcmp(get("cpus") + told, "-1 +1 "), "1.1 cpu() was told of both, there: %s",
+	   get("cpus") + told);
+	pfm_unload(fd);
+	on_cpu(1);
+	is(pfm_load(fd, 1), 0, "1.13 the context is loaded again");
+	pfm_start(fd);
+	put(now + 5);
+	is(pfm_read_pmd(fd, OF_SYSTEMS), 47, "1.13 and goes on");
+	close(fd);
+	on_cpu(0);
+}
+
+/* read() that moves by itself, lies, takes its time. */
+static void liars(void)
+{
+	int fd = pfm_create(0), back = 0;
+	__u64 last = 0, got;
+	long long reads;
+	struct timespec before, after;
+
+	pfm_write_pmd(fd, BYTE, 0);
+	pfm_load(fd, this_thread());
+	set("step", 3);
+	pfm_start(fd);
+	for (int i = 0; i < 100; i++) {
+		got = pfm_read_pmd(fd, BYTE);
+		back += got < last + 3;
+		last = got;
+	}
+	is(back, 0, "1.5 a counter that moves with each look moves on, 64 bits wide");
+	set("step", 0);
+	last = pfm_read_pmd(fd, BYTE);
+	reads = atoll(get("reads"));
+	set("junk", 1);
+	for (int i = 0; i < 200; i++)
+		pfm_read_pmd(fd, BYTE);
+	got = pfm_read_pmd(fd, BYTE) - last;
+	reads = atoll(get("reads")) - reads;
+	ok(got > 1000 && got <= 255ULL * reads, "1.5 junk of 64 bits is junk of its own 8 bits");
+	note("%llu in %lld reads", got, reads);
+	set("junk", 0);
+	pfm_read_pmd(fd, BYTE);
+	set("slow_us", 3000);
+	clock_gettime(CLOCK_MONOTONIC, &before);
+	pfm_read_pmd(fd, BYTE);
+	clock_gettime(CLOCK_MONOTONIC, &after);
+	ok((after.tv_sec - before.tv_sec) * 1000000000L + after.tv_nsec - before.tv_nsec > 3000000,
+	   "1.5 a slow read() is waited for");
+	sched_yield();
+	set("slow_us", 0);
+	last = pfm_read_pmd(fd, BYTE);
+	put(strtoull(get("now"), NULL, 10) + 11);
+	is(pfm_read_pmd(fd, BYTE), last + 11, "1.5 and afterwards all is exact again");
+	close(fd);
+}
+
+/* How long a description stays, and for whom. */
+static void stays(void)
+{
+	int fd = pfm_create(0), later;
+
+	is(rmmod("scripted_pmu"), -EWOULDBLOCK, "1.1 a description that a context uses stays");
+	is(insmod("tutorial_pmu", ""), 0, "1.1 another one comes");
+	is(pfm_write_pmd(fd, 304, 0), -EINVAL, "1.1 a context that is there has not got it");
+	later = pfm_create(0);
+	is(pfm_write_pmd(later, 304, 0), 0, "1.1 a later one has");
+	is(pfm_write_pmd(later, WIDE, 0), 0, "1.1 and the first one as well");
+	close(later);
+	is(rmmod("tutorial_pmu"), 0, "1.1 it goes with the last context that had it");
+	is(rmmod("scripted_pmu"), -EWOULDBLOCK, "1.1 the other one still stays");
+	close(fd);
+}
+
+static void tutorial(void)
+{
+	char text[200] = "";
+	unsigned long long tens, cpus;
+	int fd, out;
+	__u64 reads;
+
+	is(insmod("tutorial_pmu", ""), 0, "1.1 the tutorial's module");
+	ok(strstr(shown(), "# tutorial\nPMC304 DIVIDER "), "1.1 is in /proc/perfmon_map");
+	slurp("/sys/kernel/debug/perfmon/tutorial/pmd304/name", text, sizeof(text));
+	ok(!strcmp(text, "TICKS\n"), "1.1 and in debugfs");
+	out = open("/tmp/ticks", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	is(in_child(dup2(out, 1); _exit(ticks() || fflush(stdout))), 0, "1.13 its program runs");
+	slurp("/tmp/ticks", text, sizeof(text));
+	close(out);
+	if (!ok(sscanf(text, "%llu times ten ticks, %llu CPUs", &tens, &cpus) == 2 && tens >= 2 &&
+		tens < 100 && cpus == 2, "1.13 and counts"))
+		note("%s", text);
+	fd = pfm_create(0);
+	is(pfm_write_pmc(fd, 304, 0), -EINVAL, "1.14 its check() refuses to divide by nothing");
+	is(pfm_write_pmc(fd, 304, 0x10000), -EINVAL, "1.14 nor by bits that are reserved");
+	pfm_write_pmd(fd, 305, 0);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	reads = pfm_read_pmd(fd, 306);
+	is(pfm_read_pmd(fd, 306), reads + 1, "1.13 a value that each reading changes");
+	ok(pfm_read_pmd(fd, 305) > 0, "1.13 cycles are counted");
+	cpu_online(1, false);
+	is(pfm_read_pmd(fd, 307), 1, "1.1 its cpu() knows that a CPU has gone");
+	cpu_online(1, true);
+	is(pfm_read_pmd(fd, 307), 2, "1.1 and come back");
+	close(fd);
+	is(rmmod("tutorial_pmu"), 0, "1.1 it goes");
+}
+
+int main(void)
+{
+	char before[32768];
+
+	plan(MISTAKES + 13 + 9 + 17 + 8 + 16 + 6 + 14 + 11 + 4 + 7 + 12 + 4);
+	srandom(1);
+	unload();
+	errno = -insmod("perfcounters", "");
+	if (errno)
+		bail("insmod perfcounters");
+	strcpy(before, shown());
+	registration();
+	in_sight();
+	numbers();
+	control_words();
+	emulation();
+	controlled();
+	threads();
+	systems();
+	liars();
+	stays();
+	is(atoi(get("unsound")), 0, "1.13 read() was called with preemption off, always");
+	is(rmmod("scripted_pmu"), 0, "1.1 the description goes");
+	tutorial();
+	ok(!strcmp(before, shown()), "1.1 nothing is left in /proc and debugfs");
+	is(rmmod("perfcounters"), 0, "1.1 and perfcounters.ko goes");
+	return finish();
+}

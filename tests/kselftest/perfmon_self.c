@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: pmu
+ * timeout: 200
+ *
+ * The self page: a thread reads its counters by RDPMC, without a call. And that
+ * by RDPMC nobody reads what another thread counted.
+ */
+#include "perfmon.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+static const struct pmu_model *m;
+
+#define PAGE(fd) mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET)
+
+static __u64 rdpmc(__u32 counter)
+{
+	__u32 low, high;
+
+	asm volatile("rdpmc" : "=a" (low), "=d" (high) : "c" (counter));
+	return low | (__u64)high << 32;
+}
+
+static sigjmp_buf fault;
+
+static void on_fault(int signal)
+{
+	siglongjmp(fault, signal);
+}
+
+/* What RDPMC says, or all ones if it is not allowed. */
+static __u64 try_rdpmc(__u32 counter)
+{
+	struct sigaction catch = { .sa_handler = on_fault }, before;
+	volatile __u64 got = -1ULL;
+
+	sigaction(SIGSEGV, &catch, &before);
+	if (!sigsetjmp(fault, 1))
+		got = rdpmc(counter);
+	sigaction(SIGSEGV, &before, NULL);
+	return got;
+}
+
+/* As include/uapi/linux/perfmon.h says. */
+static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64 *value)
+{
+	__u32 sequence, flags, i;
+	bool found;
+
+	do {
+		found = false;
+		sequence = page->sequence;
+		asm volatile("" ::: "memory");
+		flags = page->flags;
+		for (i = 0; i < page->nr; i++) {
+			const volatile struct perfmon_self_counter *c = &page->counters[i];
+			__u64 mask = c->width < 64 ? (1ULL << c->width) - 1 : -1ULL;
+
+			if (c->pmd != pmd)
+				continue;
+			*value = c->sum;
+			found = true;
+			if (!(flags & PERFMON_SELF_COUNTING))
+				break;
+			found = flags & PERFMON_SELF_RDPMC;
+			if (found)
+				*value += (rdpmc(c->rdpmc) - c->start) & mask;
+			break;
+		}
+		asm volatile("" ::: "memory");
+	} while (sequence & 1 || sequence != page->sequence);
+	return found;
+}
+
+static void mapping(void)
+{
+	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC), cpus;
+	void *page = PAGE(fd);
+
+	ok(page == MAP_FAILED && errno == EINVAL, "1.18 a file without a context has no page");
+	close(fd);
+	cpus = pfm_create(PFM_FL_SYSTEM_WIDE);
+	page = PAGE(cpus);
+	ok(page == MAP_FAILED && errno == EINVAL, "1.18 nor has a CPU's context");
+	close(cpus);
+	fd = pfm_create(0);
+	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
+	ok(page == MAP_FAILED && errno == EACCES, "1.18 it is not written");
+	page = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
+	ok(page == MAP_FAILED && errno == EINVAL, "1.18 it is one page");
+	page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET + 4096);
+	ok(page == MAP_FAILED && errno == EINVAL, "1.18 at one place");
+	page = PAGE(fd);
+	ok(page != MAP_FAILED, "1.18 it is mapped");
+	is(mprotect(page, 4096, PROT_READ | PROT_WRITE) ? -errno : 0, -EACCES,
+	   "1.18 and is not made writable");
+	is(((struct perfmon_self *)page)->version, PERFMON_SELF_VERSION, "1.18 its version");
+	is(((struct perfmon_self *)page)->size, sizeof(struct perfmon_self), "1.18 its size");
+	munmap(page, 4096);
+	close(fd);
+}
+
+/* What a loop takes by the page, with always the same code around it. */
+static __attribute__((noinline)) __u64 self_spin(const volatile struct perfmon_self *page,
+						 __u64 rounds)
+{
+	__u64 before, after;
+
+	self_read(page, 0, &before);
+	spin(rounds);
+	self_read(page, 0, &after);
+	return after - before;
+}
+
+static void reading(void)
+{
+	int fd = pfm_create(0), i, bad = 0;
+	const volatile struct perfmon_self *page;
+	__u64 a, b, last = 0, tsc, calls;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 1, pfm_cycles(m));
+	pfm_load(fd, this_thread());
+	page = PAGE(fd);
+	if (page == MAP_FAILED)
+		bail("map");
+	is(page->nr, 2, "1.18 two counters are on the page");
+	is(page->flags, 0, "1.18 it does not count yet");
+	pfm_start(fd);
+	is(page->flags, PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC, "1.18 it counts, RDPMC is allowed");
+	self_spin(page, 10);
+	a = self_spin(page, 1000);
+	is(self_spin(page, 1001000) - a, 2000000, "1.18 instructions between two reads, exactly");
+	self_read(page, 0, &a);
+	calls = pfm_read_pmd(fd, 0);
+	self_read(page, 0, &b);
+	if (!ok(a < calls && calls < b && b - a < 20000, "1.18 the call agrees with the page"))
+		note("%llu %llu %llu", a, calls, b);
+	for (i = 0; i < 100000; i++) {
+		if (!self_read(page, 0, &a) || a < last)
+			bad++;
+		last = a;
+		if (i % 1000 == 0)
+			sched_yield();
+		if (i % 5000 == 0)
+			on_cpu(i / 5000 % 2);
+	}
+	is(bad, 0, "1.18 it only grows, over switches and migrations");
+	tsc = page->tsc_sum;
+	usleep(100000);
+	ok(page->tsc_sum > tsc, "1.18 the time it ran");
+	pfm_stop(fd);
+	self_read(page, 0, &a);
+	is(a, pfm_read_pmd(fd, 0), "1.18 stopped, the page has the value");
+	pfm_write_pmd(fd, 0, 77);
+	self_read(page, 0, &a);
+	is(a, 77, "1.18 what is written is there at once");
+	close(fd);
+	self_read(page, 0, &a);
+	is(a, 77, "1.18 the mapping keeps the context");
+	munmap((void *)page, 4096);
+	on_cpu(0);
+}
+
+/* Counts a secret number of instructions, in turns with main on CPU 0. */
+static volatile int stop;
+
+static void *secret(void *arg)
+{
+	int fd = pfm_create(0);
+
+	on_cpu(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	*(int *)arg = pfm_load(fd, this_thread());
+	pfm_start(fd);
+	while (!stop) {
+		spin(100000);
+		sched_yield();
+	}
+	close(fd);
+	return NULL;
+}
+
+/* RDPMC is ours, a context is not: no counter has anything. */
+static void revealing(void)
+{
+	int fd = pfm_create(0), loaded = 1, i, seen = 0;
+	pthread_t thread;
+	void *page;
+	pid_t child;
+	int status;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	page = PAGE(fd);
+	ok(try_rdpmc(0) != -1ULL, "1.18 who has the page may use RDPMC");
+	stop = 0;
+	pthread_create(&thread, NULL, secret, &loaded);
+	on_cpu(0);
+	for (i = 0; i < 2000; i++) {
+		seen += try_rdpmc(0) != 0;
+		sched_yield();
+	}
+	stop = 1;
+	pthread_join(thread, NULL);
+	is(loaded, 0, "1.18 another thread counted meanwhile on this CPU");
+	is(seen, 0, "1.18 and nothing of its counts was in the hardware");
+	child = fork();
+	if (!child)
+		_exit(try_rdpmc(0) + 1 > 1);
+	waitpid(child, &status, 0);
+	/* fork() copies the right, for perf as well. */
+	is(status, 0, "1.18 a child sees nothing");
+	page = mremap(page, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0x7000000);
+	ok(page == (void *)0x7000000 && try_rdpmc(0) != -1ULL, "1.18 the page moves");
+	munmap(page, 4096);
+	close(fd);
+	/* Until its next switch from another address space. */
+	child = fork();
+	if (!child)
+		_exit(0);
+	waitpid(child, &status, 0);
+	for (i = 0; i < 200 && try_rdpmc(0) != -1ULL; i++)
+		usleep(5000);
+	if (!ok(i < 200, "1.18 without the page RDPMC is forbidden again"))
+		note("still allowed");
+}
+
+/* Where the administrator forbids it. */
+static void forbidden(void)
+{
+	int fd;
+	const volatile struct perfmon_self *page;
+	__u64 value;
+
+	write_file("/sys/devices/cpu/rdpmc", "0");
+	fd = pfm_create(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_load(fd, this_thread());
+	page = PAGE(fd);
+	pfm_start(fd);
+	is(page->flags, PERFMON_SELF_COUNTING, "1.18 where RDPMC is forbidden the page says so");
+	ok(!self_read(page, 0, &value), "1.18 and the kernel is to be asked");
+	pfm_stop(fd);
+	ok(self_read(page, 0, &value), "1.18 but for what does not count");
+	munmap((void *)page, 4096);
+	close(fd);
+	write_file("/sys/devices/cpu/rdpmc", "1");
+}
+
+/* Contexts of a thread and of its CPU at once. */
+static void both(void)
+{
+	int fd = pfm_create(0), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
+	__u64 around, thread, all, got;
+
+	on_cpu(1);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(cpu, 0, pfm_instructions(m));
+	is(pfm_load(fd, this_thread()), 0, "1.6 a thread's context with PMC 0");
+	is(pfm_load(cpu, 1), -EBUSY, "1.6 then its CPU's cannot have PMC 0");
+	close(cpu);
+	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
+	pfm_write_pmc(cpu, 1, pfm_instructions(m));
+	is(pfm_load(cpu, 1), 0, "1.6 but PMC 1");
+	is(pfm_write_pmc(cpu, 0, 0), -EBUSY, "1.6 nor take PMC 0 afterwards");
+	is(pfm_write_pmc(fd, 1, 0), -EBUSY, "1.6 and the thread's not PMC 1");
+	around = pfm_spin(fd, 0, 10) - 20;
+	pfm_start(cpu);
+	all = pfm_read_pmd(cpu, 1);
+	for (i = 0, thread = 0; i < 20; i++) {
+		got = pfm_spin(fd, 0, 1000000);
+		thread += got;
+		if (got != 2000000 + around)
+			break;
+		usleep(1000);
+	}
+	is(i, 20, "1.6 the thread's counts are exact");
+	pfm_stop(cpu);
+	all = pfm_read_pmd(cpu, 1) - all;
+	if (!ok(all >= thread && all < thread * 3, "1.6 the CPU's contain them"))
+		note("%llu, %llu", all, thread);
+	is(pfm_unload(fd), 0, "1.6 the thread's goes");
+	is(pfm_write_pmc(cpu, 0, 0), 0, "1.6 now PMC 0 is free for the CPU");
+	is(pfm_load(fd, this_thread()), -EBUSY, "1.6 and not for the thread");
+	close(cpu);
+	is(pfm_load(fd, this_thread()), 0, "1.6 until the CPU's is closed");
+	close(fd);
+	on_cpu(0);
+}
+
+/* Its hardware is asked for only by contexts that use it. */
+static void unused(void)
+{
+	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+
+	ok(perf >= 0, "1.3 perf has the PMU");
+	is(pfm_load(fd, this_thread()), 0, "1.3 a context without a counter does not want it");
+	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), -EBUSY, "1.3 until one is written");
+	close(perf);
+	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), 0, "1.3 which can be once perf is done");
+	is(perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0 ? -errno : 0, -EBUSY, "1.3 then it is ours");
+	ok(pfm_spin(fd, 0, 1000) >= 2000, "1.3 and counts");
+	close(fd);
+	perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	ok(perf >= 0, "1.3 and perf's again");
+	close(perf);
+}
+
+/* The processor forgets its registers when the machine sleeps; all but that is done. */
+static void sleeping(void)
+{
+	int fd, cpu;
+	__u64 before, after;
+
+	if (access("/sys/power/pm_test", W_OK)) {
+		skip("1.6 a thread's context goes on after a sleep", "no /sys/power/pm_test");
+		skip("1.6 so does a CPU's", "no /sys/power/pm_test");
+		return;
+	}
+	write_file("/sys/power/pm_test", "core");
+	fd = pfm_create(0);
+	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
+	on_cpu(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(cpu, 1, pfm_instructions(m));
+	if (pfm_load(fd, this_thread()) || pfm_load(cpu, 0) || pfm_start(fd) || pfm_start(cpu))
+		bail("load");
+	write_file("/sys/power/state", "mem");
+	before = pfm_read_pmd(cpu, 1);
+	after = pfm_spin(fd, 0, 100000);
+	ok(after >= 200000 && after < 210000, "1.6 a thread's context goes on after a sleep");
+	after = pfm_read_pmd(cpu, 1) - before;
+	if (!ok(after >= 200000, "1.6 so does a CPU's"))
+		note("%llu", after);
+	close(fd);
+	close(cpu);
+	write_file("/sys/power/pm_test", "none");
+}
+
+int main(void)
+{
+	m = this_model();
+	plan(51);
+	pfm_load_modules(m);
+	mapping();
+	reading();
+	revealing();
+	forbidden();
+	both();
+	unused();
+	sleeping();
+	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0, "1.1 the description goes when nobody uses it");
+	return finish();
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * Contexts without any PMU: the kernel's own registers, of threads, of CPUs, and
+ * of counter pages; several processes with one context.
+ */
+#include "perfmon.h"
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+
+static __u64 now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+static void burn(__u64 ns)
+{
+	__u64 end = now() + ns;
+
+	while (now() < end)
+		;
+}
+
+/* A thread's context with all that counts, loaded. */
+static int counting(__u32 tid)
+{
+	int fd = pfm_create(0), n;
+
+	for (n = PERFMON_CPU_CLOCK; n <= PERFMON_MAJOR_FAULTS; n++)
+		if (pfm_write_pmd(fd, n, 0))
+			bail("write of a soft PMD");
+	if (tid && pfm_load(fd, tid))
+		bail("load");
+	return fd;
+}
+
+static void touch(int pages)
+{
+	char *p = mmap(NULL, pages * 4096UL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		       -1, 0);
+	int i;
+
+	madvise(p, pages * 4096UL, MADV_NOHUGEPAGE);
+	for (i = 0; i < pages; i++)
+		p[i * 4096UL] = 1;
+	munmap(p, pages * 4096UL);
+}
+
+static void self(void)
+{
+	int fd = counting(this_thread()), i;
+	__u64 clock, task, wall, switches, faults, moves;
+
+	wall = now();
+	pfm_start(fd);
+	burn(50000000);
+	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
+	task = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
+	wall = now() - wall;
+	if (!ok(clock > 1000000 && clock <= wall + 1000000, "1.13 the clock runs while the thread does"))
+		note("%llu of %llu ns", clock, wall);
+	if (!ok(task >= clock && task <= wall + 2000000, "1.13 so does the task's"))
+		note("%llu", task);
+	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
+	usleep(300000);
+	task = pfm_read_pmd(fd, PERFMON_CPU_CLOCK) - clock;
+	if (!ok(task < 150000000, "1.13 and not while it sleeps"))
+		note("%llu", task);
+	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);
+	for (i = 0; i < 20; i++)
+		usleep(1000);
+	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES) - switches;
+	if (!ok(switches >= 20 && switches < 200, "1.13 twenty sleeps are twenty switches or some more"))
+		note("%llu", switches);
+	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
+	touch(100);
+	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS) - faults;
+	if (!ok(faults >= 100 && faults < 120, "1.13 a hundred pages are a hundred faults"))
+		note("%llu", faults);
+	on_cpu(0);
+	moves = pfm_read_pmd(fd, PERFMON_MIGRATIONS);
+	for (i = 0; i < 10; i++) {
+		on_cpu(1);
+		on_cpu(0);
+	}
+	is(pfm_read_pmd(fd, PERFMON_MIGRATIONS) - moves, 20, "1.13 twenty migrations");
+	is(pfm_stop(fd), 0, "1.13 stopped");
+	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
+	touch(100);
+	is(pfm_read_pmd(fd, PERFMON_PAGE_FAULTS), faults, "1.13 it counts no more");
+	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, -50ULL);
+	pfm_start(fd);
+	touch(100);
+	pfm_stop(fd);
+	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
+	if (!ok(faults >= 50 && faults < 70, "1.13 it begins where it was told to"))
+		note("%llu", faults);
+	close(fd);
+}
+
+static void values(void)
+{
+	int fd = pfm_create(0), cpu;
+	__u64 a, b, memory, running;
+
+	on_cpu(1);
+	pfm_load(fd, this_thread());
+	is(pfm_read_pmd(fd, PERFMON_PID), getpid(), "1.13 the process, without a start");
+	is(pfm_read_pmd(fd, PERFMON_TID), this_thread(), "1.13 the thread");
+	cpu = pfm_read_pmd(fd, PERFMON_CPU);
+	is(cpu, 1, "1.13 the CPU");
+	on_cpu(0);
+	a = __builtin_ia32_rdtsc();
+	memory = pfm_read_pmd(fd, PERFMON_TSC);
+	b = __builtin_ia32_rdtsc();
+	ok(a <= memory && memory <= b, "1.13 the time stamp counter");
+	memory = pfm_read_pmd(fd, PERFMON_FREE_MEMORY);
+	if (!ok(memory > 1 << 20 && memory % 4096 == 0 && memory < 64ULL << 30, "1.13 free memory"))
+		note("%llu", memory);
+	running = pfm_read_pmd(fd, PERFMON_RUNNING_TASKS);
+	if (!ok(running >= 1 && running < 200, "1.13 running tasks, the caller at least"))
+		note("%llu", running);
+	pfm_write_pmd(fd, PERFMON_PID, 7);
+	is(pfm_read_pmd(fd, PERFMON_PID), getpid(), "1.13 what is read-only ignores writes");
+	close(fd);
+}
+
+static volatile int go;
+
+static void *sleeper(void *tid)
+{
+	*(__u32 *)tid = this_thread();
+	go = 1;
+	while (go < 2)
+		usleep(1000);
+	touch(300);
+	burn(20000000);
+	go = 3;
+	while (go < 4)
+		usleep(1000);
+	return NULL;
+}
+
+static void other(void)
+{
+	__u64 before, faults, clock;
+	pthread_t thread;
+	__u32 tid = 0;
+	int fd;
+
+	go = 0;
+	pthread_create(&thread, NULL, sleeper, &tid);
+	while (go < 1)
+		usleep(1000);
+	fd = counting(tid);
+	pfm_start(fd);
+	before = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
+	touch(1000);
+	go = 2;
+	while (go < 3)
+		usleep(1000);
+	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS) - before;
+	clock = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
+	if (!ok(faults >= 300 && faults < 400, "1.13 another thread's faults, and none of the caller's"))
+		note("%llu", faults);
+	if (!ok(clock > 1000000, "1.13 its clock"))
+		note("%llu", clock);
+	is(pfm_read_pmd(fd, PERFMON_TID), tid, "1.13 its number");
+	go = 4;
+	pthread_join(thread, NULL);
+	faults = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);
+	ok(faults > 0, "1.13 when it has ended its counts are there");
+	is(pfm_start(fd), -ESRCH, "1.6 and it cannot be started");
+	close(fd);
+}
+
+static void *burner(void *arg)
+{
+	__u64 *got = arg;
+	int fd = pfm_create(0);
+
+	pfm_write_pmd(fd, PERFMON_TASK_CLOCK, 0);
+	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, 0);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	touch(50);
+	burn(30000000);
+	pfm_stop(fd);
+	got[0] = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
+	got[1] = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
+	close(fd);
+	return NULL;
+}
+
+/* All the clocks of threads on two CPUs are no more than two of the wall's. */
+static void threads(void)
+{
+	static __u64 got[64][2];
+	pthread_t thread[64];
+	__u64 sum = 0, wall = now();
+	int i, wrong = 0;
+
+	for (i = 0; i < 64; i++)
+		pthread_create(&thread[i], NULL, burner, got[i]);
+	for (i = 0; i < 64; i++)
+		pthread_join(thread[i], NULL);
+	wall = now() - wall;
+	for (i = 0; i < 64; i++) {
+		sum += got[i][0];
+		/* Its stack and the allocator's arena fault, too. */
+		wrong += !got[i][0] || got[i][1] < 50 || got[i][1] > 70;
+	}
+	is(wrong, 0, "1.6 64 threads, each with its own faults and a clock");
+	if (!ok(sum <= 2 * wall + 10000000 && sum > wall / 4, "1.6 their clocks are parts of the wall's"))
+		note("%llu, wall %llu", sum, wall);
+}
+
+static void system_wide(void)
+{
+	__u64 clock, wall, faults;
+	int fd;
+
+	on_cpu(1);
+	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	is(pfm_write_pmd(fd, PERFMON_TASK_CLOCK, 0), -EINVAL, "1.14 a CPU has no task's clock");
+	is(pfm_write_pmd(fd, PERFMON_CONTEXT_SWITCHES, 0), -EINVAL, "1.14 nor its switches");
+	pfm_write_pmd(fd, PERFMON_CPU_CLOCK, 0);
+	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, 0);
+	is(pfm_load(fd, 1), 0, "1.6 a CPU's context");
+	wall = now();
+	pfm_start(fd);
+	usleep(50000);
+	touch(200);
+	pfm_stop(fd);
+	wall = now() - wall;
+	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
+	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
+	if (!ok(clock > 50000000 && clock <= wall + 1000000, "1.13 a CPU's clock runs when it idles, too"))
+		note("%llu of %llu", clock, wall);
+	if (!ok(faults >= 200 && faults < 5000, "1.13 faults on a CPU"))
+		note("%llu", faults);
+	close(fd);
+	on_cpu(0);
+}
+
+static void pages(void)
+{
+	int instance, fd, cpus;
+
+	instance = puppet("add soft/counted");
+	ok(instance > 0, "1.13 an instance of the counter pages");
+	on_cpu(0);
+	puppet("adjust %d 1000", instance);
+	fd = pfm_create(0);
+	is(pfm_write_pmc(fd, PERFMON_INSTANCE, 65535), -ENOENT, "1.13 one that there is not");
+	is(pfm_write_pmc(fd, PERFMON_INSTANCE + 1, instance), 0, "1.13 is chosen by its number");
+	pfm_write_pmd(fd, PERFMON_INSTANCE + 1, 0);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	puppet("adjust %d 7", instance);
+	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 7, "1.13 its growth while the context counts");
+	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1007, "1.13 its value");
+	on_cpu(1);
+	puppet("adjust %d 5", instance);
+	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12, "1.13 its growth on another CPU");
+	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1012, "1.13 its value, over all CPUs");
+	pfm_stop(fd);
+	puppet("adjust %d 100", instance);
+	is(pfm_read_pmd(fd, PERFMON_INSTANCE + 1), 12, "1.13 stopped, it counts no more");
+	is(pfm_read_pmd(fd, PERFMON_VALUE + 1), 1112, "1.13 but has a value");
+	close(fd);
+	cpus = pfm_create(PFM_FL_SYSTEM_WIDE);
+	pfm_write_pmc(cpus, PERFMON_INSTANCE, instance);
+	pfm_write_pmd(cpus, PERFMON_INSTANCE, 0);
+	pfm_load(cpus, 1);
+	pfm_start(cpus);
+	puppet("adjust %d 3", instance);
+	on_cpu(0);
+	puppet("adjust %d 40", instance);
+	on_cpu(1);
+	is(pfm_read_pmd(cpus, PERFMON_INSTANCE), 3, "1.13 of a CPU, what that CPU adds");
+	close(cpus);
+	on_cpu(0);
+	puppet("del %d", instance);
+}
+
+/* A descriptor that goes to another process over a socket, and two that use it. */
+static void shared(void)
+{
+	char control[CMSG_SPACE(sizeof(int))] = "", byte = 'x';
+	struct iovec iov = { &byte, 1 };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *c;
+	int pair[2], fd, status, i;
+	__u32 me = this_thread();
+	pid_t child;
+	__u64 got;
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	child = fork();
+	if (!child) {
+		if (recvmsg(pair[1], &msg, 0) != 1)
+			_exit(1);
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
+		/* It is the parent's thread that it counts. */
+		if (pfm_read_pmd(fd, PERFMON_TID) != me || pfm_start(fd))
+			_exit(2);
+		for (i = 0; i < 2000; i++) {
+			pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, 1000000);
+			if (pfm_read_pmd(fd, PERFMON_PAGE_FAULTS) < 1000000)
+				_exit(3);
+		}
+		_exit(0);
+	}
+	fd = counting(me);
+	c = CMSG_FIRSTHDR(&msg);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	sendmsg(pair[0], &msg, 0);
+	while (waitpid(child, &status, WNOHANG) == 0) {
+		touch(1);
+		got = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
+	}
+	is(status, 0, "1.2 a descriptor sent over a socket is the same context");
+	got = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
+	if (!ok(got >= 1000000 && got < 1001000, "1.2 two processes use it at once"))
+		note("%llu", got);
+	close(fd);
+	fd = counting(me);
+	close(fd);
+	ok(fd >= 0, "1.2 closed by all, the thread is free for another");
+}
+
+/* Who makes the first context has the descriptions loaded. */
+static void autoload(void)
+{
+	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");
+	ok(!is_loaded("pfm_soft"), "1.1 no description is loaded");
+	close(pfm_create(0));
+	ok(is_loaded("pfm_soft"), "1.1 a first context has them loaded");
+	is(rmmod("pfm_soft"), 0, "1.1 they can be removed");
+	is(pfm_create(0), -EBUSY, "1.1 and then stay away");
+	is(insmod("pfm_soft", ""), 0, "1.13 the kernel's own registers are there");
+}
+
+int main(void)
+{
+	plan(59);
+	load("");
+	autoload();
+	self();
+	values();
+	other();
+	threads();
+	system_wide();
+	pages();
+	shared();
+	is(rmmod("pfm_soft"), 0, "1.13 and go when nobody uses them");
+	return finish();
+}

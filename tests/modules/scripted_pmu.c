@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * scripted_pmu: a PMU description that misbehaves on command, for tests.
+ *
+ * What its registers are is said when it is loaded: parameter "edit" changes the
+ * sound description below before it is registered, so that insmod returns what
+ * perfmon_pmu_register() made of it. Edits are separated by semicolons:
+ *
+ *	pmu FIELD VALUE		pmc ROW FIELD VALUE	pmd ROW FIELD VALUE
+ *	null			registers NULL
+ *
+ * ROW is a place in the table, or * for all.
+ * VALUE is a number, or the text of a name; a name or table without one is NULL.
+ * What the callbacks do is said by the other parameters, at any time.
+ */
+#include <linux/delay.h>
+#include <linux/module.h>
+#include <linux/perfmon.h>
+#include <linux/random.h>
+#include <linux/sched.h>
+#include <linux/string.h>
+
+static char *edit;
+module_param(edit, charp, 0400);
+
+/* read(): what a counter is, what it moves by with each look, junk instead, how long it takes. */
+static unsigned long long now;
+module_param(now, ullong, 0600);
+static unsigned long long step;
+module_param(step, ullong, 0600);
+static bool junk;
+module_param(junk, bool, 0600);
+static unsigned int slow_us;
+module_param(slow_us, uint, 0600);
+
+/* check(): its errno, what it makes of a value. */
+static int refuse;
+module_param(refuse, int, 0600);
+static unsigned long long set_bits;
+module_param(set_bits, ullong, 0600);
+static unsigned long long clear_bits;
+module_param(clear_bits, ullong, 0600);
+
+/* probe(): its errno. */
+static int absent;
+module_param(absent, int, 0400);
+
+/* What was seen: reads of counters; reads in a context that is not promised. */
+static atomic_t nr_reads, nr_unsound, nr_probes;
+
+static int get_atomic(char *text, const struct kernel_param *kp)
+{
+	return sysfs_emit(text, "%d\n", atomic_read(kp->arg));
+}
+
+static const struct kernel_param_ops atomic_ops = { .get = get_atomic };
+
+module_param_cb(reads, &atomic_ops, &nr_reads, 0400);
+module_param_cb(unsound, &atomic_ops, &nr_unsound, 0400);
+module_param_cb(probes, &atomic_ops, &nr_probes, 0400);
+
+/* Calls of cpu(), a word each: "+1" is CPU 1 that came; "!" that it was called elsewhere. */
+static char cpu_calls[200];
+module_param_string(cpus, cpu_calls, sizeof(cpu_calls), 0400);
+static DEFINE_RAW_SPINLOCK(cpu_lock);
+
+/* What read() is asked for. */
+enum { NOW, SCALED, CONTROL, WHOSE, HERE };
+
+#define COUNTER(title, what, bits, kinds) {				\
+	.name = title, .address = what, .width = bits, .pmcs = 1 << 0,	\
+	.type = PERFMON_REG_VIRTUAL | PERFMON_REG_COUNTER | (kinds) }
+#define VALUE(title, what, kinds) {					\
+	.name = title, .address = what, .pmcs = 1 << 0,			\
+	.type = PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY | (kinds) }
+
+static struct perfmon_register pmcs[66] = {
+	{ .name = "SCALE", .type = PERFMON_REG_CONTROL, .reset = 0xa5, .reserved = 0xf0,
+	  .enable = 1 << 16, .interrupt = 1 << 17, .kernel = 1 << 18 },
+	{ .name = "SYSTEMS", .type = PERFMON_REG_CONTROL | PERFMON_REG_SYSTEM },
+	{ .name = "THREADS", .type = PERFMON_REG_CONTROL | PERFMON_REG_THREAD },
+};
+
+static struct perfmon_register pmds[66] = {
+	COUNTER("WIDE", NOW, 64, 0),
+	COUNTER("BYTE", NOW, 8, 0),
+	COUNTER("TWELVE", NOW, 12, 0),
+	COUNTER("NARROW", NOW, 12, PERFMON_REG_NO_64),
+	COUNTER("CARRIED", NOW, 12, PERFMON_REG_TASK),
+	COUNTER("OF_THREADS", NOW, 12, PERFMON_REG_THREAD),
+	COUNTER("OF_SYSTEMS", NOW, 12, PERFMON_REG_SYSTEM),
+	COUNTER("SCALED", SCALED, 64, 0),
+	COUNTER("FIXED", NOW, 64, PERFMON_REG_READ_ONLY),
+	{ },
+	VALUE("CONTROL", CONTROL, 0),
+	VALUE("WHOSE", WHOSE, 0),
+	VALUE("HERE", HERE, 0),
+	VALUE("OF_THREADS_NOW", NOW, PERFMON_REG_THREAD),
+};
+
+static int scripted_probe(void)
+{
+	atomic_inc(&nr_probes);
+	return absent;
+}
+
+static int scripted_check(unsigned int pmc, u64 *value)
+{
+	*value = (*value | set_bits) & ~clear_bits;
+	return pmc ? 0 : refuse;
+}
+
+static u64 scripted_now(void)
+{
+	u64 value = READ_ONCE(now);
+
+	if (junk)
+		return get_random_u64();
+	WRITE_ONCE(now, value + step);
+	return value;
+}
+
+static u64 scripted_read(u64 address, u64 control, struct task_struct *task)
+{
+	bool counter = address == NOW || address == SCALED;
+
+	if (counter)
+		atomic_inc(&nr_reads);
+	if (preemptible())
+		atomic_inc(&nr_unsound);
+	udelay(slow_us);
+	switch (address) {
+	case NOW:
+		return scripted_now();
+	case SCALED:
+		return scripted_now() * control;
+	case CONTROL:
+		return control;
+	case WHOSE:
+		return task ? task->pid : 0;
+	default:
+		return smp_processor_id();
+	}
+}
+
+static void scripted_cpu(unsigned int cpu, bool online)
+{
+	unsigned long flags;
+	size_t used;
+
+	raw_spin_lock_irqsave(&cpu_lock, flags);
+	used = strlen(cpu_calls);
+	snprintf(cpu_calls + used, sizeof(cpu_calls) - used, "%s%c%u ",
+		 cpu == raw_smp_processor_id() ? "" : "!", online ? '+' : '-', cpu);
+	raw_spin_unlock_irqrestore(&cpu_lock, flags);
+}
+
+static struct perfmon_pmu scripted = {
+	.size = sizeof(scripted),
+	.nr_pmcs = 3,
+	.nr_pmds = 14,
+	.first = 284,
+	.owner = THIS_MODULE,
+	.name = "scripted",
+	.pmcs = pmcs,
+	.pmds = pmds,
+	.probe = scripted_probe,
+	.check = scripted_check,
+	.read = scripted_read,
+	.cpu = scripted_cpu,
+};
+
+#define FIELD(type, field)	{ #field, offsetof(struct type, field), \
+				  sizeof_field(struct type, field) }
+
+static const struct field {
+	const char *name;
+	size_t offset, size;
+} pmu_fields[] = {
+	FIELD(perfmon_pmu, size), FIELD(perfmon_pmu, nr_pmcs), FIELD(perfmon_pmu, nr_pmds),
+	FIELD(perfmon_pmu, first), FIELD(perfmon_pmu, reserved[0]), FIELD(perfmon_pmu, name),
+	FIELD(perfmon_pmu, pmcs), FIELD(perfmon_pmu, pmds), { }
+}, row_fields[] = {
+	FIELD(perfmon_register, name), FIELD(perfmon_register, address),
+	FIELD(perfmon_register, reset), FIELD(perfmon_register, reserved),
+	FIELD(perfmon_register, enable), FIELD(perfmon_register, interrupt),
+	FIELD(perfmon_register, kernel), FIELD(perfmon_register, pmcs),
+	FIELD(perfmon_register, type), FIELD(perfmon_register, width), { }
+};
+
+/* Numbers are as x86 has them: the low bytes come first. */
+static int set_field(void *where, const struct field *field, char *name, char *value)
+{
+	u64 number = 0;
+
+	while (field->name && strcmp(field->name, name))
+		field++;
+	if (!field->name)
+		return -ENOENT;
+	if (!value || !strcmp(name, "name"))
+		number = (unsigned long)value;
+	else if (kstrtou64(value, 0, &number))
+		return -ENOENT;
+	memcpy(where + field->offset, &number, field->size);
+	return 0;
+}
+
+/* One edit; what it cannot make sense of is -ENOENT. */
+static int edit_one(char *text, const struct perfmon_pmu **whole)
+{
+	char *table = strsep(&text, " "), *row, *name;
+	unsigned int n, first, end;
+	struct perfmon_register *rows = strcmp(table, "pmc") ? pmds : pmcs;
+	int err = 0;
+
+	if (!strcmp(table, "null")) {
+		*whole = NULL;
+		return 0;
+	}
+	if (!strcmp(table, "pmu")) {
+		name = strsep(&text, " ");
+		return name ? set_field(&scripted, pmu_fields, name, text) : -ENOENT;
+	}
+	row = strsep(&text, " ");
+	name = strsep(&text, " ");
+	if (!name)
+		return -ENOENT;
+	if (!strcmp(row, "*")) {
+		first = 0;
+		end = ARRAY_SIZE(pmcs);
+	} else if (!kstrtouint(row, 0, &first) && first < ARRAY_SIZE(pmcs)) {
+		end = first + 1;
+	} else {
+		return -ENOENT;
+	}
+	for (n = first; n < end && !err; n++)
+		err = set_field(&rows[n], row_fields, name, text);
+	return err;
+}
+
+static int __init scripted_init(void)
+{
+	const struct perfmon_pmu *whole = &scripted;
+	char *rest = edit, *one;
+	int err;
+
+	while ((one = strsep(&rest, ";"))) {
+		err = edit_one(one, &whole);
+		if (err)
+			return err;
+	}
+	err = perfmon_pmu_register(whole);
+	/* The kernel has insmod return EBUSY for EEXIST. */
+	pr_info("registration: %d\n", err);
+	return err;
+}
+
+static void __exit scripted_exit(void)
+{
+	perfmon_pmu_unregister(&scripted);
+}
+
+module_init(scripted_init);
+module_exit(scripted_exit);
+MODULE_DESCRIPTION("perfmon: a PMU description that does what tests say");
+MODULE_AUTHOR("The perfcounters developers");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Contexts of `/dev/perfmon`: registers of a PMU for a thread or a CPU.
+//!
+//! ```no_run
+//! use perfmon::{Context, Map, Scope, Value};
+//!
+//! print!("{}", Map::read()?.hardware.expect("a PMU").name);
+//! let context = Context::create(Scope::Thread)?;
+//! context.write_pmcs(&[Value::new(0, 0x4100c0)])?;
+//! context.load(std::process::id())?;
+//! context.start()?;
+//! println!("{}", context.read_pmd(0)?);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `abi.rs` | the structures and calls of `linux/perfmon.h`; unsafe |
+//! | `context.rs` | a context |
+//! | `map.rs` | `/proc/perfmon_map` |
+
+mod abi;
+mod context;
+mod map;
+
+pub use abi::{
+    CONTEXT_SWITCHES, CPU_CLOCK, FIRST_SOFT, INSTANCE, MAJOR_FAULTS, MIGRATIONS, NR_INSTANCES,
+    PAGE_FAULTS, TASK_CLOCK,
+};
+pub use context::{on_cpu, Context, Scope, Value, DEVICE};
+pub use map::{Control, Data, Description, Map, MAP};

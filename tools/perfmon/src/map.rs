@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/proc/perfmon_map`: which logical registers there are.
+
+use std::io;
+
+use crate::abi::FIRST_SOFT;
+
+/// The file.
+pub const MAP: &str = "/proc/perfmon_map";
+
+/// A PMC.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// The logical number.
+    pub number: u16,
+    /// The manual's name.
+    pub name: String,
+    /// The MSR.
+    pub address: u64,
+    /// The value before it is written.
+    pub reset: u64,
+    /// Bits that a write does not change.
+    pub reserved: u64,
+    /// Only for a thread, or only system-wide; empty for both.
+    pub scope: String,
+}
+
+/// A PMD.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Data {
+    /// The logical number.
+    pub number: u16,
+    /// The manual's name.
+    pub name: String,
+    /// The MSR; none is not the hardware's.
+    pub address: Option<u64>,
+    /// Bits of the counter.
+    pub width: u32,
+    /// Bit n: the n-th PMC of the description controls it.
+    pub pmcs: u64,
+    /// What RDPMC calls it.
+    pub rdpmc: Option<u32>,
+    /// What it is now, no counter.
+    pub is_virtual: bool,
+    /// Only for a thread, or only system-wide; empty for both.
+    pub scope: String,
+}
+
+/// The registers of one description.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// What it calls itself.
+    pub name: String,
+    /// Configure.
+    pub pmcs: Vec<Control>,
+    /// Hold data.
+    pub pmds: Vec<Data>,
+}
+
+impl Description {
+    /// The PMC of a number.
+    pub fn pmc(&self, number: u16) -> Option<&Control> {
+        self.pmcs.iter().find(|r| r.number == number)
+    }
+
+    /// The PMD of a number.
+    pub fn pmd(&self, number: u16) -> Option<&Data> {
+        self.pmds.iter().find(|r| r.number == number)
+    }
+
+    fn is_hardware(&self) -> bool {
+        let numbers = self.pmcs.iter().map(|r| r.number);
+        numbers
+            .chain(self.pmds.iter().map(|r| r.number))
+            .all(|n| n < FIRST_SOFT)
+    }
+}
+
+/// All registers that there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Map {
+    /// The processor's, if there is a description of it.
+    pub hardware: Option<Description>,
+    /// The kernel's own.
+    pub soft: Option<Description>,
+}
+
+impl Map {
+    /// As it is now. `NotFound`: the module is not loaded.
+    pub fn read() -> io::Result<Self> {
+        Ok(Self::parse(&std::fs::read_to_string(MAP)?))
+    }
+
+    /// Of the file's text. Words that are not known are passed over: a later
+    /// kernel side may say more.
+    pub fn parse(text: &str) -> Self {
+        let mut all: Vec<Description> = Vec::new();
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix("# ") {
+                all.push(Description {
+                    name: name.trim().to_owned(),
+                    ..Description::default()
+                });
+            } else if let Some(description) = all.last_mut() {
+                register(line, description);
+            }
+        }
+        let mut map = Self::default();
+        for description in all {
+            if description.is_hardware() {
+                map.hardware = Some(description);
+            } else {
+                map.soft = Some(description);
+            }
+        }
+        map
+    }
+}
+
+fn register(line: &str, into: &mut Description) -> Option<()> {
+    let mut words = line.split_whitespace();
+    let number = words.next()?;
+    let name = words.next()?.to_owned();
+    let words: Vec<&str> = words.collect();
+    let value = |key: &str| {
+        let text = words
+            .iter()
+            .find_map(|w| w.strip_prefix(key)?.strip_prefix('='))?;
+        match text.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok(),
+            None => text.parse().ok(),
+        }
+    };
+    let scope = words
+        .iter()
+        .find(|w| matches!(**w, "thread" | "system-wide"))
+        .map_or(String::new(), |w| (*w).to_owned());
+    if let Some(number) = number.strip_prefix("PMC") {
+        into.pmcs.push(Control {
+            number: number.parse().ok()?,
+            name,
+            address: value("address").unwrap_or_default(),
+            reset: value("reset").unwrap_or_default(),
+            reserved: value("reserved").unwrap_or_default(),
+            scope,
+        });
+    } else if let Some(number) = number.strip_prefix("PMD") {
+        into.pmds.push(Data {
+            number: number.parse().ok()?,
+            name,
+            address: value("address").filter(|a| *a != 0),
+            width: value("width")
+                .and_then(|w| w.try_into().ok())
+                .unwrap_or_default(),
+            pmcs: value("pmcs").unwrap_or_default(),
+            rdpmc: value("rdpmc").and_then(|n| n.try_into().ok()),
+            is_virtual: words.contains(&"virtual"),
+            scope,
+        });
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# intel-arch
+PMC0 IA32_PERFEVTSEL0 address=0x186 reset=0x0 reserved=0xffffffff00180000
+PMC16 IA32_FIXED_CTR_CTRL address=0x38d reset=0x0 reserved=0xfffffffffffff888
+PMD0 IA32_PMC0 address=0xc1 width=48 pmcs=0x1 rdpmc=0x0
+PMD18 IA32_FIXED_CTR2 address=0x30b width=48 pmcs=0x10000 rdpmc=0x40000002 new=1
+# soft
+PMC272 INSTANCE0 address=0x0 reset=0x0 reserved=0x0
+PMD257 TASK_CLOCK address=0x0 width=64 pmcs=0x0 rdpmc=0x0 thread
+PMD264 PID virtual
+not a register
+";
+
+    #[test]
+    fn r1_1_the_map_is_read() {
+        let map = Map::parse(TEXT);
+        let hardware = map.hardware.expect("a PMU");
+        assert_eq!(hardware.name, "intel-arch");
+        assert_eq!(hardware.pmcs.len(), 2);
+        assert_eq!(
+            hardware.pmc(16).map(|r| r.reserved),
+            Some(0xffff_ffff_ffff_f888)
+        );
+        let fixed = hardware.pmd(18).expect("PMD18");
+        assert_eq!((fixed.width, fixed.pmcs), (48, 1 << 16));
+        assert_eq!(fixed.rdpmc, Some(0x4000_0002));
+        let soft = map.soft.expect("soft registers");
+        assert_eq!(soft.pmd(257).map(|r| r.scope.as_str()), Some("thread"));
+        assert!(soft.pmd(264).is_some_and(|r| r.is_virtual));
+        assert_eq!(soft.pmds.len(), 2);
+    }
+
+    #[test]
+    fn r1_1_an_empty_map_is_no_pmu() {
+        assert_eq!(Map::parse(""), Map::default());
+        let nameless = Map {
+            hardware: Some(Description::default()),
+            soft: None,
+        };
+        assert_eq!(Map::parse("PMC0 x\n# \nPMD PMDx"), nameless);
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc pmu`: which registers there are, and who has names for their events.
+
+use std::io::Write;
+
+use perfmon::{Description, Map};
+use serde_json::{json, Value};
+
+use crate::cli::JsonArgs;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::stat::refused;
+use crate::table::{Lean, Table};
+
+pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
+    let map = Map::read().map_err(|e| refused("read the map of registers", &e))?;
+    let tables = libpfm::tables().unwrap_or_default();
+    if args.json {
+        let descriptions: Vec<Value> = both(&map).map(describe).collect();
+        let tables: Vec<Value> = tables
+            .iter()
+            .map(|t| {
+                json!({"name": t.name, "description": t.description, "events": t.events,
+                    "counters": t.counters, "fixed": t.fixed})
+            })
+            .collect();
+        writeln!(
+            out,
+            "{}",
+            json!({"descriptions": descriptions, "libpfm": tables})
+        )?;
+        return Ok(());
+    }
+    if map.hardware.is_none() {
+        writeln!(out, "no PMU is described; 'pfc doctor' says why\n")?;
+    }
+    for description in both(&map) {
+        writeln!(out, "{}", description.name)?;
+        registers(description, out)?;
+        writeln!(out)?;
+    }
+    writeln!(out, "libpfm4's tables of event names that fit:")?;
+    let mut table = Table::new()
+        .column("NAME", Lean::Left)
+        .column("EVENTS", Lean::Right)
+        .column("OF", Lean::Left);
+    for t in tables {
+        table.row(vec![t.name, t.events.to_string(), t.description], None);
+    }
+    table.print(out)?;
+    Ok(())
+}
+
+fn both(map: &Map) -> impl Iterator<Item = &Description> {
+    map.hardware.iter().chain(&map.soft)
+}
+
+fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
+    let mut table = Table::new()
+        .column("REGISTER", Lean::Left)
+        .column("NAME", Lean::Left)
+        .column("ADDRESS", Lean::Right)
+        .column("WIDTH", Lean::Right)
+        .column("BY", Lean::Left)
+        .column("RESERVED", Lean::Right)
+        .column("ONLY", Lean::Left);
+    for r in &description.pmcs {
+        let cells = vec![
+            format!("PMC{}", r.number),
+            r.name.clone(),
+            format!("{:#x}", r.address),
+            String::new(),
+            String::new(),
+            format!("{:#x}", r.reserved),
+            r.scope.clone(),
+        ];
+        table.row(cells, None);
+    }
+    for r in &description.pmds {
+        let by: Vec<String> = controls(description, r.pmcs)
+            .map(|n| format!("PMC{n}"))
+            .collect();
+        let width = match r.is_virtual {
+            true => "virtual".to_owned(),
+            false => r.width.to_string(),
+        };
+        let cells = vec![
+            format!("PMD{}", r.number),
+            r.name.clone(),
+            r.address.map_or(String::new(), |a| format!("{a:#x}")),
+            width,
+            by.join(","),
+            String::new(),
+            r.scope.clone(),
+        ];
+        table.row(cells, None);
+    }
+    table.print(out)?;
+    Ok(())
+}
+
+/// The PMCs of a mask, by their logical numbers.
+fn controls(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
+    let soft = description
+        .pmds
+        .iter()
+        .any(|r| r.number >= perfmon::FIRST_SOFT);
+    let first = if soft { perfmon::FIRST_SOFT } else { 0 };
+    (0..64u16)
+        .filter(move |n| (mask >> n) & 1 != 0)
+        .map(move |n| first + n)
+}
+
+fn describe(description: &Description) -> Value {
+    let pmcs: Vec<Value> = description
+        .pmcs
+        .iter()
+        .map(|r| {
+            json!({"number": r.number, "name": r.name, "address": r.address, "reset": r.reset,
+                "reserved": r.reserved, "scope": r.scope})
+        })
+        .collect();
+    let pmds: Vec<Value> = description
+        .pmds
+        .iter()
+        .map(|r| {
+            json!({"number": r.number, "name": r.name, "address": r.address, "width": r.width,
+                "pmcs": controls(description, r.pmcs).collect::<Vec<_>>(), "rdpmc": r.rdpmc,
+                "virtual": r.is_virtual, "scope": r.scope})
+        })
+        .collect();
+    json!({"name": description.name, "pmcs": pmcs, "pmds": pmds})
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A command that is counted from its exec on, with all that it starts.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+
+use perfmon::Context;
+use rustix::pipe::{pipe_with, PipeFlags};
+use rustix::thread::gettid;
+
+use super::counting::Group;
+use super::process::{self, State};
+use crate::failure::Failure;
+
+/// The command's process.
+pub struct Child {
+    pid: i32,
+    words: Vec<String>,
+    /// Nothing comes out of it once the program runs; else why it does not.
+    trouble: File,
+    /// It has got to its program, and is counted.
+    begun: bool,
+    /// Its threads and children are followed.
+    traced: bool,
+    /// Those of them that were met.
+    met: BTreeSet<i32>,
+}
+
+fn pipe() -> io::Result<(File, File)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((read.into(), write.into()))
+}
+
+/// What the new process does last: the program, or a word why not.
+fn exec(words: &[String], trouble: &mut File, before: impl FnOnce() -> io::Result<()>) -> i32 {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    let (stage, error) = match before() {
+        Ok(()) => (b'x', command.exec()),
+        Err(error) => (b'l', error),
+    };
+    let number = error.raw_os_error().unwrap_or(libc::EINVAL);
+    let mut said = vec![stage];
+    said.extend(number.to_ne_bytes());
+    let _ = trouble.write_all(&said);
+    127
+}
+
+impl Child {
+    /// Followed: it waits until it is, and counting begins in its exec.
+    pub fn traced(words: &[String]) -> io::Result<Self> {
+        let (trouble, mut theirs) = pipe()?;
+        let (mut wait, mut go) = pipe()?;
+        let pid = process::fork(|| {
+            exec(words, &mut theirs, || {
+                let mut byte = [0];
+                wait.read_exact(&mut byte)
+            })
+        })?;
+        if let Err(error) = process::seize(pid) {
+            process::kill(pid, libc::SIGKILL);
+            while process::wait_any()?.is_none_or(|(p, _)| p != pid) {
+                std::thread::yield_now();
+            }
+            return Err(error);
+        }
+        go.write_all(&[0])?;
+        Ok(Self {
+            pid,
+            words: words.to_vec(),
+            trouble,
+            begun: false,
+            traced: true,
+            met: BTreeSet::new(),
+        })
+    }
+
+    /// Not followed: it attaches its context itself, which needs no rights, and
+    /// starts it as the last thing before exec.
+    pub fn alone(words: &[String], group: &mut Group) -> Result<Self, Failure> {
+        let context: Option<Context> = match group.recipe().is_empty() {
+            true => None,
+            false => Some(group.recipe().open()?),
+        };
+        let (trouble, mut theirs) = pipe()?;
+        let pid = process::fork(|| {
+            exec(words, &mut theirs, || {
+                let Some(context) = &context else {
+                    return Ok(());
+                };
+                context.load(gettid().as_raw_nonzero().get().unsigned_abs())?;
+                context.start()
+            })
+        })?;
+        drop(theirs);
+        if let Some(context) = context {
+            group.insert(pid.unsigned_abs(), context);
+        }
+        let mut child = Self {
+            pid,
+            words: words.to_vec(),
+            trouble,
+            begun: true,
+            traced: false,
+            met: BTreeSet::new(),
+        };
+        // Until it runs its program.
+        child.trouble()?;
+        Ok(child)
+    }
+
+    /// Does it run its program?
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        process::kill(self.pid, signal);
+    }
+
+    /// Why the program does not run, if it does not.
+    fn trouble(&mut self) -> Result<(), Failure> {
+        let mut said = Vec::new();
+        self.trouble.read_to_end(&mut said)?;
+        let [stage, number @ ..] = said.as_slice() else {
+            return Ok(());
+        };
+        let number = i32::from_ne_bytes(number.try_into().unwrap_or_default());
+        let error = io::Error::from_raw_os_error(number);
+        Err(match stage {
+            b'l' => super::refused("count the command", &error),
+            _ => Failure::Command(self.words[0].clone(), error),
+        })
+    }
+
+    /// What children did since: `Some` when the command has ended.
+    pub fn look(&mut self, group: &mut Group) -> Result<Option<ExitStatus>, Failure> {
+        while let Some((pid, state)) = process::wait_any()? {
+            if let Some(status) = self.step(pid, state, group)? {
+                return Ok(Some(status));
+            }
+        }
+        Ok(None)
+    }
+
+    fn step(
+        &mut self,
+        pid: i32,
+        state: State,
+        group: &mut Group,
+    ) -> Result<Option<ExitStatus>, Failure> {
+        let thread = pid.unsigned_abs();
+        match state {
+            State::Exited(_) | State::Killed(_) => {
+                group.end(thread)?;
+                self.met.remove(&pid);
+                if pid == self.pid {
+                    if !self.begun {
+                        self.trouble()?;
+                    }
+                    return Ok(Some(ExitStatus::from_raw(match state {
+                        State::Exited(code) => i32::from(code) << 8,
+                        State::Killed(signal) => signal,
+                        _ => 0,
+                    })));
+                }
+                return Ok(None);
+            }
+            _ if !self.traced => return Ok(None),
+            State::Exec if pid == self.pid && !self.begun => {
+                self.begun = true;
+                self.met.insert(pid);
+                group.follow(thread);
+            }
+            State::Exec => {
+                if let Ok(former) = process::former_thread(pid) {
+                    self.met.remove(&former);
+                    self.met.insert(pid);
+                    group.rename(former.unsigned_abs(), thread)?;
+                }
+            }
+            State::Stop(signal) => {
+                // A new one stops so first, before it has run.
+                if self.begun && self.met.insert(pid) {
+                    group.follow(thread);
+                }
+                if is_stop(signal) {
+                    gone_is_well(process::leave_stopped(pid))?;
+                    return Ok(None);
+                }
+            }
+            _ => {}
+        }
+        let signal = match state {
+            State::Signal(signal) => signal,
+            _ => 0,
+        };
+        gone_is_well(process::resume(pid, signal))?;
+        Ok(None)
+    }
+}
+
+fn is_stop(signal: i32) -> bool {
+    matches!(
+        signal,
+        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU
+    )
+}
+
+/// A tracee may be killed at any moment; its end is still to be told.
+fn gone_is_well(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(e) if super::counting::is_gone(&e) => Ok(()),
+        done => done,
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What perf stat derives of counts: per cycle, per second, of how many.
+
+use super::events::Event;
+
+/// Counts that go together, by the events' names without modes.
+pub struct Counted<'a> {
+    pub events: &'a [Event],
+    /// Unscaled; `None` was not counted.
+    pub values: &'a [Option<f64>],
+    /// Seconds.
+    pub elapsed: f64,
+}
+
+impl Counted<'_> {
+    /// The first of these events that was counted, in the same modes.
+    fn of(&self, names: &[&str], modes: &str) -> Option<f64> {
+        let pairs = self.events.iter().zip(self.values);
+        pairs
+            .filter(|(event, _)| &event.name[event.base().len()..] == modes)
+            .find_map(|(event, value)| value.filter(|_| names.contains(&event.base())))
+            .filter(|value| *value > 0.0)
+    }
+
+    /// Seconds on CPUs.
+    fn clock(&self) -> Option<f64> {
+        let pairs = self.events.iter().zip(self.values);
+        let clock = |(event, value): (&Event, &Option<f64>)| {
+            value.filter(|_| matches!(event.base(), "task-clock" | "cpu-clock"))
+        };
+        Some(pairs.filter_map(clock).next()? * 1e-9).filter(|s| *s > 0.0)
+    }
+
+    /// A number and what it is, of an event and its count.
+    pub fn derive(&self, event: &Event, value: f64) -> Option<(f64, String)> {
+        let base = event.base();
+        let modes = &event.name[base.len()..];
+        let percent = |whole: Option<f64>, of: &str| {
+            let whole = whole?;
+            Some((100.0 * value / whole, format!("of all {of}")))
+        };
+        match base {
+            "task-clock" | "cpu-clock" => {
+                (self.elapsed > 0.0).then(|| (value * 1e-9 / self.elapsed, "CPUs utilized".into()))
+            }
+            "cycles" | "cpu-cycles" => Some((value * 1e-9 / self.clock()?, "GHz".into())),
+            "instructions" => {
+                let cycles = self.of(&["cycles", "cpu-cycles"], modes)?;
+                Some((value / cycles, "insn per cycle".into()))
+            }
+            "branch-misses" => percent(
+                self.of(&["branches", "branch-instructions"], modes),
+                "branches",
+            ),
+            "cache-misses" => percent(self.of(&["cache-references"], modes), "cache refs"),
+            _ if event.unit.is_empty() => {
+                let rate = value / self.clock()?;
+                Some(match rate {
+                    r if r >= 1e9 => (r * 1e-9, "G/sec".into()),
+                    r if r >= 1e6 => (r * 1e-6, "M/sec".into()),
+                    r if r >= 1e3 => (r * 1e-3, "K/sec".into()),
+                    r => (r, "/sec".into()),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The mean, and its standard error in percent of it, as perf has it.
+pub fn mean(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    if values.len() < 2 || mean == 0.0 {
+        return (mean, 0.0);
+    }
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    let error = (squares / (n - 1.0) / n).sqrt();
+    (mean, 100.0 * error / mean.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::events::What;
+    use super::*;
+
+    #[test]
+    fn r1_16_a_mean_has_its_error() {
+        assert_eq!(mean(&[5.0]), (5.0, 0.0));
+        assert_eq!(mean(&[0.0, 0.0]), (0.0, 0.0));
+        let (mean, error) = mean(&[9.0, 10.0, 11.0]);
+        assert_eq!(mean, 10.0);
+        assert!((error - 5.7735).abs() < 1e-3, "{error}");
+    }
+
+    #[test]
+    fn r1_16_derived_of_the_same_modes() {
+        let event = |name: &str| Event {
+            name: name.to_owned(),
+            what: What::Missing,
+            unit: String::new(),
+            scale: 1.0,
+        };
+        let events = ["task-clock", "cycles:u", "cycles:k", "instructions:u"].map(event);
+        let counted = Counted {
+            events: &events,
+            values: &[Some(2e9), Some(4e9), Some(1e9), Some(1e9)],
+            elapsed: 4.0,
+        };
+        let derive = |n: usize| {
+            let (value, unit) = counted
+                .derive(&events[n], counted.values[n].expect("counted"))
+                .expect("derived");
+            format!("{value} {unit}")
+        };
+        assert_eq!(derive(0), "0.5 CPUs utilized");
+        assert_eq!(derive(1), "2 GHz");
+        assert_eq!(derive(3), "0.25 insn per cycle");
+    }
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What events are called: perf's generic names, the kernel's own registers,
+//! counter pages, raw codes, and libpfm4's names. The kernel knows none of them.
+
+use std::path::Path;
+
+use perfcounters::{Counters, State};
+use perfmon::Map;
+
+use crate::failure::Failure;
+use crate::units::Measure;
+
+/// Whose description of registers it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    Intel,
+    Amd,
+}
+
+/// What names mean on this machine.
+pub struct Machine {
+    pub map: Map,
+    pub vendor: Option<Vendor>,
+    /// /proc/cpuinfo's.
+    pub family: u32,
+    /// May the kernel be counted, and others' threads?
+    pub privileged: bool,
+    /// CPUs are counted, not threads.
+    pub system_wide: bool,
+}
+
+/// What a hardware counter is to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Event, unit mask and the like, without modes.
+    pub select: u64,
+    /// Intel's fixed counter that counts the same.
+    pub fixed: Option<u16>,
+    /// No general counter can.
+    pub only_fixed: bool,
+    pub user: bool,
+    pub kernel: bool,
+}
+
+/// What is to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    Hardware(Code),
+    /// One of the kernel's own PMDs.
+    Soft(u16),
+    /// An instance of the counter pages.
+    Instance(u32),
+    /// It is not there.
+    Missing,
+}
+
+/// An event as it was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// As it is shown.
+    pub name: String,
+    pub what: What,
+    pub unit: String,
+    /// What a count is multiplied with to be in that unit.
+    pub scale: f64,
+}
+
+impl Event {
+    fn new(name: &str, what: What) -> Self {
+        Self {
+            name: name.to_owned(),
+            what,
+            unit: String::new(),
+            scale: 1.0,
+        }
+    }
+
+    /// The name without modes.
+    pub fn base(&self) -> &str {
+        modes(&self.name).0
+    }
+}
+
+/// Bits that are not part of what is counted: modes, interrupt, enable.
+const NOT_CODE: u64 = (1 << 16) | (1 << 17) | (1 << 20) | (1 << 22);
+
+const fn code(select: u64) -> Code {
+    Code {
+        select,
+        fixed: None,
+        only_fixed: false,
+        user: false,
+        kernel: false,
+    }
+}
+
+/// By Intel's numbers, event 0 is the fixed counters' only.
+fn coded(select: u64, vendor: Vendor) -> Code {
+    let mut code = code(select & !NOT_CODE);
+    if vendor == Vendor::Intel {
+        (code.fixed, code.only_fixed) = match code.select {
+            0x00c0 => (Some(0), false),
+            0x003c => (Some(1), false),
+            0x0300 => (Some(2), true),
+            0x0400 => (Some(3), true),
+            _ => (None, false),
+        };
+    }
+    code
+}
+
+/// perf's generic names; `Some(None)` if this processor has no such event.
+fn generic(name: &str, vendor: Option<Vendor>, family: u32, map: &Map) -> Option<Option<Code>> {
+    use Vendor::{Amd, Intel};
+    // Zen and later; before it the caches had other events.
+    let zen = family >= 0x17;
+    // PerfMonV2 came with the event of reference cycles.
+    let v2 = map.hardware.as_ref().is_some_and(|d| d.name == "amd-v2");
+    let select = match (name, vendor) {
+        ("cycles" | "cpu-cycles", Some(Intel)) => 0x3c,
+        ("cycles" | "cpu-cycles", Some(Amd)) => 0x76,
+        ("instructions", Some(_)) => 0xc0,
+        ("branches" | "branch-instructions", Some(Intel)) => 0xc4,
+        ("branches" | "branch-instructions", Some(Amd)) => 0xc2,
+        ("branch-misses", Some(Intel)) => 0xc5,
+        ("branch-misses", Some(Amd)) => 0xc3,
+        ("cache-references", Some(Intel)) => 0x4f2e,
+        ("cache-references", Some(Amd)) if zen => 0xff60,
+        ("cache-references", Some(Amd)) => 0x077d,
+        ("cache-misses", Some(Intel)) => 0x412e,
+        ("cache-misses", Some(Amd)) if zen => 0x0964,
+        ("cache-misses", Some(Amd)) => 0x077e,
+        ("ref-cycles", Some(Intel)) => 0x0300,
+        ("ref-cycles", Some(Amd)) if v2 => 0x1_0000_0120,
+        ("bus-cycles", Some(Intel)) => 0x013c,
+        (
+            "cycles"
+            | "cpu-cycles"
+            | "instructions"
+            | "branches"
+            | "branch-instructions"
+            | "branch-misses"
+            | "cache-references"
+            | "cache-misses"
+            | "ref-cycles"
+            | "bus-cycles",
+            _,
+        ) => return Some(None),
+        _ => return None,
+    };
+    Some(vendor.map(|vendor| coded(select, vendor)))
+}
+
+/// The kernel's own registers, by perf's names.
+fn soft(name: &str, system_wide: bool) -> Option<u16> {
+    Some(match name {
+        "cpu-clock" => perfmon::CPU_CLOCK,
+        // Of a CPU there is but the one.
+        "task-clock" if system_wide => perfmon::CPU_CLOCK,
+        "task-clock" => perfmon::TASK_CLOCK,
+        "context-switches" | "cs" => perfmon::CONTEXT_SWITCHES,
+        "page-faults" | "faults" => perfmon::PAGE_FAULTS,
+        "cpu-migrations" | "migrations" => perfmon::MIGRATIONS,
+        "major-faults" => perfmon::MAJOR_FAULTS,
+        _ => return None,
+    })
+}
+
+/// The name, and the modes behind it: of user and kernel.
+fn modes(word: &str) -> (&str, Option<(bool, bool)>) {
+    let (mut name, mut user, mut kernel) = (word, false, false);
+    while let Some((before, last)) = name.rsplit_once(':') {
+        if last.is_empty() || !last.chars().all(|c| matches!(c, 'u' | 'k')) {
+            break;
+        }
+        user |= last.contains('u');
+        kernel |= last.contains('k');
+        name = before;
+    }
+    (name, (user || kernel).then_some((user, kernel)))
+}
+
+impl Machine {
+    /// This one.
+    pub fn here(system_wide: bool) -> Self {
+        // Without the module there are no registers.
+        let map = Map::read().unwrap_or_default();
+        let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
+            name if name.starts_with("intel") => Some(Vendor::Intel),
+            name if name.starts_with("amd") => Some(Vendor::Amd),
+            _ => None,
+        });
+        let family = std::fs::read_to_string("/proc/cpuinfo")
+            .unwrap_or_default()
+            .lines()
+            .find_map(|l| {
+                l.strip_prefix("cpu family")?
+                    .split_once(':')?
+                    .1
+                    .trim()
+                    .parse()
+                    .ok()
+            })
+            .unwrap_or(0);
+        Self {
+            map,
+            vendor,
+            family,
+            privileged: privileged(),
+            system_wide,
+        }
+    }
+
+    /// Is it one of the kernel's own, whether there or not?
+    pub fn is_soft_name(&self, word: &str) -> bool {
+        word.starts_with("counter:") || soft(modes(word).0, self.system_wide).is_some()
+    }
+
+    fn has_soft(&self, number: u16) -> bool {
+        self.map
+            .soft
+            .as_ref()
+            .is_some_and(|d| d.pmd(number).is_some())
+    }
+
+    /// Those that perf stat counts when nothing is said, and there are.
+    pub fn default_events(&self) -> Vec<Event> {
+        let names = [
+            if self.system_wide {
+                "cpu-clock"
+            } else {
+                "task-clock"
+            },
+            "context-switches",
+            "cpu-migrations",
+            "page-faults",
+            "cycles",
+            "instructions",
+            "branches",
+            "branch-misses",
+        ];
+        names
+            .iter()
+            .filter_map(|name| self.event(name, Path::new("")).ok())
+            .filter(|event| self.vendor.is_none() || event.what != What::Missing)
+            .collect()
+    }
+
+    /// What a word of `-e` means. `device` has the counter pages.
+    pub fn event(&self, word: &str, device: &Path) -> Result<Event, Failure> {
+        if let Some(name) = word.strip_prefix("counter:") {
+            return self.instance(word, name, device);
+        }
+        let (name, asked) = modes(word);
+        if name.is_empty() {
+            return Err(Failure::Refused(format!(
+                "'{word}' names no event; 'pfc stat --help' has examples"
+            )));
+        }
+        if let Some(number) = soft(name, self.system_wide) {
+            let what = match self.has_soft(number) {
+                true => What::Soft(number),
+                false => What::Missing,
+            };
+            let mut event = Event::new(word, what);
+            if matches!(number, perfmon::CPU_CLOCK | perfmon::TASK_CLOCK) {
+                (event.unit, event.scale) = ("msec".to_owned(), 1e-6);
+            }
+            return Ok(event);
+        }
+        let found = match generic(name, self.vendor, self.family, &self.map) {
+            Some(found) => found,
+            None => self.by_code(word, name)?,
+        };
+        Ok(self.with_modes(word, found, asked))
+    }
+
+    /// A raw code, or a name of libpfm4's.
+    fn by_code(&self, word: &str, name: &str) -> Result<Option<Code>, Failure> {
+        let hex = name.strip_prefix('r').filter(|h| !h.is_empty());
+        if let Some(Ok(raw)) = hex.map(|h| u64::from_str_radix(h, 16)) {
+            return Ok(self.vendor.map(|vendor| coded(raw, vendor)));
+        }
+        let Some(vendor) = self.vendor else {
+            return Ok(None);
+        };
+        match libpfm::encode(name) {
+            Ok(select) => Ok(Some(coded(select, vendor))),
+            Err(error) if error.is_not_found() => {
+                eprintln!(
+                    "pfc: '{word}': this processor has no such event; 'pfc pmu' says which \
+                     tables of libpfm4 are searched"
+                );
+                Ok(None)
+            }
+            Err(error) => Err(Failure::Refused(format!("'{word}': {error}, says libpfm4"))),
+        }
+    }
+
+    /// As perf does: both modes, or the user's if the kernel may not be counted,
+    /// and then the name says so.
+    fn with_modes(&self, word: &str, found: Option<Code>, asked: Option<(bool, bool)>) -> Event {
+        let (user, kernel) = asked.unwrap_or((true, self.privileged));
+        let name = match asked {
+            None if !self.privileged => format!("{word}:u"),
+            _ => word.to_owned(),
+        };
+        let what = found.map_or(What::Missing, |code| {
+            What::Hardware(Code {
+                user,
+                kernel,
+                ..code
+            })
+        });
+        Event::new(&name, what)
+    }
+
+    fn instance(&self, word: &str, name: &str, device: &Path) -> Result<Event, Failure> {
+        let catalogue = Counters::open_path(device)?.catalogue()?;
+        let instance = catalogue
+            .find(name)
+            .filter(|i| i.state == State::Live)
+            .ok_or_else(|| Failure::no_match(name))?;
+        let what = match self.has_soft(perfmon::INSTANCE) {
+            true => What::Instance(instance.number),
+            false => What::Missing,
+        };
+        let coin = Measure::inside(instance).coin();
+        Ok(Event {
+            unit: if matches!(coin.as_str(), "-" | "events") {
+                String::new()
+            } else {
+                coin
+            },
+            ..Event::new(word, what)
+        })
+    }
+}
+
+/// Has this process CAP_PERFMON, or what includes it?
+pub fn privileged() -> bool {
+    use rustix::thread::{capabilities, CapabilitySet};
+    capabilities(None).is_ok_and(|c| {
+        c.effective
+            .intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
+    })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A machine with so many general counters, and Intel's three fixed ones.
+    pub fn machine(vendor: Vendor, general: u16, soft: bool) -> Machine {
+        let mut text = String::new();
+        text.push_str(match vendor {
+            Vendor::Intel => "# intel-arch\n",
+            Vendor::Amd => "# amd-v2\n",
+        });
+        for n in 0..general {
+            text.push_str(&format!(
+                "PMC{n} S address=0x1 reset=0x0 reserved=0xffffff0000180000\n"
+            ));
+            text.push_str(&format!(
+                "PMD{n} C address=0x1 width=48 pmcs={:#x} rdpmc=0\n",
+                1 << n
+            ));
+        }
+        if vendor == Vendor::Intel {
+            text.push_str("PMC16 F address=0x38d reset=0x0 reserved=0xfffffffffffff888\n");
+            for n in 16..19 {
+                text.push_str(&format!(
+                    "PMD{n} C address=0x1 width=48 pmcs=0x10000 rdpmc=0\n"
+                ));
+            }
+        }
+        if soft {
+            text.push_str("# soft\n");
+            for n in 272..276 {
+                text.push_str(&format!("PMC{n} I address=0x0 reset=0x0 reserved=0x0\n"));
+            }
+            for n in (256..262).chain(272..276) {
+                text.push_str(&format!("PMD{n} C address=0x0 width=64 pmcs=0x0 rdpmc=0\n"));
+            }
+        }
+        Machine {
+            map: Map::parse(&text),
+            vendor: Some(vendor),
+            family: 0x17,
+            privileged: true,
+            system_wide: false,
+        }
+    }
+
+    fn named(machine: &Machine, word: &str) -> Event {
+        machine.event(word, Path::new("")).expect(word)
+    }
+
+    fn hardware(event: &Event) -> Code {
+        match event.what {
+            What::Hardware(code) => code,
+            _ => panic!("{event:?}"),
+        }
+    }
+
+    #[test]
+    fn r1_16_generic_names_are_this_vendors() {
+        let intel = machine(Vendor::Intel, 4, false);
+        let amd = machine(Vendor::Amd, 6, false);
+        let cycles = hardware(&named(&intel, "cycles"));
+        assert_eq!((cycles.select, cycles.fixed), (0x3c, Some(1)));
+        let cycles = hardware(&named(&amd, "cpu-cycles"));
+        assert_eq!((cycles.select, cycles.fixed), (0x76, None));
+        assert!(hardware(&named(&intel, "ref-cycles")).only_fixed);
+        assert_eq!(hardware(&named(&amd, "ref-cycles")).select, 0x1_0000_0120);
+        assert_eq!(named(&amd, "bus-cycles").what, What::Missing);
+    }
+
+    #[test]
+    fn r1_16_modes_are_perfs() {
+        let mut machine = machine(Vendor::Intel, 4, false);
+        let modes = |machine: &Machine, word| {
+            let event = named(machine, word);
+            let code = hardware(&event);
+            (code.user, code.kernel, event.name)
+        };
+        assert_eq!(modes(&machine, "cycles"), (true, true, "cycles".into()));
+        assert_eq!(
+            modes(&machine, "cycles:u"),
+            (true, false, "cycles:u".into())
+        );
+        assert_eq!(modes(&machine, "r1c2:k"), (false, true, "r1c2:k".into()));
+        assert!(modes(&machine, "r1c2:u:k").0);
+        assert_eq!(
+            modes(&machine, "cycles:uk"),
+            (true, true, "cycles:uk".into())
+        );
+        machine.privileged = false;
+        assert_eq!(modes(&machine, "cycles"), (true, false, "cycles:u".into()));
+        assert!(machine.event(":u", Path::new("")).is_err());
+        assert_eq!(named(&machine, "cycles").base(), "cycles");
+    }
+
+    #[test]
+    fn r1_16_raw_codes_keep_what_is_not_a_mode() {
+        let machine = machine(Vendor::Intel, 4, false);
+        assert_eq!(
+            hardware(&named(&machine, "r5301c2")).select,
+            0x01_01c2 & !NOT_CODE
+        );
+        assert_eq!(hardware(&named(&machine, "r20c0")).fixed, None);
+        assert_eq!(hardware(&named(&machine, "rc0")).fixed, Some(0));
+    }
+
+    #[test]
+    fn r1_16_names_of_the_kernels_own_registers() {
+        let with = machine(Vendor::Intel, 4, true);
+        let without = machine(Vendor::Intel, 4, false);
+        assert_eq!(named(&with, "cs").what, What::Soft(258));
+        assert_eq!(named(&with, "faults:u").what, What::Soft(259));
+        assert_eq!(named(&with, "task-clock").unit, "msec");
+        assert_eq!(named(&without, "cs").what, What::Missing);
+        assert_eq!(with.default_events().len(), 8);
+        assert_eq!(without.default_events().len(), 4);
+    }
+}
