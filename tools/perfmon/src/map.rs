@@ -41,8 +41,8 @@ pub struct Data {
     pub pmcs: u64,
     /// What RDPMC calls it.
     pub rdpmc: Option<u32>,
-    /// What it is now, no counter.
-    pub is_virtual: bool,
+    /// Counts; else it is a value of now.
+    pub is_counter: bool,
     /// Only for a thread, or only system-wide; empty for both.
     pub scope: String,
 }
@@ -83,13 +83,28 @@ pub struct Map {
     /// The processor's, if there is a description of it.
     pub hardware: Option<Description>,
     /// The kernel's own.
-    pub soft: Option<Description>,
+    pub soft: Vec<Description>,
 }
 
 impl Map {
     /// As it is now. `NotFound`: the module is not loaded.
     pub fn read() -> io::Result<Self> {
         Ok(Self::parse(&std::fs::read_to_string(MAP)?))
+    }
+
+    /// The PMC of a number.
+    pub fn pmc(&self, number: u16) -> Option<&Control> {
+        self.all().find_map(|d| d.pmc(number))
+    }
+
+    /// The PMD of a number.
+    pub fn pmd(&self, number: u16) -> Option<&Data> {
+        self.all().find_map(|d| d.pmd(number))
+    }
+
+    /// The descriptions, the processor's first.
+    pub fn all(&self) -> impl Iterator<Item = &Description> {
+        self.hardware.iter().chain(&self.soft)
     }
 
     /// Of the file's text. Words that are not known are passed over: a later
@@ -111,7 +126,7 @@ impl Map {
             if description.is_hardware() {
                 map.hardware = Some(description);
             } else {
-                map.soft = Some(description);
+                map.soft.push(description);
             }
         }
         map
@@ -155,7 +170,7 @@ fn register(line: &str, into: &mut Description) -> Option<()> {
                 .unwrap_or_default(),
             pmcs: value("pmcs").unwrap_or_default(),
             rdpmc: value("rdpmc").and_then(|n| n.try_into().ok()),
-            is_virtual: words.contains(&"virtual"),
+            is_counter: !words.contains(&"value"),
             scope,
         });
     }
@@ -174,15 +189,15 @@ PMD0 IA32_PMC0 address=0xc1 width=48 pmcs=0x1 rdpmc=0x0
 PMD18 IA32_FIXED_CTR2 address=0x30b width=48 pmcs=0x10000 rdpmc=0x40000002 new=1
 # soft
 PMC272 INSTANCE0 address=0x0 reset=0x0 reserved=0x0
-PMD257 TASK_CLOCK address=0x0 width=64 pmcs=0x0 rdpmc=0x0 thread
-PMD264 PID virtual
+PMD257 TASK_CLOCK virtual counter width=64 pmcs=0x0 thread
+PMD264 PID virtual value width=64 pmcs=0x0
 not a register
 ";
 
     #[test]
     fn r1_1_the_map_is_read() {
         let map = Map::parse(TEXT);
-        let hardware = map.hardware.expect("a PMU");
+        let hardware = map.hardware.as_ref().expect("a PMU");
         assert_eq!(hardware.name, "intel-arch");
         assert_eq!(hardware.pmcs.len(), 2);
         assert_eq!(
@@ -192,10 +207,13 @@ not a register
         let fixed = hardware.pmd(18).expect("PMD18");
         assert_eq!((fixed.width, fixed.pmcs), (48, 1 << 16));
         assert_eq!(fixed.rdpmc, Some(0x4000_0002));
-        let soft = map.soft.expect("soft registers");
-        assert_eq!(soft.pmd(257).map(|r| r.scope.as_str()), Some("thread"));
-        assert!(soft.pmd(264).is_some_and(|r| r.is_virtual));
-        assert_eq!(soft.pmds.len(), 2);
+        assert_eq!(map.soft.len(), 1);
+        assert_eq!(map.soft[0].pmds.len(), 2);
+        let clock = map.pmd(257).expect("PMD257");
+        assert!(clock.is_counter && clock.address.is_none());
+        assert_eq!(clock.scope, "thread");
+        assert!(map.pmd(264).is_some_and(|r| !r.is_counter));
+        assert!(map.pmc(272).is_some() && map.pmc(273).is_none());
     }
 
     #[test]
@@ -203,7 +221,7 @@ not a register
         assert_eq!(Map::parse(""), Map::default());
         let nameless = Map {
             hardware: Some(Description::default()),
-            soft: None,
+            soft: Vec::new(),
         };
         assert_eq!(Map::parse("PMC0 x\n# \nPMD PMDx"), nameless);
     }

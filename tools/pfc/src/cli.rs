@@ -123,8 +123,9 @@ Examples:
   pfc stat -r 5 -x, true                 means of five runs, for a program
 
 A command is counted from its exec on, with all processes and threads that it
-makes; with -p and -t those that come later are not. That takes CAP_PERFMON:
-without it the command's first thread is counted, in user mode.
+makes; with -p and -t those that come later are not. Without CAP_PERFMON the
+kernel, CPUs and other users' programs are not to be counted. What is followed
+gets no rights of set-uid programs: for those take --no-inherit.
 Events: perf's generic names, the kernel's own (task-clock, context-switches,
 page-faults, migrations and so on), counter:NAME, rHEX, and libpfm4's names.
 Exit status: the command's, 128 + signal if one ended it; 127 or 126 if it could

@@ -315,7 +315,7 @@ fn load(loaded: Option<io::Result<()>>) -> Check {
         Some(Err(e)) if is_busy(&e) => problem(
             what,
             "the PMU is in use",
-            "end who is named above; if nobody is, a context of a CPU may be loaded, or the kernel's log says more (dmesg)",
+            "end who is named above; if nobody is, the kernel's log says more (dmesg)",
         ),
         Some(Err(e)) => problem(what, format!("it cannot be attached: {e}"), advice(&e)),
     }
@@ -358,9 +358,6 @@ fn rights() -> Check {
             what,
             "the kernel, CPUs and everybody's threads can be counted",
         ),
-        false => note(
-            what,
-            "not there: only own programs' first thread, in user mode",
-        ),
+        false => note(what, "not there: only own programs, in user mode"),
     }
 }

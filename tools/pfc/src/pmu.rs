@@ -17,7 +17,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     let map = Map::read().map_err(|e| refused("read the map of registers", &e))?;
     let tables = libpfm::tables().unwrap_or_default();
     if args.json {
-        let descriptions: Vec<Value> = both(&map).map(describe).collect();
+        let descriptions: Vec<Value> = map.all().map(describe).collect();
         let tables: Vec<Value> = tables
             .iter()
             .map(|t| {
@@ -35,7 +35,7 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     if map.hardware.is_none() {
         writeln!(out, "no PMU is described; 'pfc doctor' says why\n")?;
     }
-    for description in both(&map) {
+    for description in map.all() {
         writeln!(out, "{}", description.name)?;
         registers(description, out)?;
         writeln!(out)?;
@@ -50,10 +50,6 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
     }
     table.print(out)?;
     Ok(())
-}
-
-fn both(map: &Map) -> impl Iterator<Item = &Description> {
-    map.hardware.iter().chain(&map.soft)
 }
 
 fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
@@ -81,9 +77,9 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
         let by: Vec<String> = controls(description, r.pmcs)
             .map(|n| format!("PMC{n}"))
             .collect();
-        let width = match r.is_virtual {
-            true => "virtual".to_owned(),
-            false => r.width.to_string(),
+        let width = match r.is_counter {
+            true => r.width.to_string(),
+            false => "value".to_owned(),
         };
         let cells = vec![
             format!("PMD{}", r.number),
@@ -100,13 +96,14 @@ fn registers(description: &Description, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The PMCs of a mask, by their logical numbers.
+/// The PMCs of a mask, by their logical numbers: it begins with the description's first.
 fn controls(description: &Description, mask: u64) -> impl Iterator<Item = u16> {
-    let soft = description
-        .pmds
-        .iter()
-        .any(|r| r.number >= perfmon::FIRST_SOFT);
-    let first = if soft { perfmon::FIRST_SOFT } else { 0 };
+    let pmds = description.pmds.iter().map(|r| r.number);
+    let pmcs = description.pmcs.iter().map(|r| r.number);
+    let first = match pmcs.chain(pmds).min() {
+        Some(first) if first >= perfmon::FIRST_SOFT => first,
+        _ => 0,
+    };
     (0..64u16)
         .filter(move |n| (mask >> n) & 1 != 0)
         .map(move |n| first + n)
@@ -127,7 +124,7 @@ fn describe(description: &Description) -> Value {
         .map(|r| {
             json!({"number": r.number, "name": r.name, "address": r.address, "width": r.width,
                 "pmcs": controls(description, r.pmcs).collect::<Vec<_>>(), "rdpmc": r.rdpmc,
-                "virtual": r.is_virtual, "scope": r.scope})
+                "counter": r.is_counter, "scope": r.scope})
         })
         .collect();
     json!({"name": description.name, "pmcs": pmcs, "pmds": pmds})

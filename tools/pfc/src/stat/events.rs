@@ -218,10 +218,13 @@ impl Machine {
     }
 
     fn has_soft(&self, number: u16) -> bool {
+        let other = match self.system_wide {
+            true => "thread",
+            false => "system-wide",
+        };
         self.map
-            .soft
-            .as_ref()
-            .is_some_and(|d| d.pmd(number).is_some())
+            .pmd(number)
+            .is_some_and(|r| r.is_counter && r.scope != other)
     }
 
     /// Those that perf stat counts when nothing is said, and there are.
@@ -243,7 +246,10 @@ impl Machine {
         names
             .iter()
             .filter_map(|name| self.event(name, Path::new("")).ok())
-            .filter(|event| self.vendor.is_none() || event.what != What::Missing)
+            .filter(|event| {
+                let no_pmu = self.vendor.is_none() && !self.is_soft_name(&event.name);
+                event.what != What::Missing || no_pmu
+            })
             .collect()
     }
 
@@ -381,7 +387,7 @@ pub mod tests {
                 text.push_str(&format!("PMC{n} I address=0x0 reset=0x0 reserved=0x0\n"));
             }
             for n in (256..262).chain(272..276) {
-                text.push_str(&format!("PMD{n} C address=0x0 width=64 pmcs=0x0 rdpmc=0\n"));
+                text.push_str(&format!("PMD{n} C virtual counter width=64 pmcs=0x0\n"));
             }
         }
         Machine {

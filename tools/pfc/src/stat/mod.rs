@@ -87,26 +87,22 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         args,
         target,
         waiter: Waiter::new()?,
-        follow: !args.no_inherit && machine.privileged,
+        follow: !args.no_inherit,
+        interrupted: false,
     };
-    if matches!(run.target, Target::Command) && !args.no_inherit && !run.follow {
-        eprintln!(
-            "pfc: only the command's first thread is counted: to follow others takes CAP_PERFMON"
-        );
-    }
     let (mut all, mut status) = (Vec::new(), None);
     for _ in 0..args.repeat {
         let mut group = Group::new(recipe.clone());
         let (counts, ended) = run.once(&mut group, &mut report)?;
         if group.lost > 0 {
             eprintln!(
-                "pfc: {} threads could not be counted: too many at once, or gone at once",
+                "pfc: {} threads could not be counted: too many at once, or not yours to count",
                 group.lost
             );
         }
         all.push(counts);
         status = ended;
-        if run.follow && status.is_none() && matches!(run.target, Target::Command) {
+        if run.is_interrupted()? {
             break;
         }
     }
@@ -130,8 +126,7 @@ fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
         Scope::Thread => perfmon::TASK_CLOCK,
         Scope::System => perfmon::CPU_CLOCK,
     };
-    let soft = machine.map.soft.as_ref()?;
-    soft.pmd(number).map(|r| r.number)
+    machine.map.pmd(number).map(|r| r.number)
 }
 
 /// The plan, if its registers can be had: tried once, on this thread or the
@@ -189,8 +184,8 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
     let todo = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) => format!("{device} is not there; load the module: modprobe perfcounters"),
         (_, Some(libc::EACCES)) => format!("{device} is root's; run this as root, or have root do: chmod 0666 {device}"),
-        (PermissionDenied, _) => "the kernel, CPUs, and threads of other processes are for CAP_PERFMON; take user mode (:u) and a command of your own".to_owned(),
-        (ResourceBusy, _) => "it is in use, or contexts of CPUs and of threads are not to be had at once; 'pfc doctor' says by whom".to_owned(),
+        (PermissionDenied, _) => "the kernel, CPUs, and what others run are for CAP_PERFMON; take user mode (:u) and a command of your own".to_owned(),
+        (ResourceBusy, _) => "it is in use; 'pfc doctor' says by whom".to_owned(),
         _ if is_gone(error) => "there is no such thread".to_owned(),
         (_, Some(libc::EEXIST)) => "the thread has a context already; end the other program".to_owned(),
         _ => format!("{error}; 'pfc doctor' looks for the cause"),
@@ -270,6 +265,7 @@ struct Run<'a> {
     target: Target,
     waiter: Waiter,
     follow: bool,
+    interrupted: bool,
 }
 
 /// When the next line is due, and what the last had.
@@ -303,6 +299,17 @@ impl Ticks {
 }
 
 impl Run<'_> {
+    /// Has the user had enough?
+    fn is_interrupted(&mut self) -> io::Result<bool> {
+        loop {
+            match self.waiter.wait(Some(Instant::now()))? {
+                Wake::Interrupted | Wake::Terminated => self.interrupted = true,
+                Wake::Child => {}
+                Wake::Time => return Ok(self.interrupted),
+            }
+        }
+    }
+
     /// One run: its counts, and how the command ended if there is one.
     fn once(
         &mut self,
@@ -372,9 +379,13 @@ impl Run<'_> {
             }
             match self.waiter.wait(ticks.next)? {
                 Wake::Time => ticks.tick(group, report)?,
-                Wake::Terminated => child.signal(libc::SIGTERM),
+                Wake::Terminated => {
+                    self.interrupted = true;
+                    child.signal(libc::SIGTERM);
+                }
                 // The terminal has told the command, too.
-                Wake::Interrupted | Wake::Child => {}
+                Wake::Interrupted => self.interrupted = true,
+                Wake::Child => {}
             }
         }
     }
@@ -400,7 +411,10 @@ impl Run<'_> {
         loop {
             match self.waiter.wait(ticks.next)? {
                 Wake::Time => ticks.tick(group, report)?,
-                Wake::Interrupted | Wake::Terminated => break,
+                Wake::Interrupted | Wake::Terminated => {
+                    self.interrupted = true;
+                    break;
+                }
                 Wake::Child => {
                     if let Some(child) = &mut child {
                         status = child.try_wait()?;

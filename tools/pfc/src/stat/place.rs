@@ -88,11 +88,9 @@ pub fn place(events: &[Event], map: &Map) -> Plan {
             .filter(|r| r.pmcs == 1 << FIXED && r.number >= FIXED)
             .map(|r| r.number)
             .collect(),
-        instances: map.soft.as_ref().map_or(Vec::new(), |d| {
-            (perfmon::INSTANCE..perfmon::INSTANCE + perfmon::NR_INSTANCES)
-                .filter(|n| d.pmd(*n).is_some() && d.pmc(*n).is_some())
-                .collect()
-        }),
+        instances: (perfmon::INSTANCE..perfmon::INSTANCE + perfmon::NR_INSTANCES)
+            .filter(|n| map.pmd(*n).is_some() && map.pmc(*n).is_some())
+            .collect(),
         plan: Plan {
             places: vec![Place::NotSupported; events.len()],
             ..Plan::default()

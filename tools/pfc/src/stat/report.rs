@@ -33,7 +33,6 @@ pub struct Report<'a> {
     last: Vec<u64>,
     last_time: Duration,
     begun: bool,
-    runs: u32,
     intervals: bool,
     times: bool,
 }
@@ -75,7 +74,6 @@ impl<'a> Report<'a> {
             last: vec![0; recipe.pmds.len()],
             last_time: Duration::ZERO,
             begun: false,
-            runs: args.repeat,
             intervals: args.interval.is_some(),
             times: !args.command.is_empty(),
         }
@@ -111,13 +109,13 @@ impl<'a> Report<'a> {
         }
         let people = matches!(self.form, Form::People);
         if people {
-            let runs = match self.runs {
+            let many = match runs.len() {
                 1 => String::new(),
                 n => format!(" ({n} runs)"),
             };
             writeln!(
                 self.out,
-                "\n Performance counter stats for {}{runs}:\n",
+                "\n Performance counter stats for {}{many}:\n",
                 self.title
             )?;
         }

@@ -1,0 +1,227 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: pmu-skylake pmu-amd2
+# timeout: 300
+# shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
+#
+# pfc stat, pmu and doctor: names of events, whom they count, what is printed, exit
+# statuses; and when perf or nobody has the PMU. What follows a command is in
+# pfc_follow.c.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+case $PMU in
+amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTIONS counters=6 ;;
+*) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
+esac
+program=/tests/pfc_follow
+
+status() { # WANTED COMMAND...
+	local want=$1 rc=0
+	shift
+	"$@" || rc=$?
+	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
+}
+# The values of an event, one a line, in a file of fields.
+value() { # FILE EVENT
+	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
+}
+is_number() { case $1 in '' | *[!0-9]*) echo "'$1' is no number"; return 1 ;; esac; }
+# As many more instructions for 3,000,000 rounds than for 1,000,000.
+exactly() { # EVENT
+	pfc stat -x, -o a -e "$1" $program spin 1000000 && pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
+	head -n 1 a b
+	[ $(($(value b "$1") - $(value a "$1"))) = 4000000 ]
+}
+
+nothing() {
+	pfc doctor >found
+	[ $? = 1 ] && cat found && grep -q "modprobe perfcounters" found
+}
+no_pmu() {
+	pfc stat -o all -e cycles,instructions true 2>words
+	[ $? = 0 ] && cat all words && [ "$(grep -c '<not supported>' all)" = 2 ] && grep -q "pfc doctor" words
+}
+at_once() {
+	pfc stat -x, -o all -e instructions:u,branches:u,branch-misses:u,cycles:u $program spin 1000000 || return 1
+	cat all
+	i=$(value all instructions:u)
+	[ "$i" -gt 2000000 ] && [ "$(value all branches:u)" = $((i / 8)) ] && [ "$(value all branch-misses:u)" = $((i / 128)) ] && [ "$(value all cycles:u)" = $((i * 5 / 4)) ]
+}
+fixed() {
+	pfc stat -x, -o all -e branches:u,branch-misses:u,cache-misses:u,cache-references:u,instructions:u,cycles:u $program spin 1000000 || return 1
+	cat all
+	i=$(value all instructions:u)
+	is_number "$i" && [ "$(value all cycles:u)" = $((i * 5 / 4)) ] && [ "$(value all branches:u)" = $((i / 8)) ]
+}
+too_many() {
+	events=branches:u n=0
+	while [ $n -lt $counters ]; do events=$events,branches:u n=$((n + 1)); done
+	pfc stat -x, -o all -e $events true 2>words || return 1
+	cat all words
+	[ "$(grep -c '^[0-9]' all)" = $counters ] && [ "$(grep -c '^<not counted>,,branches:u,0,' all)" = 1 ] && grep -q "more events than counters" words
+}
+modes() {
+	pfc stat -x, -o all -e instructions:u,instructions:k,instructions true || return 1
+	cat all
+	[ $(($(value all instructions:u) + $(value all instructions:k))) = "$(value all instructions)" ]
+}
+unknown() {
+	pfc stat -x, -o all -e no_such_event,instructions:u true 2>words || return 1
+	cat all words
+	grep -q '^<not supported>,,no_such_event,0,' all && is_number "$(value all instructions:u)" && grep -q "pfc pmu" words
+}
+people() {
+	pfc stat -e cycles:u,instructions:u true >output 2>errors || return 1
+	cat errors
+	[ ! -s output ] && grep -q "Performance counter stats for 'true'" errors && grep -qE '^ +[0-9,]+ +instructions:u +# +0\.800 insn per cycle' errors && grep -q "seconds time elapsed" errors
+}
+json() {
+	pfc stat --json -o all -e instructions:u,no_such_event true 2>/dev/null || return 1
+	cat all
+	grep -qE '^\{.*"counter-value":"[0-9]+\.000000".*"event":"instructions:u".*\}$' all && grep -q '"counter-value":"<not supported>"' all && [ "$(wc -l <all)" = 2 ]
+}
+intervals() {
+	pfc stat -I 200 -x, -o all -e instructions:u sh -c 'for i in 1 2 3 4; do sleep 0.2; done' || return 1
+	cat all
+	n=$(wc -l <all)
+	[ "$n" -ge 3 ] && [ "$(cut -d, -f1 all | sort -n | uniq | wc -l)" = "$n" ]
+}
+sum_of_intervals() {
+	pfc stat -I 20 -x, -o a -e instructions:u $program spin 30000000 && pfc stat -x, -o b -e instructions:u $program spin 30000000 || return 1
+	sum=$(awk -F, '{ n += $2 } END { print n }' a)
+	echo "$sum of $(wc -l <a) intervals, $(value b instructions:u)"
+	[ "$(wc -l <a)" -ge 2 ] && [ "$sum" = "$(value b instructions:u)" ]
+}
+repeated() {
+	pfc stat -r 3 -x, -o a -e instructions:u $program spin 1000000 && pfc stat -r 3 -o b -e instructions:u $program spin 1000000 || return 1
+	cat a b
+	grep -qE '^[0-9]+,,instructions:u,0\.00%,' a && grep -q "(3 runs)" b && grep -qE '\( \+- +0\.00% \)' b
+}
+process() {
+	$program threads 100000000000 2 &
+	victim=$!
+	sleep 0.5
+	pfc stat -x, -o all -e instructions:u -p $victim -- sleep 1
+	rc=$?
+	for tid in "/proc/$victim/task/"*; do tid=${tid##*/}; done
+	pfc stat -x, -o one -e instructions:u -t "$tid" -- sleep 1 || rc=1
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	cat all one
+	[ $rc = 0 ] && [ "$(value all instructions:u)" -gt 1000000 ] && [ "$(value one instructions:u)" -gt 100000 ]
+}
+until_interrupted() {
+	sleep 100 &
+	victim=$!
+	pfc stat -x, -o all -e instructions:u -p $victim &
+	stat=$!
+	sleep 1
+	kill -INT $stat
+	wait $stat
+	rc=$?
+	kill $victim
+	cat all
+	[ $rc = 0 ] && is_number "$(value all instructions:u)"
+}
+cpus() {
+	taskset -c 0 pfc stat -x, -o a -C 1 -e instructions:u taskset -c 1 $program spin 1000000 || return 1
+	taskset -c 0 pfc stat -x, -o b -C 1 -e instructions:u taskset -c 1 $program spin 3000000 || return 1
+	taskset -c 0 pfc stat -x, -o c -C 0 -e instructions:u taskset -c 1 $program spin 3000000 || return 1
+	cat a b c
+	grown=$(($(value b instructions:u) - $(value a instructions:u)))
+	[ $grown -ge 3900000 ] && [ $grown -lt 4500000 ] && [ "$(value c instructions:u)" -lt 3000000 ]
+}
+all_cpus() {
+	pfc stat -a -x, -o all -e instructions:u $program spin 3000000 || return 1
+	cat all
+	[ "$(value all instructions:u)" -ge 6000000 ]
+}
+soft() {
+	pfc stat -x, -o all $program spin 1000000 || return 1
+	cat all
+	[ "$(value all page-faults)" -gt 5 ] && is_number "$(value all context-switches)" && is_number "$(value all cpu-migrations)" && grep -qE '^[0-9.]+,msec,task-clock,[1-9]' all && grep -q "insn per cycle" all
+}
+counter() {
+	pfc stat -x, -o all -e counter:syscalls/getppid,counter:syscalls/write true || return 1
+	pfc stat -x, -o more -e counter:syscalls/write sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do echo; done >/dev/null' || return 1
+	cat all more
+	[ "$(value all counter:syscalls/write)" -lt 5 ] && [ "$(value more counter:syscalls/write)" -ge 10 ]
+}
+busy() {
+	$program perf 0 &
+	holder=$!
+	sleep 0.5
+	pfc doctor >found
+	rc=$?
+	pfc stat -x, -o all -e instructions,page-faults true 2>words || rc=2
+	kill $holder
+	wait $holder 2>/dev/null
+	cat found all words
+	[ $rc = 1 ] && grep -qE "^problem +perf +open in: pfc_follow \($holder\)" found && grep -q '^problem  load' found && grep -q '^<not counted>,,instructions,' all && [ "$(value all page-faults)" -gt 0 ] && grep -q "pfc doctor" words
+}
+watchdog() {
+	echo 1 >/proc/sys/kernel/nmi_watchdog 2>/dev/null
+	[ "$(cat /proc/sys/kernel/nmi_watchdog)" = 1 ] || return 0
+	pfc doctor >found
+	rc=$?
+	echo 0 >/proc/sys/kernel/nmi_watchdog
+	cat found
+	[ $rc = 1 ] && grep -qE '^problem +watchdog' found && grep -q "nmi_watchdog=0" found
+}
+unprivileged() {
+	chmod 666 /dev/perfmon
+	su nobody -s /bin/sh -c "pfc stat -x, -e instructions $program forks 1000000 2" 2>all
+	rc=$?
+	su nobody -s /bin/sh -c "pfc stat -e instructions:k true" 2>words
+	kernel=$?
+	chmod 660 /dev/perfmon
+	cat all words
+	[ $rc = 0 ] && [ "$(value all instructions:u)" -gt 4000000 ] && [ $kernel = 2 ] && grep -q CAP_PERFMON words
+}
+
+plan 34
+unload
+check "1.16 pfc doctor says what to do when no module is loaded" nothing
+check "1.16 pfc pmu does, too" status 2 pfc pmu
+insmod /modules/perfcounters.ko
+check "1.16 pfc stat runs a command that nothing counts" no_pmu
+insmod /modules/$description.ko
+check "1.16 pfc doctor is content" status 0 pfc doctor
+check "1.16 pfc doctor --json" sh -c 'pfc doctor --json | grep -qE "^\{\"checks\":\[.*\"state\":\"ok\".*\]\}$"'
+check "1.1 pfc pmu shows the registers" sh -c "pfc pmu | grep -qx $name && pfc pmu | grep -qE '^PMD0 .* 48 +PMC0'"
+check "1.16 pfc pmu says which names fit" sh -c "pfc pmu --json | grep -q '\"name\":\"$table'"
+check "1.16 a generic name counts exactly" exactly instructions:u
+check "1.16 a raw code does" exactly r00c0:u
+check "1.16 a name of libpfm4's does" exactly $known:u
+check "1.16 an event that is not known is not supported" unknown
+check "1.16 a mode is what the name says" modes
+check "1.6 events are counted together" at_once
+check "1.6 fixed counters, or more general ones, take what is over" fixed
+check "1.6 more events than counters are not counted" too_many
+check "1.3 status: the command's" status 7 pfc stat -o all sh -c 'exit 7'
+check "1.3 status: 128 and the signal's" status 137 pfc stat -o all sh -c 'kill -9 $$'
+check "1.3 status: no such command" status 127 pfc stat -o all no_such_command
+check "1.3 status: not followed, too" sh -c 'pfc stat -i -o all no_such_command; [ $? = 127 ] && pfc stat -i -o all sh -c "exit 7"; [ $? = 7 ]'
+check "1.3 status: wrong arguments" status 2 pfc stat -p 1 -a true
+check "1.16 what is printed for people is on standard error" people
+check "1.16 --json is an object a line" json
+check "1.6 -I prints what came" intervals
+check "1.6 the intervals are the whole" sum_of_intervals
+check "1.6 -r gives means and their error" repeated
+check "1.6 -p counts a process, -t a thread" process
+check "1.6 without a command until Ctrl-C" until_interrupted
+check "1.6 -C counts a CPU" cpus
+check "1.6 -a counts all" all_cpus
+insmod /modules/pfm_soft.ko
+insmod /modules/pfc_syscalls.ko
+check "1.13 what is counted without being asked" soft
+check "1.13 counter pages are events" counter
+check "1.3 perf has the PMU: the doctor names it, the kernel's own are counted" busy
+check "1.3 the watchdog has it" watchdog
+check "1.6 without rights, one's own program" unprivileged
+rm -f a b c all more one found words output errors
+unload
+exit $failed
