@@ -15,6 +15,7 @@
 //! probes; nothing is called under it that locks. CPU hotplug takes no `SESSION`:
 //! under that, probes are attached, which waits for hotplug.
 
+use engine::calls::Pmd;
 use engine::claims::Claims;
 use engine::context::{Error, Growth, Registers};
 use engine::pmu::{kind, Scope};
@@ -300,15 +301,15 @@ impl Context {
     }
 
     /// Writes PMDs: numbers that exist.
-    pub(crate) fn write_pmds(&self, values: &[(u16, u64)]) -> Result {
+    pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
         let map = self.registers.map();
         let mut more = Claims::NONE;
-        for (number, _) in values {
-            more.pmds |= 1u64.checked_shl((*number).into()).unwrap_or(0);
+        for pmd in values {
+            more.pmds |= 1u64.checked_shl(pmd.reg_num.into()).unwrap_or(0);
         }
         self.write(more, &mut |registers| {
-            for (number, value) in values {
-                registers.set_pmd(&map, *number, *value);
+            for pmd in values {
+                registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
             }
         })
     }
@@ -353,32 +354,37 @@ impl Context {
     }
 
     /// Reads PMDs: numbers that exist, into their values.
-    pub(crate) fn read_pmds(&self, values: &mut [(u16, u64)]) -> Result {
+    pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
         let map = self.registers.map();
-        let virtual_value = |number| {
+        let value_of = |number| {
             map.pmd(number)
                 .filter(|r| r.is(kind::VIRTUAL) && !r.is(kind::COUNTER))
         };
+        let any = pmds.iter().any(|pmd| value_of(pmd.reg_num).is_some());
         let mut thread = None;
         self.call(&mut |state| {
             self.look(state);
-            thread = state.thread.clone();
-            for (number, value) in values.iter_mut() {
-                *value = match virtual_value(*number) {
+            if any && self.scope == Scope::Thread {
+                thread = state.thread.clone();
+            }
+            for pmd in pmds.iter_mut() {
+                pmd.reg_value = match value_of(pmd.reg_num) {
+                    // What it is now takes longer: below, without the lock.
                     Some(register) => state.registers.control_of(&map, register),
-                    None => state.registers.pmd(&map, *number),
+                    None => state.registers.pmd(&map, pmd.reg_num),
                 };
             }
         })
         .map_err(refused)?;
-        let thread = thread.filter(|_| self.scope == Scope::Thread);
-        let _preempt = sched::NoPreempt::new();
-        for (number, value) in values.iter_mut() {
-            if let Some(register) = virtual_value(*number) {
-                let (address, control) = (register.address, *value);
-                *value = self
-                    .registers
-                    .read(*number, address, control, thread.as_deref());
+        if any {
+            let _preempt = sched::NoPreempt::new();
+            for pmd in pmds.iter_mut() {
+                if let Some(register) = value_of(pmd.reg_num) {
+                    let (address, control) = (register.address, pmd.reg_value);
+                    pmd.reg_value =
+                        self.registers
+                            .read(pmd.reg_num, address, control, thread.as_deref());
+                }
             }
         }
         Ok(())

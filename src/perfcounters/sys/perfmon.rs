@@ -3,7 +3,7 @@
 //! `/dev/perfmon`: calls on contexts. Turns user space's structures into calls of
 //! [`crate::contexts`].
 
-use core::mem::{size_of, MaybeUninit};
+use core::mem::{offset_of, size_of, MaybeUninit};
 
 use engine::calls::{self, Ctx, Load, Pmc, Pmd, Start, Vector};
 use engine::context::{Error, Registers};
@@ -154,35 +154,31 @@ fn read<T: Given>(at: UserPtr) -> Result<T> {
     Ok(unsafe { value.assume_init() })
 }
 
-fn write<T: Given>(at: UserPtr, value: &T) -> Result {
-    // SAFETY: Its bytes, of which none is padding.
-    let bytes = unsafe {
-        core::slice::from_raw_parts(core::ptr::from_ref(value).cast::<u8>(), size_of::<T>())
-    };
-    UserSlice::new(at, size_of::<T>())
-        .writer()
-        .write_slice(bytes)
-}
-
-/// The elements of a vector.
+/// The elements of a vector, in one copy.
 fn elements<T: Given>(vector: &Vector) -> Result<KVec<T>> {
+    let nr = vector.nr as usize;
     if vector.size as usize != size_of::<T>() {
         return Err(EINVAL);
     }
-    if vector.nr as usize > calls::VECTOR_MAX / size_of::<T>() {
+    if nr > calls::VECTOR_MAX / size_of::<T>() {
         return Err(E2BIG);
     }
-    let mut all = KVec::with_capacity(vector.nr as usize, GFP_KERNEL)?;
-    for n in 0..vector.nr as usize {
-        all.push(read(place::<T>(vector, n)?)?, GFP_KERNEL)?;
-    }
+    let mut all = KVec::with_capacity(nr, GFP_KERNEL)?;
+    let first = UserPtr::from_addr(usize::try_from(vector.items)?);
+    let place = all.spare_capacity_mut().as_mut_ptr();
+    // SAFETY: There is room for `nr` elements.
+    let bytes = unsafe {
+        core::slice::from_raw_parts_mut(
+            place.cast::<MaybeUninit<u8>>(),
+            nr.wrapping_mul(size_of::<T>()),
+        )
+    };
+    UserSlice::new(first, bytes.len())
+        .reader()
+        .read_raw(bytes)?;
+    // SAFETY: So many are initialised, as any bytes are one, and there is room.
+    unsafe { all.inc_len(nr) };
     Ok(all)
-}
-
-fn place<T>(vector: &Vector, n: usize) -> Result<UserPtr> {
-    let first = usize::try_from(vector.items)?;
-    let at = first.checked_add(n.wrapping_mul(size_of::<T>()));
-    Ok(UserPtr::from_addr(at.ok_or(EFAULT)?))
 }
 
 fn create(opened: &Opened, ctx: Ctx) -> Result {
@@ -218,29 +214,31 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
     context.write_pmcs(&values)
 }
 
-fn pmds(context: &Context, given: &[Pmd]) -> Result<KVec<(u16, u64)>> {
+fn pmds(context: &Context, vector: &Vector) -> Result<KVec<Pmd>> {
     let map = context.described().map();
-    let mut values = KVec::with_capacity(given.len(), GFP_KERNEL)?;
-    for pmd in given {
+    let given = elements::<Pmd>(vector)?;
+    for pmd in &given {
         pmd.check().map_err(refused)?;
         let register = map.pmd(pmd.reg_num).ok_or(refused(Error::NoRegister))?;
         register.usable(context.scope()).map_err(refused)?;
-        values.push((pmd.reg_num, pmd.reg_value), GFP_KERNEL)?;
     }
-    Ok(values)
+    Ok(given)
 }
 
 fn write_pmds(context: &Context, vector: Vector) -> Result {
-    context.write_pmds(&pmds(context, &elements::<Pmd>(&vector)?)?)
+    context.write_pmds(&pmds(context, &vector)?)
 }
 
 fn read_pmds(context: &Context, vector: Vector) -> Result {
-    let mut given = elements::<Pmd>(&vector)?;
-    let mut values = pmds(context, &given)?;
-    context.read_pmds(&mut values)?;
-    for (n, (pmd, (_, value))) in given.iter_mut().zip(&values).enumerate() {
-        pmd.reg_value = *value;
-        write(place::<Pmd>(&vector, n)?, pmd)?;
+    let mut given = pmds(context, &vector)?;
+    context.read_pmds(&mut given)?;
+    let first = usize::try_from(vector.items)?;
+    for (n, pmd) in given.iter().enumerate() {
+        let at = n.wrapping_mul(size_of::<Pmd>()).wrapping_add(offset_of!(Pmd, reg_value));
+        let at = UserPtr::from_addr(first.wrapping_add(at));
+        UserSlice::new(at, size_of::<u64>())
+            .writer()
+            .write(&pmd.reg_value)?;
     }
     Ok(())
 }

@@ -105,6 +105,24 @@ pub const OPERATIONS: &[(&str, &str)] = &[
         "perf_rdpmc",
         "perf_event by RDPMC, own thread, one of the PMU's",
     ),
+    (
+        "context_read_4",
+        "a context of /dev/perfmon, four PMDs in a call",
+    ),
+    ("context_read_1", "the same, one PMD"),
+    ("self_read", "the same by its self page and RDPMC"),
+    (
+        "switch",
+        "a byte to another thread and back: two switches of threads",
+    ),
+    (
+        "switch_context_4",
+        "the same, each with a context of 4 counters",
+    ),
+    (
+        "switch_perf_4",
+        "the same, each with a group of 4 perf events",
+    ),
     ("proc_stat", "/proc/stat, read only"),
     ("proc_stat_parsed", "/proc/stat, read and parsed"),
     ("proc_interrupts", "/proc/interrupts, read only"),

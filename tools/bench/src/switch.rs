@@ -12,6 +12,8 @@ use perfmon::{Context, Scope, Value};
 use rustix::pipe::pipe;
 use rustix::thread::gettid;
 
+use crate::sys::first_in_line;
+
 /// Counters of each thread.
 pub const COUNTERS: u16 = 4;
 /// Instructions, AMD's event, in the kernel as well: as perf counts them.
@@ -46,6 +48,7 @@ impl PingPong {
         let (mut its, to) = ends()?;
         let (from, mut back) = ends()?;
         let partner = thread::spawn(move || {
+            first_in_line(true)?;
             let _counted = counted()?;
             let mut byte = [0];
             while its.read(&mut byte)? == 1 {

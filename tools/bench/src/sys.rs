@@ -61,6 +61,20 @@ pub fn getppid() {
     unsafe { libc::syscall(libc::SYS_getppid) };
 }
 
+/// The calling thread runs before all others until it waits: the scheduler has
+/// nothing to weigh then, and a switch always takes the same path. Or no longer.
+pub fn first_in_line(first: bool) -> io::Result<()> {
+    let (policy, priority) = match first {
+        true => (libc::SCHED_FIFO, 1),
+        false => (libc::SCHED_OTHER, 0),
+    };
+    let param = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: It reads the structure.
+    checked(unsafe { libc::sched_setscheduler(0, policy, &param) }.into()).map(drop)
+}
+
 /// `struct perf_event_attr` as of its first version, eight words.
 pub type PerfAttr = [u64; 8];
 
