@@ -408,10 +408,9 @@ impl Context {
         };
         session.claim(self.scope, &self.registers, &Claims::NONE, &claims)?;
         let attached = match task {
-            Some(task) => session.watch().and_then(|()| {
-                self.attach(task, claims)
-                    .inspect_err(|_| session.unwatch())
-            }),
+            Some(task) => session
+                .watch()
+                .and_then(|()| self.attach(task, claims).inspect_err(|_| session.unwatch())),
             None => self.take_cpu(number, claims),
         };
         attached.inspect_err(|_| {
@@ -568,7 +567,11 @@ impl State {
     fn publish(&mut self, counted: bool) {
         let Some(page) = &self.page else { return };
         let tsc = msr::time_stamp();
-        let ran = if counted { tsc.wrapping_sub(self.tsc) } else { 0 };
+        let ran = if counted {
+            tsc.wrapping_sub(self.tsc)
+        } else {
+            0
+        };
         self.tsc = tsc;
         let flags = match (self.cpu, self.rdpmc) {
             (None, _) => 0,

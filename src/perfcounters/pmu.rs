@@ -10,9 +10,9 @@ use kernel::alloc::KVec;
 use kernel::ffi::CStr;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
+use kernel::seq_print;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
-use kernel::seq_print;
 use kernel::task::Task;
 
 use crate::description::RawPmu;
@@ -141,13 +141,7 @@ impl Registers {
 
     /// What a virtual register is now, for a thread or for this CPU.
     #[inline]
-    pub(crate) fn read(
-        &self,
-        number: u16,
-        address: u64,
-        control: u64,
-        task: Option<&Task>,
-    ) -> u64 {
+    pub(crate) fn read(&self, number: u16, address: u64, control: u64, task: Option<&Task>) -> u64 {
         match self.part(number) {
             Some(part) => part.module.read(address, control, task),
             None => 0,
@@ -187,7 +181,8 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
         return whole("it has more rows than there are numbers");
     }
     let controls = new.named_pmcs().filter(|(_, r)| r.exists()).count();
-    if hardware && (controls > MOST || new.named_pmds().filter(|(_, r)| r.exists()).count() > MOST) {
+    if hardware && (controls > MOST || new.named_pmds().filter(|(_, r)| r.exists()).count() > MOST)
+    {
         return whole("it has more than 32 counters or control registers");
     }
     let nameless = |name: &CStr, r: &Register| {
@@ -217,9 +212,7 @@ fn is_there(new: &Description) -> Result<bool> {
     let control = new.named_pmcs().find(|(_, r)| r.exists());
     let counter = new.named_pmds().find(|(_, r)| r.is(kind::COUNTER));
     match (control, counter) {
-        (Some((_, control)), Some((_, counter))) => {
-            msr::is_there(control.address, counter.address)
-        }
+        (Some((_, control)), Some((_, counter))) => msr::is_there(control.address, counter.address),
         _ => Ok(false),
     }
 }
@@ -229,7 +222,14 @@ pub(crate) fn register(new: Description) -> Result {
     if let Some((row, why)) = fault(&new) {
         match row {
             Some((table, n, row)) => {
-                pr_err!("perfmon: {:?}: {}{} {:?}: {}\n", new.name(), table, n, row, why);
+                pr_err!(
+                    "perfmon: {:?}: {}{} {:?}: {}\n",
+                    new.name(),
+                    table,
+                    n,
+                    row,
+                    why
+                );
             }
             None => pr_err!("perfmon: {:?}: {}\n", new.name(), why),
         }
@@ -252,7 +252,11 @@ pub(crate) fn register(new: Description) -> Result {
         return Err(EEXIST);
     }
     pmus.0.reserve(1, GFP_KERNEL)?;
-    let place = pmus.0.iter().take_while(|d| d.first() < new.first()).count();
+    let place = pmus
+        .0
+        .iter()
+        .take_while(|d| d.first() < new.first())
+        .count();
     Tree::grow(&new);
     let told = &new;
     sched::call_on_all(&|| told.cpu(sched::this_cpu(), true));

@@ -123,7 +123,9 @@ impl Drop for Held {
 /// Milliseconds in which a counter of so many bits turns less than half, at 2^34
 /// events a second; between a tenth of a second and an hour.
 fn period(width: u32) -> u32 {
-    let turn = 1000u64.checked_shl(width.saturating_sub(35)).unwrap_or(u64::MAX);
+    let turn = 1000u64
+        .checked_shl(width.saturating_sub(35))
+        .unwrap_or(u64::MAX);
     let turn = match width {
         35.. => turn,
         _ => 0,

@@ -19,46 +19,60 @@
 
 #define FIRST	PERFMON_CPU_CLOCK
 
-/* Rows by their public numbers; between them are holes. */
-#define ROW(n)	[(n) - FIRST]
+#define INSTANCES	(PERFMON_INSTANCE - FIRST)
+#define TOTALS		(PERFMON_VALUE - FIRST)
 
 #define GROWS	(PERFMON_REG_VIRTUAL | PERFMON_REG_COUNTER)
 #define NOW	(PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY)
 #define OF_TASK	(PERFMON_REG_TASK | PERFMON_REG_THREAD)
 
-#define COUNTER(n, title, kinds) \
-	ROW(n) = { .name = title, .address = n, .type = GROWS | (kinds), .width = 64 }
-#define VALUE(n, title) \
-	ROW(n) = { .name = title, .address = n, .type = NOW }
-#define INSTANCE(i) \
-	ROW(PERFMON_INSTANCE + (i)) = { .name = "INSTANCE" #i, .address = PERFMON_INSTANCE, \
-		.type = GROWS, .width = 64, .pmcs = 1ULL << (PERFMON_INSTANCE - FIRST + (i)) }
-#define TOTAL(i) \
-	ROW(PERFMON_VALUE + (i)) = { .name = "VALUE" #i, .address = PERFMON_VALUE, \
-		.type = NOW, .pmcs = 1ULL << (PERFMON_INSTANCE - FIRST + (i)) }
-#define SELECT(i) \
-	ROW(PERFMON_INSTANCE + (i)) = { .name = "INSTANCE" #i, .type = PERFMON_REG_CONTROL, \
-		.reserved = ~0xffffffffULL }
-
+/* Rows by their public numbers; between them are holes. */
 static const struct perfmon_register pmcs[] = {
-	SELECT(0), SELECT(1), SELECT(2), SELECT(3),
+	[INSTANCES] = { .name = "INSTANCE0", .type = PERFMON_REG_CONTROL,
+		.reserved = ~0xffffffffULL },
+	[INSTANCES + 1] = { .name = "INSTANCE1", .type = PERFMON_REG_CONTROL,
+		.reserved = ~0xffffffffULL },
+	[INSTANCES + 2] = { .name = "INSTANCE2", .type = PERFMON_REG_CONTROL,
+		.reserved = ~0xffffffffULL },
+	[INSTANCES + 3] = { .name = "INSTANCE3", .type = PERFMON_REG_CONTROL,
+		.reserved = ~0xffffffffULL },
 };
 
 static const struct perfmon_register pmds[] = {
-	COUNTER(PERFMON_CPU_CLOCK, "CPU_CLOCK", 0),
-	COUNTER(PERFMON_TASK_CLOCK, "TASK_CLOCK", PERFMON_REG_THREAD),
-	COUNTER(PERFMON_CONTEXT_SWITCHES, "CONTEXT_SWITCHES", OF_TASK),
-	COUNTER(PERFMON_PAGE_FAULTS, "PAGE_FAULTS", PERFMON_REG_TASK),
-	COUNTER(PERFMON_MIGRATIONS, "MIGRATIONS", OF_TASK),
-	COUNTER(PERFMON_MAJOR_FAULTS, "MAJOR_FAULTS", PERFMON_REG_TASK),
-	VALUE(PERFMON_PID, "PID"),
-	VALUE(PERFMON_TID, "TID"),
-	VALUE(PERFMON_CPU, "CPU"),
-	VALUE(PERFMON_TSC, "TSC"),
-	VALUE(PERFMON_FREE_MEMORY, "FREE_MEMORY"),
-	VALUE(PERFMON_RUNNING_TASKS, "RUNNING_TASKS"),
-	INSTANCE(0), INSTANCE(1), INSTANCE(2), INSTANCE(3),
-	TOTAL(0), TOTAL(1), TOTAL(2), TOTAL(3),
+	[PERFMON_CPU_CLOCK - FIRST] = { .name = "CPU_CLOCK", .address = PERFMON_CPU_CLOCK, .width = 64,
+		.type = GROWS },
+	[PERFMON_TASK_CLOCK - FIRST] = { .name = "TASK_CLOCK", .address = PERFMON_TASK_CLOCK, .width = 64,
+		.type = GROWS | PERFMON_REG_THREAD },
+	[PERFMON_CONTEXT_SWITCHES - FIRST] = { .name = "CONTEXT_SWITCHES", .address = PERFMON_CONTEXT_SWITCHES, .width = 64,
+		.type = GROWS | OF_TASK },
+	[PERFMON_PAGE_FAULTS - FIRST] = { .name = "PAGE_FAULTS", .address = PERFMON_PAGE_FAULTS, .width = 64,
+		.type = GROWS | PERFMON_REG_TASK },
+	[PERFMON_MIGRATIONS - FIRST] = { .name = "MIGRATIONS", .address = PERFMON_MIGRATIONS, .width = 64,
+		.type = GROWS | OF_TASK },
+	[PERFMON_MAJOR_FAULTS - FIRST] = { .name = "MAJOR_FAULTS", .address = PERFMON_MAJOR_FAULTS, .width = 64,
+		.type = GROWS | PERFMON_REG_TASK },
+	[PERFMON_PID - FIRST] = { .name = "PID", .address = PERFMON_PID, .type = NOW },
+	[PERFMON_TID - FIRST] = { .name = "TID", .address = PERFMON_TID, .type = NOW },
+	[PERFMON_CPU - FIRST] = { .name = "CPU", .address = PERFMON_CPU, .type = NOW },
+	[PERFMON_TSC - FIRST] = { .name = "TSC", .address = PERFMON_TSC, .type = NOW },
+	[PERFMON_FREE_MEMORY - FIRST] = { .name = "FREE_MEMORY", .address = PERFMON_FREE_MEMORY, .type = NOW },
+	[PERFMON_RUNNING_TASKS - FIRST] = { .name = "RUNNING_TASKS", .address = PERFMON_RUNNING_TASKS, .type = NOW },
+	[INSTANCES] = { .name = "INSTANCE0", .address = PERFMON_INSTANCE, .width = 64,
+		.type = GROWS, .pmcs = BIT(INSTANCES) },
+	[INSTANCES + 1] = { .name = "INSTANCE1", .address = PERFMON_INSTANCE, .width = 64,
+		.type = GROWS, .pmcs = BIT(INSTANCES + 1) },
+	[INSTANCES + 2] = { .name = "INSTANCE2", .address = PERFMON_INSTANCE, .width = 64,
+		.type = GROWS, .pmcs = BIT(INSTANCES + 2) },
+	[INSTANCES + 3] = { .name = "INSTANCE3", .address = PERFMON_INSTANCE, .width = 64,
+		.type = GROWS, .pmcs = BIT(INSTANCES + 3) },
+	[TOTALS] = { .name = "VALUE0", .address = PERFMON_VALUE, .type = NOW,
+		.pmcs = BIT(INSTANCES) },
+	[TOTALS + 1] = { .name = "VALUE1", .address = PERFMON_VALUE, .type = NOW,
+		.pmcs = BIT(INSTANCES + 1) },
+	[TOTALS + 2] = { .name = "VALUE2", .address = PERFMON_VALUE, .type = NOW,
+		.pmcs = BIT(INSTANCES + 2) },
+	[TOTALS + 3] = { .name = "VALUE3", .address = PERFMON_VALUE, .type = NOW,
+		.pmcs = BIT(INSTANCES + 3) },
 };
 
 /* The kernel counts them for each CPU by itself, and tells no module. */

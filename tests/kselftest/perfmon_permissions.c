@@ -34,9 +34,10 @@ static void keep(int capability)
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct data[2] = { 0 };
 
-	if (capability >= 0)
-		data[capability / 32].effective = data[capability / 32].permitted =
-			1u << capability % 32;
+	if (capability >= 0) {
+		data[capability / 32].effective = 1u << capability % 32;
+		data[capability / 32].permitted = 1u << capability % 32;
+	}
 	if (syscall(SYS_capset, &header, data))
 		_exit(98);
 }
@@ -77,7 +78,7 @@ static void part(enum who who)
 }
 
 /* What a child gets that plays this part: an errno. */
-static int as(enum who who, int (*try)(pid_t), pid_t whom)
+static int as(enum who who, int (*try)(pid_t whom), pid_t whom)
 {
 	int status;
 	pid_t child;
@@ -161,7 +162,7 @@ static int try_reserved(pid_t unused)
 
 struct row {
 	const char *what;
-	int (*try)(pid_t);
+	int (*try)(pid_t whom);
 	pid_t whom;
 	int want[NR_WHO];
 };

@@ -275,7 +275,8 @@ static void control_words(void)
 	set("clear_bits", 0);
 	for (int i = 0; i < 4; i++) {
 		set("refuse", errnos[i]);
-		wrong += pfm_write_pmc(fd, SCALE, 1) != errnos[i] || pfm_read_pmd(fd, CONTROL) != 0x3a0;
+		wrong += pfm_write_pmc(fd, SCALE, 1) != errnos[i] ||
+			 pfm_read_pmd(fd, CONTROL) != 0x3a0;
 	}
 	set("refuse", 0);
 	is(wrong, 0, "1.14 check() refuses with its errno, and nothing is written");

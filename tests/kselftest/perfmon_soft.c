@@ -64,7 +64,8 @@ static void self(void)
 	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
 	task = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
 	wall = now() - wall;
-	if (!ok(clock > 1000000 && clock <= wall + 1000000, "1.13 the clock runs while the thread does"))
+	if (!ok(clock > 1000000 && clock <= wall + 1000000,
+		"1.13 the clock runs while the thread does"))
 		note("%llu of %llu ns", clock, wall);
 	if (!ok(task >= clock && task <= wall + 2000000, "1.13 so does the task's"))
 		note("%llu", task);
@@ -77,7 +78,8 @@ static void self(void)
 	for (i = 0; i < 20; i++)
 		usleep(1000);
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES) - switches;
-	if (!ok(switches >= 20 && switches < 200, "1.13 twenty sleeps are twenty switches or some more"))
+	if (!ok(switches >= 20 && switches < 200,
+		"1.13 twenty sleeps are twenty switches or some more"))
 		note("%llu", switches);
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
 	touch(100);
@@ -168,7 +170,8 @@ static void other(void)
 		usleep(1000);
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS) - before;
 	clock = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
-	if (!ok(faults >= 300 && faults < 400, "1.13 another thread's faults, and none of the caller's"))
+	if (!ok(faults >= 300 && faults < 400,
+		"1.13 another thread's faults, and none of the caller's"))
 		note("%llu", faults);
 	if (!ok(clock > 1000000, "1.13 its clock"))
 		note("%llu", clock);
@@ -218,7 +221,8 @@ static void threads(void)
 		wrong += !got[i][0] || got[i][1] < 50 || got[i][1] > 70;
 	}
 	is(wrong, 0, "1.6 64 threads, each with its own faults and a clock");
-	if (!ok(sum <= 2 * wall + 10000000 && sum > wall / 4, "1.6 their clocks are parts of the wall's"))
+	if (!ok(sum <= 2 * wall + 10000000 && sum > wall / 4,
+		"1.6 their clocks are parts of the wall's"))
 		note("%llu, wall %llu", sum, wall);
 }
 
@@ -242,7 +246,8 @@ static void system_wide(void)
 	wall = now() - wall;
 	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
-	if (!ok(clock > 50000000 && clock <= wall + 1000000, "1.13 a CPU's clock runs when it idles, too"))
+	if (!ok(clock > 50000000 && clock <= wall + 1000000,
+		"1.13 a CPU's clock runs when it idles, too"))
 		note("%llu of %llu", clock, wall);
 	if (!ok(faults >= 200 && faults < 5000, "1.13 faults on a CPU"))
 		note("%llu", faults);

@@ -170,8 +170,7 @@ static struct perfmon_pmu scripted = {
 	.cpu = scripted_cpu,
 };
 
-#define FIELD(type, field)	{ #field, offsetof(struct type, field), \
-				  sizeof_field(struct type, field) }
+#define FIELD(type, f)	{ #f, offsetof(struct type, f), sizeof_field(struct type, f) }
 
 static const struct field {
 	const char *name;

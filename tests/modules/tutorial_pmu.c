@@ -58,7 +58,8 @@ static void tutorial_cpu(unsigned int cpu, bool online)
 static const struct perfmon_pmu tutorial = {
 	.size = sizeof(tutorial), .owner = THIS_MODULE, .name = "tutorial", .first = 304,
 	.nr_pmcs = ARRAY_SIZE(pmcs), .pmcs = pmcs, .nr_pmds = ARRAY_SIZE(pmds), .pmds = pmds,
-	.probe = tutorial_probe, .check = tutorial_check, .read = tutorial_read, .cpu = tutorial_cpu,
+	.probe = tutorial_probe, .check = tutorial_check, .read = tutorial_read,
+	.cpu = tutorial_cpu,
 };
 
 static int __init tutorial_init(void)

@@ -234,7 +234,9 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
     context.read_pmds(&mut given)?;
     let first = usize::try_from(vector.items)?;
     for (n, pmd) in given.iter().enumerate() {
-        let at = n.wrapping_mul(size_of::<Pmd>()).wrapping_add(offset_of!(Pmd, reg_value));
+        let at = n
+            .wrapping_mul(size_of::<Pmd>())
+            .wrapping_add(offset_of!(Pmd, reg_value));
         let at = UserPtr::from_addr(first.wrapping_add(at));
         UserSlice::new(at, size_of::<u64>())
             .writer()

@@ -294,9 +294,7 @@ impl Drop for Tree {
 /// Has user space load the module of this alias, if there is one. May sleep.
 pub(crate) fn request_module(alias: &CStr) {
     // SAFETY: A format of one string, and the string.
-    let _ = unsafe {
-        bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr())
-    };
+    let _ = unsafe { bindings::__request_module(true, c"%s".as_char_ptr(), alias.as_char_ptr()) };
 }
 
 /// /proc/perfmon_map; drop removes it.

@@ -151,8 +151,8 @@ pub(super) unsafe extern "C" fn mmap(
         // SAFETY: The area being set up; the operations are static.
         to_result(unsafe { shim::pfm_vma_self(vma, &VM_OPS.0) })?;
         // SAFETY: Process context, of the process that maps.
-        let allowed = context.described().counters().next().is_some()
-            && unsafe { shim::pfm_rdpmc_allow() };
+        let allowed =
+            context.described().counters().next().is_some() && unsafe { shim::pfm_rdpmc_allow() };
         if allowed {
             // SAFETY: The area being set up.
             unsafe { (*vma).vm_private_data = ALLOWED };

@@ -40,7 +40,7 @@ EXPORT_SYMBOL_GPL(perfmon_pmu_register);
 EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 
 /* Contexts that have the CPU, a thread's and its own: sys/sched.rs. */
-DEFINE_PER_CPU(void *[2], pfm_loaded);
+DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
 DEFINE_PER_CPU(u64[2], pfm_counting);
 
 void pfm_lock_init(raw_spinlock_t *lock)

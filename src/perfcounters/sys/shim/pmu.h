@@ -15,7 +15,7 @@ struct task_struct;
 struct vm_area_struct;
 struct vm_operations_struct;
 
-DECLARE_PER_CPU(void *[2], pfm_loaded);
+DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
 
 void pfm_lock_init(raw_spinlock_t *lock);
