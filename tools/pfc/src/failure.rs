@@ -58,7 +58,18 @@ impl fmt::Display for Failure {
             }
             Self::Refused(why) => f.write_str(why),
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
-            Self::Command(program, e) => write!(f, "cannot run '{program}': {e}"),
+            Self::Command(program, e) => match e.kind() {
+                ErrorKind::NotFound => {
+                    write!(f, "cannot run '{program}': there is no such command")
+                }
+                ErrorKind::PermissionDenied => {
+                    write!(
+                        f,
+                        "cannot run '{program}': it is no program, or not yours to run"
+                    )
+                }
+                _ => write!(f, "cannot run '{program}': {e}"),
+            },
             Self::Terminal(e) => write!(f, "cannot use this terminal: {e}; try --plain"),
         }
     }

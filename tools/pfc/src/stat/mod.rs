@@ -184,7 +184,7 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
     let todo = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) => format!("{device} is not there; load the module: modprobe perfcounters"),
         (_, Some(libc::EACCES)) => format!("{device} is root's; run this as root, or have root do: chmod 0666 {device}"),
-        (PermissionDenied, _) => "the kernel, CPUs, and what others run are for CAP_PERFMON; take user mode (:u) and a command of your own".to_owned(),
+        (PermissionDenied, _) => "the kernel, CPUs, and what others run are for CAP_PERFMON, and the kernel's own threads for nobody; take user mode (:u) and a command of your own".to_owned(),
         (ResourceBusy, _) => "it is in use; 'pfc doctor' says by whom".to_owned(),
         _ if is_gone(error) => "there is no such thread".to_owned(),
         (_, Some(libc::EEXIST)) => "the thread has a context already; end the other program".to_owned(),
@@ -195,13 +195,20 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
 
 fn target(args: &StatArgs) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
-        let list = match &args.cpus {
-            Some(list) => list.clone(),
-            None => std::fs::read_to_string("/sys/devices/system/cpu/online")?,
-        };
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
+        let list = args.cpus.as_ref().unwrap_or(&online);
         return match cpus(list.trim()) {
-            Some(cpus) if !cpus.is_empty() => Ok(Target::Cpus(cpus)),
-            _ => Err(Failure::Refused(format!(
+            Some(wanted) => {
+                let there = cpus(online.trim()).unwrap_or_default();
+                match wanted.iter().find(|cpu| !there.contains(cpu)) {
+                    None => Ok(Target::Cpus(wanted)),
+                    Some(cpu) => Err(Failure::Refused(format!(
+                        "CPU {cpu} is not online; these are: {}",
+                        online.trim()
+                    ))),
+                }
+            }
+            None => Err(Failure::Refused(format!(
                 "'{list}' is no list of CPUs, such as 0,2-3"
             ))),
         };
