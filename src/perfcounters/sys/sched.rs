@@ -78,10 +78,8 @@ pub(crate) fn is_perfmon_capable() -> bool {
 /// May the caller monitor the kernel? Not in a locked-down one, whoever he is.
 pub(crate) fn is_kernel_open() -> bool {
     // SAFETY: No requirements.
-    let locked = unsafe {
-        bindings::security_locked_down(bindings::lockdown_reason_LOCKDOWN_PERF)
-    };
-    locked == 0 && is_perfmon_capable()
+    let locked = unsafe { shim::pfm_is_locked_down() };
+    !locked && is_perfmon_capable()
 }
 
 /// Waits until every section with preemption off that runs now is over.

@@ -67,6 +67,7 @@ extern "C" {
     pub(crate) fn pfm_may_watch(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn pfm_is_kernel_thread(task: *const bindings::task_struct) -> bool;
     pub(crate) fn pfm_is_exiting(task: *const bindings::task_struct) -> bool;
+    pub(crate) fn pfm_is_locked_down() -> bool;
     pub(crate) fn pfm_exec_is_secret(bprm: *const c_void) -> bool;
     pub(crate) fn pfm_preempt_disable();
     pub(crate) fn pfm_preempt_enable();

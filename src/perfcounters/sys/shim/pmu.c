@@ -17,6 +17,7 @@
 #include <linux/sched/exec_state.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/security.h>
 #include <linux/spinlock.h>
 #include <linux/syscore_ops.h>
 #include <linux/workqueue.h>
@@ -143,6 +144,12 @@ bool pfm_exec_is_secret(const struct linux_binprm *bprm)
 	return bprm->secureexec || bprm->interp_flags & BINPRM_FLAGS_ENFORCE_NONDUMP;
 }
 EXPORT_SYMBOL_GPL(pfm_exec_is_secret);
+
+/* An inline function in a kernel without security modules. */
+bool pfm_is_locked_down(void)
+{
+	return security_locked_down(LOCKDOWN_PERF);
+}
 
 void pfm_preempt_disable(void)
 {

@@ -42,6 +42,7 @@ void pfm_rdpmc_forbid(struct mm_struct *mm);
 bool pfm_may_watch(struct task_struct *task);
 bool pfm_is_kernel_thread(const struct task_struct *task);
 bool pfm_is_exiting(const struct task_struct *task);
+bool pfm_is_locked_down(void);
 bool pfm_exec_is_secret(const struct linux_binprm *bprm);
 void pfm_preempt_disable(void);
 void pfm_preempt_enable(void);
