@@ -150,9 +150,9 @@ pub(super) unsafe extern "C" fn mmap(
         context.self_page()?;
         // SAFETY: The area being set up; the operations are static.
         to_result(unsafe { shim::pfm_vma_self(vma, &VM_OPS.0) })?;
+        let has_counters = context.described().counters().next().is_some();
         // SAFETY: Process context, of the process that maps.
-        let allowed =
-            context.described().counters().next().is_some() && unsafe { shim::pfm_rdpmc_allow() };
+        let allowed = has_counters && unsafe { shim::pfm_rdpmc_allow() };
         if allowed {
             // SAFETY: The area being set up.
             unsafe { (*vma).vm_private_data = ALLOWED };
