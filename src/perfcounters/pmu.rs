@@ -272,6 +272,10 @@ pub(crate) fn unregister(raw: *const RawPmu) {
         if let Ok(gone) = pmus.0.remove(place) {
             Tree::cut(&gone);
         }
+        // Nobody frees what a static holds when the module goes.
+        if pmus.0.is_empty() {
+            pmus.0 = KVec::new();
+        }
     }
 }
 

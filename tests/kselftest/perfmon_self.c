@@ -349,7 +349,7 @@ static void sleeping(void)
 int main(void)
 {
 	m = this_model();
-	plan(52);
+	plan(50);
 	pfm_load_modules(m);
 	mapping();
 	reading();

@@ -362,7 +362,7 @@ static void autoload(void)
 
 int main(void)
 {
-	plan(59);
+	plan(47);
 	load("");
 	autoload();
 	self();
