@@ -199,7 +199,7 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
         true => Some("from 256 on all registers are virtual"),
         false => r.wrong_pmd(nr_pmcs as u16),
     };
-    let number = |n| n + usize::from(new.first());
+    let number = |n| usize::from(new.first()).wrapping_add(n);
     let of_pmcs = new.named_pmcs().enumerate().find_map(|(n, (name, r))| {
         let why = nameless(name, &r).or_else(|| r.wrong_pmc())?;
         Some((Some(("PMC", number(n), name)), why))
@@ -229,7 +229,14 @@ pub(crate) fn register(new: Description) -> Result {
     if let Some((row, why)) = fault(&new) {
         match row {
             Some((table, n, row)) => {
-                pr_err!("perfmon: {:?}: {}{} {:?}: {}\n", new.name(), table, n, row, why);
+                pr_err!(
+                    "perfmon: {:?}: {}{} {:?}: {}\n",
+                    new.name(),
+                    table,
+                    n,
+                    row,
+                    why
+                );
             }
             None => pr_err!("perfmon: {:?}: {}\n", new.name(), why),
         }

@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What is done while memory runs out: each operation with how to get ready for
- * it, what must be so when it failed, and what when it did not. faults.c says
- * how it is made to fail.
+ * What is done with the counter pages while memory runs out. faults.c and
+ * fail_nth.c say how it is made to fail.
  */
 #ifndef FAULTS_H
 #define FAULTS_H
 
-#include "kselftest_pc.h"
-
-struct operation {
-	const char *what;
-	void (*prepare)(void);
-	int (*attempt)(void);	/* a number from 0, or a negative errno */
-	bool (*clean)(void);	/* it failed: nothing is half made */
-	bool (*works)(void);	/* it did not: it does what it should */
-	void (*undo)(void);	/* what it did */
-	int least;		/* calls that can fail, 0 for exactly none */
-	bool does_without;	/* what fails late is left out, and the rest works */
-	int stride;		/* fail_nth.c: of many, one in so many */
-};
-
-/* The attempt is over: what follows does not fail. */
-static void disarm(void);
+#include "operation.h"
 
 static struct pc pc;
 static const char *driver;	/* that is being loaded */
@@ -30,22 +14,6 @@ static char name[PERFCOUNTERS_NAME_MAX];
 static __u32 number, nr_slots, nr_live, serial;
 static __u64 gen;
 static int fd = -1;
-
-static void nothing(void)
-{
-}
-
-static bool always(void)
-{
-	return true;
-}
-
-static bool says(bool so, const char *what)
-{
-	if (!so)
-		note("%s", what);
-	return so;
-}
 
 static __u32 live_now(void)
 {

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout: 200
+ * worlds: debug
+ * guest: pmu-skylake
+ *
+ * The kernel's own fault injection (nth.h) in each call of /dev/perfmon that asks
+ * for memory: opening, creating, writing, reading, attaching, mapping, closing.
+ * Whatever fails: nothing is half done, the PMU is nobody's, and it works when
+ * tried again.
+ */
+#include "perfmon.h"
+#include "nth.h"
+
+#define REGISTERS	4	/* of each kind */
+
+static int context = -1;
+static struct perfmon_self *self;
+
+static void leave_it(void)
+{
+	if (self)
+		munmap(self, getpagesize());
+	if (context >= 0)
+		close(context);
+	self = NULL;
+	context = -1;
+}
+
+static bool perf_has_it(void)
+{
+	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+
+	close(event);
+	return says(event >= 0, "perf cannot have the PMU");
+}
+
+/* Nobody has it; nothing is attached to this thread. */
+static bool is_free(void)
+{
+	int other = pfm_create(0), ret = pfm_load(other, this_thread());
+
+	close(other);
+	return says(!ret, "the thread still has a context") & perf_has_it();
+}
+
+/* Calls with several registers. */
+
+static int write_pmcs(void)
+{
+	struct pfarg_pmc pmc[REGISTERS] = { 0 };
+	struct perfmon_vector v = { (__u64)pmc, REGISTERS, sizeof(*pmc) };
+
+	for (int i = 0; i < REGISTERS; i++) {
+		pmc[i].reg_num = i;
+		pmc[i].reg_value = pfm_instructions(SKYLAKE);
+	}
+	return pfm_call(context, PERFMON_WRITE_PMCS, &v);
+}
+
+static struct pfarg_pmd pmd[REGISTERS];
+
+static int write_pmds(void)
+{
+	struct perfmon_vector v = { (__u64)pmd, REGISTERS, sizeof(*pmd) };
+
+	memset(pmd, 0, sizeof(pmd));
+	for (int i = 0; i < REGISTERS; i++) {
+		pmd[i].reg_num = i;
+		pmd[i].reg_value = 1000 + i;
+	}
+	return pfm_call(context, PERFMON_WRITE_PMDS, &v);
+}
+
+static int read_pmds(void)
+{
+	struct perfmon_vector v = { (__u64)pmd, REGISTERS, sizeof(*pmd) };
+
+	memset(pmd, 0, sizeof(pmd));
+	for (int i = 0; i < REGISTERS; i++)
+		pmd[i].reg_num = i;
+	return pfm_call(context, PERFMON_READ_PMDS, &v);
+}
+
+static bool all_are(__u64 first, __u64 step)
+{
+	bool good = !read_pmds();
+
+	for (int i = 0; i < REGISTERS; i++)
+		good &= pmd[i].reg_value == first + i * step;
+	return says(good, "the registers' values are wrong");
+}
+
+static bool are_written(void)
+{
+	return all_are(1000, 1);
+}
+
+static bool are_zero(void)
+{
+	return all_are(0, 0);
+}
+
+static bool were_read(void)
+{
+	bool good = true;
+
+	for (int i = 0; i < REGISTERS; i++)
+		good &= pmd[i].reg_value == 1000ULL + i;
+	return says(good, "what was read is wrong");
+}
+
+/* Contexts */
+
+static int open_and_create(void)
+{
+	struct pfarg_ctx ctx = { 0 };
+	int ret;
+
+	context = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
+	if (context < 0)
+		return -errno;
+	ret = pfm_call(context, PERFMON_CREATE, &ctx);
+	if (ret)
+		leave_it();
+	return ret;
+}
+
+static void created(void)
+{
+	leave_it();
+	context = pfm_create(0);
+}
+
+static void created_for_cpu(void)
+{
+	leave_it();
+	context = pfm_create(PFM_FL_SYSTEM_WIDE);
+	if (write_pmcs())
+		bail("write of PMCs");
+}
+
+static void written(void)
+{
+	created();
+	if (write_pmcs() || write_pmds())
+		bail("write of registers");
+}
+
+/* Attached, with no register of the hardware yet. */
+static void attached(void)
+{
+	created();
+	if (pfm_load(context, this_thread()))
+		bail("load");
+}
+
+static int load_self(void)
+{
+	return pfm_load(context, this_thread());
+}
+
+static int load_cpu(void)
+{
+	return pfm_load(context, 0);
+}
+
+/* Exactly, once it is attached; and perf has to do without. */
+static bool counts_self(void)
+{
+	__u64 more, less;
+	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+
+	close(event);
+	/* It may have been started. */
+	pfm_stop(context);
+	more = pfm_spin(context, 0, 2000);
+	less = pfm_spin(context, 0, 1000);
+	return says(more - less == 2000, "it does not count") &
+	       says(event < 0, "perf has what is ours");
+}
+
+static bool counts_cpu(void)
+{
+	return says(pfm_spin(context, 0, 2000) >= 4000, "the CPU does not count");
+}
+
+static bool counts_once_loaded(void)
+{
+	return !write_pmcs() && !load_self() && counts_self();
+}
+
+static void loaded(void)
+{
+	written();
+	if (load_self())
+		bail("load");
+	pfm_start(context);
+}
+
+static int close_context(void)
+{
+	int fd = context;
+
+	context = -1;
+	return close(fd) ? -errno : 0;
+}
+
+static int unload_context(void)
+{
+	return pfm_unload(context);
+}
+
+static bool has_gone(void)
+{
+	leave_it();
+	return is_free();
+}
+
+/* The self page */
+
+static int map_self(void)
+{
+	self = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, context, PERFMON_SELF_OFFSET);
+	if (self == MAP_FAILED) {
+		self = NULL;
+		return -errno;
+	}
+	/* The page comes with the first look. */
+	return *(volatile __u32 *)&self->version == PERFMON_SELF_VERSION ? 0 : -EIO;
+}
+
+static bool is_mapped(void)
+{
+	return says(self->size == sizeof(*self) && self->nr >= REGISTERS,
+		    "the self page is not right") & counts_self();
+}
+
+static const struct operation calls[] = {
+	{ "open and create", leave_it, open_and_create, is_free, counts_once_loaded, leave_it, 1,
+	  false, 0 },
+	{ "write PMCs", created, write_pmcs, always, counts_once_loaded, leave_it, 1, false, 0 },
+	{ "write PMDs", created, write_pmds, are_zero, are_written, leave_it, 1, false, 0 },
+	{ "read PMDs", written, read_pmds, are_written, were_read, leave_it, 1, false, 0 },
+	{ "load on a thread", written, load_self, is_free, counts_self, leave_it, 1, false, 0 },
+	{ "load on a CPU", created_for_cpu, load_cpu, is_free, counts_cpu, leave_it, 1, false, 0 },
+	{ "write PMCs of an attached context", attached, write_pmcs, perf_has_it, counts_self,
+	  leave_it, 1, false, 0 },
+	{ "map the self page", loaded, map_self, counts_self, is_mapped, leave_it, 1, false, 0 },
+	{ "unload", loaded, unload_context, always, has_gone, leave_it, 0, true, 0 },
+	{ "close", loaded, close_context, always, has_gone, leave_it, 0, true, 0 },
+};
+
+#define CALLS	((int)(sizeof(calls) / sizeof(*calls)))
+
+int main(void)
+{
+	plan(CALLS + 3);
+	unload();
+	on_cpu(0);
+	pfm_load_modules(SKYLAKE);
+	/* What the first context alone asks for is asked for here. */
+	close(pfm_create(0));
+	set_up();
+	for (int i = 0; i < CALLS; i++)
+		inject("1.4", &calls[i], "");
+	note("%lu requests failed, one at a time", all_failed);
+	ok(perf_has_it(), "1.4 fail-nth: perf has the PMU again");
+	close(nth_fd);
+	is(rmmod("pfm_intel"), 0, "1.4 fail-nth: nobody keeps the description");
+	unload();
+	ok(!is_loaded("perfcounters"), "1.4 fail-nth: everything unloads");
+	return finish();
+}
