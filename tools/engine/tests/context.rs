@@ -157,7 +157,9 @@ fn r1_14_rows_that_make_no_sense() {
     assert!(pmd(|r| r.kind = kind::CONTROL));
     assert!(pmd(|r| r.kind = 0x80));
     assert!(pmd(|r| r.kind = kind::READ_ONLY));
-    assert!(pmd(|r| r.kind |= kind::VIRTUAL));
+    assert!(pmd(|r| r.kind = kind::VIRTUAL));
+    assert!(pmd(|r| r.kind |= kind::TASK));
+    assert!(!pmd(|r| r.kind |= kind::VIRTUAL | kind::TASK));
     assert!(pmd(|r| r.width = 0));
     assert!(pmd(|r| r.width = 65));
     assert!(pmd(|r| r.pmcs = 1 << 4));
