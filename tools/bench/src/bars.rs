@@ -406,6 +406,9 @@ mod tests {
         for k in [1, 2, 4, 8] {
             records.push(count(&format!("group_{k}"), cpus, k, 7 + k));
         }
+        records.push(count("switch", cpus, 2, 10_000));
+        records.push(count("switch_perf_4", cpus, 2, 12_000));
+        records.push(count("switch_context_4", cpus, 2, 11_998));
         records
     }
 
@@ -442,7 +445,7 @@ mod tests {
         let mut records = guest(1, 24);
         records[0] = count("self_check", 1, 1, 1001);
         let (status, bad) = outcome(records);
-        assert_eq!((status, bad.len()), (2, 5));
+        assert_eq!((status, bad.len()), (2, 6));
     }
 
     #[test]
@@ -464,6 +467,16 @@ mod tests {
         records.push(count("snapshot", 8, 8000, 23_000));
         records.retain(|r| !matches!(r, Record::Count(c) if c.operation == "snapshot" && c.per_value() == 2.5 && c.cpus == 8));
         assert_eq!(outcome(records).0, 1);
+    }
+
+    #[test]
+    fn a_switch_that_costs_as_much_as_perfs_is_missed() {
+        let mut records = guest(1, 24);
+        records.pop();
+        records.push(count("switch_context_4", 1, 2, 12_000));
+        let (status, bad) = outcome(records);
+        assert_eq!((status, bad.len()), (1, 1));
+        assert!(bad[0].starts_with("a switch of threads"));
     }
 
     #[test]
