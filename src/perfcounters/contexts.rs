@@ -124,6 +124,11 @@ impl Context {
         )
     }
 
+    /// Does it use the hardware? Then the PMU is ours.
+    pub(crate) fn has_hardware(&self) -> bool {
+        !self.state.lock().claims.is_none()
+    }
+
     /// Into this CPU's hardware. Interrupts off.
     #[inline]
     fn enter(&self, state: &mut State) {
@@ -138,7 +143,8 @@ impl Context {
         for control in program.controls() {
             msr::write(control.address, control.on);
         }
-        if self.global_ctrl != 0 {
+        // Who has no counter has no PMU: the register may be perf's.
+        if self.global_ctrl != 0 && program.global != 0 {
             msr::write(self.global_ctrl, self.all_counting());
         }
     }
@@ -153,7 +159,7 @@ impl Context {
     #[inline]
     fn leave(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
-        if self.global_ctrl != 0 {
+        if self.global_ctrl != 0 && state.registers.program.global != 0 {
             msr::write(self.global_ctrl, self.all_counting());
         } else {
             for control in state.registers.program.controls() {
@@ -377,9 +383,9 @@ impl Context {
         })
         .map_err(refused)?;
         if any {
-            let _preempt = sched::NoPreempt::new();
             for pmd in pmds.iter_mut() {
                 if let Some(register) = value_of(pmd.reg_num) {
+                    let _preempt = sched::NoPreempt::new();
                     let (address, control) = (register.address, pmd.reg_value);
                     pmd.reg_value =
                         self.registers
@@ -420,6 +426,7 @@ impl Context {
 
     fn attach(&self, task: ARef<Task>, claims: Claims) -> Result {
         let address = sched::address(&task);
+        let again = task.clone();
         let ended = {
             let mut state = self.state.lock();
             THREADS.insert(address, self)?;
@@ -434,10 +441,20 @@ impl Context {
             // The old one is let go when the lock is.
             (ended, state.thread.replace(task))
         };
-        match ended.0 {
-            true => Err(ESRCH),
-            false => Ok(()),
+        if ended.0 {
+            return Err(ESRCH);
         }
+        // It may have become another program since it was looked at, before it was
+        // found here at its exec.
+        if let Err(error) = may_watch(&again) {
+            let mut state = self.state.lock();
+            if state.target == Target::Thread(address) {
+                self.forget(&mut state);
+            }
+            (state.target, state.claims) = (Target::None, Claims::NONE);
+            return Err(error);
+        }
+        Ok(())
     }
 
     fn take_cpu(&self, number: u32, claims: Claims) -> Result {
@@ -536,6 +553,7 @@ impl Context {
         self.with(&mut |state| {
             if state.page.is_none() {
                 state.page = new.take();
+                state.tsc = msr::time_stamp();
                 self.look(state);
             }
             frame = state.page.as_ref().map_or(0, Page::frame);
@@ -585,11 +603,16 @@ impl State {
 /// The thread of that number, if the caller may monitor it.
 fn permitted(number: u32) -> Result<ARef<Task>> {
     let task = sched::find(number).ok_or(ESRCH)?;
-    if sched::is_kernel_thread(&task) {
-        return Err(EPERM);
-    }
-    if !sched::may_watch(&task) && !sched::is_perfmon_capable() {
-        return Err(EPERM);
-    }
+    may_watch(&task)?;
     Ok(task)
+}
+
+/// May the caller monitor this thread?
+fn may_watch(task: &Task) -> Result {
+    let may = !sched::is_kernel_thread(task)
+        && (sched::may_watch(task) || sched::is_perfmon_capable());
+    match may {
+        true => Ok(()),
+        false => Err(EPERM),
+    }
 }

@@ -57,14 +57,16 @@ impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let registry = counters::Loaded::new(*module_parameters::pages_per_chunk.value())?;
         let hotplug = sys::cpu::Hotplug::register()?;
+        // In this order: what users can open is there last, as a module whose init
+        // fails goes at once.
         Ok(Self {
-            _perfmon: sys::perfmon::register()?,
             _map: sys::pmu::MapFile::create()?,
             _tree: sys::pmu::Tree::create(),
             _sleep: sys::wake::Sleep::register(),
-            _devices: sys::file::Devices::register()?,
             _hotplug: hotplug,
             _registry: registry,
+            _devices: sys::file::Devices::register()?,
+            _perfmon: sys::perfmon::register()?,
         })
     }
 }

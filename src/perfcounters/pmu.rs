@@ -207,14 +207,14 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     })
 }
 
-/// Does the first of its counters keep what is written?
+/// Do its counters keep what is written?
 fn is_there(new: &Description) -> Result<bool> {
-    let control = new.named_pmcs().find(|(_, r)| r.exists());
-    let counter = new.named_pmds().find(|(_, r)| r.is(kind::COUNTER));
-    match (control, counter) {
-        (Some((_, control)), Some((_, counter))) => msr::is_there(control.address, counter.address),
-        _ => Ok(false),
+    let controls = || new.named_pmcs().map(|(_, r)| r).filter(Register::exists);
+    let counters = || new.named_pmds().map(|(_, r)| r).filter(Register::exists);
+    if controls().next().is_none() || counters().next().is_none() {
+        return Ok(false);
     }
+    msr::are_there(controls().map(|r| r.address), counters().map(|r| r.address))
 }
 
 /// Takes a description in, or says why not.

@@ -76,8 +76,8 @@ impl Session {
     /// One less.
     pub(crate) fn unwatch(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
-        if self.threads == 0 && self.probes.take().is_some() && THREADS.nr() == 0 {
-            THREADS.sweep();
+        if self.threads == 0 {
+            self.probes = None;
         }
     }
 }
@@ -95,7 +95,7 @@ impl Held {
         let all = registers.controls().map(|r| r.address);
         let reserved = Reserved::all(all).inspect_err(|error| {
             if *error == EBUSY {
-                pr_warn!(
+                pr_warn_once!(
                     "perfmon: the PMU is in use, by perf or by the NMI watchdog; \
                      end perf, and \"sysctl kernel.nmi_watchdog=0\" frees the watchdog's counter; \
                      \"pfc doctor\" says who has it\n"
@@ -103,6 +103,7 @@ impl Held {
             }
         })?;
         *HELD.lock() = Some(registers.clone());
+        msr::make_perf_forget();
         quiet_everywhere(&registers);
         let widths = registers.counters().map(|r| u32::from(r.width));
         Ok(Self {
@@ -238,7 +239,9 @@ pub(crate) fn sleep(going: bool) {
     }
     let thread = THREADS.get(sched::current());
     for context in Iterator::chain(thread.into_iter(), system) {
-        quiet(context.described());
+        if context.has_hardware() {
+            quiet(context.described());
+        }
     }
     if let Some(context) = system {
         context.arrive(Target::Cpu(sched::this_cpu()));

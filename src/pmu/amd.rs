@@ -94,6 +94,15 @@ fn kind() -> Option<Kind> {
     })
 }
 
+/// How many counters there are: of version 2 the processor says so, and a virtual
+/// machine may have fewer than the real one.
+fn counters() -> usize {
+    match cpuid(0x8000_0022, 0) {
+        leaf if leaf.eax & 1 != 0 => (leaf.ebx & 0xf) as usize,
+        _ => usize::MAX,
+    }
+}
+
 struct Amd {
     _pmu: Registered,
 }
@@ -107,8 +116,10 @@ impl kernel::Module for Amd {
             None => return Err(ENODEV),
         };
         let mut pmu = Pmu::new(name, 0);
-        pmu.pmcs.extend_from_slice(tables.0, GFP_KERNEL)?;
-        pmu.pmds.extend_from_slice(tables.1, GFP_KERNEL)?;
+        let nr = counters().min(tables.0.len());
+        let rows = |table: &'static [Register]| table.get(..nr).unwrap_or(table);
+        pmu.pmcs.extend_from_slice(rows(tables.0), GFP_KERNEL)?;
+        pmu.pmds.extend_from_slice(rows(tables.1), GFP_KERNEL)?;
         pmu.global_ctrl = global_ctrl;
         Ok(Self {
             _pmu: pmu.register(module)?,

@@ -6,6 +6,7 @@
  * In C, as nearly all of it is macros and inline functions of the kernel's; and so
  * it is an example of the interface for C.
  */
+#include <linux/capability.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sched.h>
@@ -153,8 +154,11 @@ static u64 soft_read(u64 address, u64 control, struct task_struct *task)
 	return 0;
 }
 
+/* What all CPUs do is for those who may look at them. */
 static int soft_check(unsigned int pmc, u64 *value)
 {
+	if (!perfmon_capable())
+		return -EPERM;
 	return perf_counter_handle(*value) ? 0 : -ENOENT;
 }
 

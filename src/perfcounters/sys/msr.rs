@@ -29,15 +29,25 @@ pub(crate) fn time_stamp() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Is there a counter at this address, under that control register? If perf has
-/// it there is; else it must keep a value.
-pub(crate) fn is_there(control: u64, counter: u64) -> kernel::error::Result<bool> {
-    match Reserved::all([control].into_iter()) {
-        // SAFETY: It is ours: nobody else counts with it meanwhile.
-        Ok(_reserved) => Ok(unsafe { shim::pfm_msr_holds(counter as u32) }),
+/// Are there counters at all these addresses? If perf has their control registers
+/// there are; else each must keep a value.
+pub(crate) fn are_there(
+    controls: impl Iterator<Item = u64>,
+    mut counters: impl Iterator<Item = u64>,
+) -> kernel::error::Result<bool> {
+    match Reserved::all(controls) {
+        // SAFETY: They are ours: nobody else counts with them meanwhile.
+        Ok(_reserved) => Ok(counters.all(|c| unsafe { shim::pfm_msr_holds(c as u32) })),
         Err(error) if error == kernel::error::code::EBUSY => Ok(true),
         Err(error) => Err(error),
     }
+}
+
+/// perf remembers counters that it has used, and at some later switch clears them,
+/// whosever they are then. It does so now. Process context; may sleep.
+pub(crate) fn make_perf_forget() {
+    // SAFETY: Process context, with an address space.
+    unsafe { shim::pfm_make_perf_forget() }
 }
 
 /// Control registers that perf and the NMI watchdog can no longer have.

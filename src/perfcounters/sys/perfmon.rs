@@ -183,15 +183,17 @@ fn elements<T: Given>(vector: &Vector) -> Result<KVec<T>> {
 
 fn create(opened: &Opened, ctx: Ctx) -> Result {
     let scope = ctx.scope().map_err(refused)?;
+    if scope == Scope::System && !sched::is_perfmon_capable() {
+        return Err(EPERM);
+    }
     pmu::load();
+    // Before the lock, under which nothing is taken that others hold.
+    let context = Context::new(scope);
     let mut opened = opened.lock();
     if opened.is_some() {
         return Err(EBUSY);
     }
-    if scope == Scope::System && !sched::is_perfmon_capable() {
-        return Err(EPERM);
-    }
-    *opened = Some(Context::new(scope)?);
+    *opened = Some(context?);
     Ok(())
 }
 

@@ -216,8 +216,7 @@ const LEFT: usize = 1;
 /// # Invariants
 ///
 /// A place's context is not freed before [`synchronize`] after its task was
-/// taken out. A place that was once taken is never [`EMPTY`] again while threads
-/// are in the table.
+/// taken out. Between a task's first place and its own none is [`EMPTY`].
 pub(crate) struct Threads {
     tasks: [Atomic<usize>; PLACES],
     contexts: [Atomic<usize>; PLACES],
@@ -261,47 +260,66 @@ impl Threads {
         unsafe { (context as *const Context).as_ref() }
     }
 
-    /// Puts one in. One caller at a time. `EEXIST` if the task has one,
-    /// `ENOSPC` if there are too many.
+    /// Changes are one at a time. Interrupts off.
+    fn locked<T>(change: impl FnOnce() -> T) -> T {
+        // SAFETY: Taken and given back here; innermost of all.
+        unsafe { shim::pfm_threads_lock() };
+        let done = change();
+        // SAFETY: As above.
+        unsafe { shim::pfm_threads_unlock() };
+        done
+    }
+
+    /// Puts one in. Interrupts off. `EEXIST` if the task has one, `ENOSPC` if there
+    /// are too many.
     pub(crate) fn insert(&self, task: usize, context: &Context) -> Result {
-        if self.place_of(task).is_some() {
-            return Err(EEXIST);
-        }
-        if self.nr.load(Relaxed) >= MOST {
-            return Err(ENOSPC);
-        }
-        for place in Self::places(task) {
-            let (Some(key), Some(value)) = (self.tasks.get(place), self.contexts.get(place)) else {
-                continue;
-            };
-            if key.load(Relaxed) <= LEFT {
-                value.store(core::ptr::from_ref(context) as usize, Relaxed);
-                key.store(task, Release);
-                self.nr.fetch_add(1, Relaxed);
-                return Ok(());
+        Self::locked(|| {
+            if self.place_of(task).is_some() {
+                return Err(EEXIST);
             }
-        }
-        Err(ENOSPC)
+            if self.nr.load(Relaxed) >= MOST {
+                return Err(ENOSPC);
+            }
+            for place in Self::places(task) {
+                let (Some(key), Some(value)) = (self.tasks.get(place), self.contexts.get(place))
+                else {
+                    continue;
+                };
+                if key.load(Relaxed) <= LEFT {
+                    value.store(core::ptr::from_ref(context) as usize, Relaxed);
+                    key.store(task, Release);
+                    self.nr.fetch_add(1, Relaxed);
+                    return Ok(());
+                }
+            }
+            Err(ENOSPC)
+        })
     }
 
-    /// Takes one out: by whoever ends the task's part, once. Any context.
+    /// Takes one out: by whoever ends the task's part, once. Interrupts off.
     pub(crate) fn remove(&self, task: usize) {
-        if let Some(key) = self.place_of(task).and_then(|place| self.tasks.get(place)) {
-            key.store(LEFT, Relaxed);
+        Self::locked(|| {
+            let Some(place) = self.place_of(task) else { return };
+            self.put(place, LEFT);
             self.nr.fetch_sub(1, Relaxed);
-        }
+            // What was left at the end of a run holds no search up any longer: no
+            // task lies behind it.
+            let mut last = place;
+            while self.at(last.wrapping_add(1)) == EMPTY && self.at(last) == LEFT {
+                self.put(last, EMPTY);
+                last = last.wrapping_sub(1);
+            }
+        })
     }
 
-    /// How many there are.
-    pub(crate) fn nr(&self) -> usize {
-        self.nr.load(Relaxed)
+    fn at(&self, place: usize) -> usize {
+        let key = self.tasks.get(place % PLACES);
+        key.map_or(EMPTY, |key| key.load(Relaxed))
     }
 
-    /// Makes places that were taken empty again. No thread is in it, nobody
-    /// looks anything up.
-    pub(crate) fn sweep(&self) {
-        for key in &self.tasks {
-            key.store(EMPTY, Relaxed);
+    fn put(&self, place: usize, value: usize) {
+        if let Some(key) = self.tasks.get(place % PLACES) {
+            key.store(value, Relaxed);
         }
     }
 }

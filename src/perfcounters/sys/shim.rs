@@ -62,6 +62,9 @@ extern "C" {
         ops: *const bindings::vm_operations_struct,
     ) -> c_int;
     pub(crate) fn pfm_rdpmc_allow() -> bool;
+    pub(crate) fn pfm_make_perf_forget();
+    pub(crate) fn pfm_threads_lock();
+    pub(crate) fn pfm_threads_unlock();
     pub(crate) fn pfm_rdpmc_keep(mm: *mut bindings::mm_struct);
     pub(crate) fn pfm_rdpmc_forbid(mm: *mut bindings::mm_struct);
     pub(crate) fn pfm_may_watch(task: *mut bindings::task_struct) -> bool;

@@ -283,13 +283,18 @@ int pfm_vma_self(struct vm_area_struct *vma, const struct vm_operations_struct *
 
 /*
  * RDPMC, per address space, as perf has it: mm->context says who may, and each
- * switch to another address space sets CR4.PCE by that. Modules cannot write CR4; so
- * every CPU is made to switch: a worker takes another address space and lets it go.
+ * switch to another address space sets CR4.PCE by that, and has perf clear counters
+ * that it has used. Modules cannot write CR4; so every CPU is made to switch: a
+ * worker takes another address space, then the caller's, and lets it go.
  */
-static struct mm_struct *rdpmc_other;
+static struct mm_struct *rdpmc_other, *rdpmc_mine;
 
 static void rdpmc_switch(struct work_struct *work)
 {
+	kthread_use_mm(rdpmc_other);
+	kthread_unuse_mm(rdpmc_other);
+	kthread_use_mm(rdpmc_mine);
+	kthread_unuse_mm(rdpmc_mine);
 	kthread_use_mm(rdpmc_other);
 	kthread_unuse_mm(rdpmc_other);
 }
@@ -307,30 +312,19 @@ static struct mm_struct *mm_of_init(void)
 	return mm;
 }
 
-static bool rdpmc_works(void)
-{
-	unsigned long cr4;
-
-	asm volatile("mov %%cr4, %0" : "=r" (cr4));
-	return cr4 & X86_CR4_PCE;
-}
-
-/* Lets the caller's address space use RDPMC, if that can be. May sleep. */
-bool pfm_rdpmc_allow(void)
+/* On every CPU, from the caller's address space to another one; may sleep. */
+static void rdpmc_switch_all(void)
 {
 	static DEFINE_MUTEX(lock);
-	struct work_struct __percpu *works;
+	struct work_struct __percpu *works = alloc_percpu(struct work_struct);
 	unsigned int cpu;
 
-	atomic_inc(&current->mm->context.perf_rdpmc_allowed);
-	if (rdpmc_works())
-		return true;
-	works = alloc_percpu(struct work_struct);
 	if (!works)
-		goto no;
+		return;
 	mutex_lock(&lock);
+	rdpmc_mine = current->mm;
 	rdpmc_other = mm_of_init();
-	if (rdpmc_other && rdpmc_other != current->mm) {
+	if (rdpmc_other && rdpmc_mine && rdpmc_other != rdpmc_mine) {
 		for_each_possible_cpu(cpu)
 			INIT_WORK(per_cpu_ptr(works, cpu), rdpmc_switch);
 		for_each_online_cpu(cpu)
@@ -342,11 +336,48 @@ bool pfm_rdpmc_allow(void)
 		mmput(rdpmc_other);
 	mutex_unlock(&lock);
 	free_percpu(works);
+}
+
+static bool rdpmc_works(void)
+{
+	unsigned long cr4;
+
+	asm volatile("mov %%cr4, %0" : "=r" (cr4));
+	return cr4 & X86_CR4_PCE;
+}
+
+/* Lets the caller's address space use RDPMC, if that can be. May sleep. */
+bool pfm_rdpmc_allow(void)
+{
+	/* CR4 of one CPU says something of the others only if it was allowed before. */
+	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works())
+		rdpmc_switch_all();
 	if (rdpmc_works())
 		return true;
-no:
 	atomic_dec(&current->mm->context.perf_rdpmc_allowed);
 	return false;
+}
+
+void pfm_make_perf_forget(void)
+{
+	if (!current->mm)
+		return;
+	atomic_inc(&current->mm->context.perf_rdpmc_allowed);
+	rdpmc_switch_all();
+	atomic_dec(&current->mm->context.perf_rdpmc_allowed);
+}
+
+/* Changes of the table of threads: sys/sched.rs. Interrupts are off. */
+static DEFINE_RAW_SPINLOCK(threads_lock);
+
+void pfm_threads_lock(void)
+{
+	raw_spin_lock(&threads_lock);
+}
+
+void pfm_threads_unlock(void)
+{
+	raw_spin_unlock(&threads_lock);
 }
 
 /* Once more, for a mapping that moves. */
