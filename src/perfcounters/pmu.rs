@@ -276,6 +276,10 @@ pub(crate) fn unregister(raw: *const RawPmu) {
             Tree::cut(&gone);
         }
     }
+    // A static is never dropped: its memory goes with the last one.
+    if pmus.0.is_empty() {
+        pmus.0 = KVec::new();
+    }
 }
 
 /// A CPU has come or goes; on that CPU.

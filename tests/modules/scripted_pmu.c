@@ -14,9 +14,9 @@
  * What the callbacks do is said by the other parameters, at any time.
  */
 #include <linux/delay.h>
+#include <linux/hash.h>
 #include <linux/module.h>
 #include <linux/perfmon.h>
-#include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/string.h>
 
@@ -115,7 +115,7 @@ static u64 scripted_now(void)
 	u64 value = READ_ONCE(now);
 
 	if (junk)
-		return get_random_u64();
+		return hash_64(atomic_read(&nr_reads), 64);
 	WRITE_ONCE(now, value + step);
 	return value;
 }
