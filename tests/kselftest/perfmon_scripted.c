@@ -7,18 +7,10 @@
  * and why; what contexts make of registers that wrap, jump, go backwards and lie;
  * when a description may go. tests/modules/scripted_pmu.c does what it is told.
  */
-#include "perfmon.h"
+#include "scripted.h"
 #define main ticks
 #include "readme/ticks.c"
 #undef main
-
-#define FIRST	284		/* of scripted_pmu */
-
-enum { SCALE = FIRST, SYSTEMS, THREADS };	/* PMCs */
-enum {
-	WIDE = FIRST, BYTE, TWELVE, NARROW, CARRIED, OF_THREADS, OF_SYSTEMS, SCALED, FIXED,
-	HOLE, CONTROL, WHOSE, HERE, OF_THREADS_NOW, BEYOND
-};
 
 static const struct mistake {
 	const char *edit, *why;
@@ -66,56 +58,6 @@ static const struct mistake {
 };
 
 #define MISTAKES	((int)(sizeof(mistakes) / sizeof(*mistakes)))
-
-/* The description */
-
-static int scripted(const char *edit)
-{
-	char text[200];
-
-	snprintf(text, sizeof(text), "edit=\"%s\"", edit);
-	return insmod("scripted_pmu", *edit ? text : "");
-}
-
-static void set(const char *what, long long value)
-{
-	char path[80], text[24];
-
-	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
-	snprintf(text, sizeof(text), strcmp(what, "refuse") ? "%llu" : "%lld", value);
-	write_file(path, text);
-}
-
-static const char *get(const char *what)
-{
-	static char text[300];
-	char path[80];
-
-	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
-	slurp(path, text, sizeof(text));
-	text[strcspn(text, "\n")] = '\0';
-	return text;
-}
-
-/* What people see: /proc/perfmon_map, then debugfs. */
-static char *shown(void)
-{
-	static char text[2][32768];
-	static int turn;
-	char *here = text[turn ^= 1];
-	FILE *found;
-	size_t len;
-
-	slurp("/proc/perfmon_map", here, sizeof(*text));
-	len = strlen(here);
-	found = popen("find /sys/kernel/debug/perfmon | sort", "r");
-	if (found) {
-		len += fread(here + len, 1, sizeof(*text) - 1 - len, found);
-		pclose(found);
-	}
-	here[len] = '\0';
-	return here;
-}
 
 static void refused(const struct mistake *m)
 {
@@ -275,7 +217,8 @@ static void control_words(void)
 	set("clear_bits", 0);
 	for (int i = 0; i < 4; i++) {
 		set("refuse", errnos[i]);
-		wrong += pfm_write_pmc(fd, SCALE, 1) != errnos[i] || pfm_read_pmd(fd, CONTROL) != 0x3a0;
+		wrong += pfm_write_pmc(fd, SCALE, 1) != errnos[i] ||
+			 pfm_read_pmd(fd, CONTROL) != 0x3a0;
 	}
 	set("refuse", 0);
 	is(wrong, 0, "1.14 check() refuses with its errno, and nothing is written");
