@@ -21,7 +21,7 @@ static const struct mistake {
 	{ "pmu name ", "\"\": it has no name" },
 	{ "pmu name a/b", "\"a/b\": its name has more than letters" },
 	{ "pmu name a b", "\"a b\": its name has more than letters" },
-	{ "pmu reserved[0] 1", "\"scripted\": its reserved fields are not zero" },
+	{ "pmu reserved 1", "\"scripted\": its reserved fields are not zero" },
 	{ "pmu pmcs", "\"scripted\": it has numbers of rows, and no rows" },
 	{ "pmu pmds", "\"scripted\": it has numbers of rows, and no rows" },
 	{ "pmu first 1", "its first number is neither 0 nor 256 or more" },
