@@ -609,8 +609,8 @@ fn permitted(number: u32) -> Result<ARef<Task>> {
 
 /// May the caller monitor this thread?
 fn may_watch(task: &Task) -> Result {
-    let may = !sched::is_kernel_thread(task)
-        && (sched::may_watch(task) || sched::is_perfmon_capable());
+    let may =
+        !sched::is_kernel_thread(task) && (sched::may_watch(task) || sched::is_perfmon_capable());
     match may {
         true => Ok(()),
         false => Err(EPERM),

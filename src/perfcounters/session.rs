@@ -6,6 +6,7 @@
 
 use engine::claims::{Claims, Shares};
 use engine::pmu::Scope;
+use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -7,18 +7,10 @@
  * and why; what contexts make of registers that wrap, jump, go backwards and lie;
  * when a description may go. tests/modules/scripted_pmu.c does what it is told.
  */
-#include "perfmon.h"
+#include "scripted.h"
 #define main ticks
 #include "readme/ticks.c"
 #undef main
-
-#define FIRST	284		/* of scripted_pmu */
-
-enum { SCALE = FIRST, SYSTEMS, THREADS };	/* PMCs */
-enum {
-	WIDE = FIRST, BYTE, TWELVE, NARROW, CARRIED, OF_THREADS, OF_SYSTEMS, SCALED, FIXED,
-	HOLE, CONTROL, WHOSE, HERE, OF_THREADS_NOW, BEYOND
-};
 
 static const struct mistake {
 	const char *edit, *why;
@@ -29,7 +21,7 @@ static const struct mistake {
 	{ "pmu name ", "\"\": it has no name" },
 	{ "pmu name a/b", "\"a/b\": its name has more than letters" },
 	{ "pmu name a b", "\"a b\": its name has more than letters" },
-	{ "pmu reserved[0] 1", "\"scripted\": its reserved fields are not zero" },
+	{ "pmu reserved 1", "\"scripted\": its reserved fields are not zero" },
 	{ "pmu pmcs", "\"scripted\": it has numbers of rows, and no rows" },
 	{ "pmu pmds", "\"scripted\": it has numbers of rows, and no rows" },
 	{ "pmu first 1", "its first number is neither 0 nor 256 or more" },
@@ -66,56 +58,6 @@ static const struct mistake {
 };
 
 #define MISTAKES	((int)(sizeof(mistakes) / sizeof(*mistakes)))
-
-/* The description */
-
-static int scripted(const char *edit)
-{
-	char text[200];
-
-	snprintf(text, sizeof(text), "edit=\"%s\"", edit);
-	return insmod("scripted_pmu", *edit ? text : "");
-}
-
-static void set(const char *what, long long value)
-{
-	char path[80], text[24];
-
-	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
-	snprintf(text, sizeof(text), strcmp(what, "refuse") ? "%llu" : "%lld", value);
-	write_file(path, text);
-}
-
-static const char *get(const char *what)
-{
-	static char text[300];
-	char path[80];
-
-	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
-	slurp(path, text, sizeof(text));
-	text[strcspn(text, "\n")] = '\0';
-	return text;
-}
-
-/* What people see: /proc/perfmon_map, then debugfs. */
-static char *shown(void)
-{
-	static char text[2][32768];
-	static int turn;
-	char *here = text[turn ^= 1];
-	FILE *found;
-	size_t len;
-
-	slurp("/proc/perfmon_map", here, sizeof(*text));
-	len = strlen(here);
-	found = popen("find /sys/kernel/debug/perfmon | sort", "r");
-	if (found) {
-		len += fread(here + len, 1, sizeof(*text) - 1 - len, found);
-		pclose(found);
-	}
-	here[len] = '\0';
-	return here;
-}
 
 static void refused(const struct mistake *m)
 {

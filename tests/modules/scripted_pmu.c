@@ -14,11 +14,11 @@
  * What the callbacks do is said by the other parameters, at any time.
  */
 #include <linux/delay.h>
+#include <linux/hash.h>
 #include <linux/module.h>
 #include <linux/perfmon.h>
 #include <linux/sched.h>
 #include <linux/string.h>
-#include <asm/tsc.h>
 
 static char *edit;
 module_param(edit, charp, 0400);
@@ -115,8 +115,7 @@ static u64 scripted_now(void)
 	u64 value = READ_ONCE(now);
 
 	if (junk)
-		/* Whoever reads holds a raw lock: nothing that may take another kind. */
-		return rdtsc() * 0x9e3779b97f4a7c15ULL;
+		return hash_64(atomic_read(&nr_reads), 64);
 	WRITE_ONCE(now, value + step);
 	return value;
 }
@@ -171,21 +170,31 @@ static struct perfmon_pmu scripted = {
 	.cpu = scripted_cpu,
 };
 
-#define FIELD(type, f)	{ #f, offsetof(struct type, f), sizeof_field(struct type, f) }
-
 static const struct field {
 	const char *name;
 	size_t offset, size;
 } pmu_fields[] = {
-	FIELD(perfmon_pmu, size), FIELD(perfmon_pmu, nr_pmcs), FIELD(perfmon_pmu, nr_pmds),
-	FIELD(perfmon_pmu, first), FIELD(perfmon_pmu, reserved[0]), FIELD(perfmon_pmu, name),
-	FIELD(perfmon_pmu, pmcs), FIELD(perfmon_pmu, pmds), { }
+	{ "size", offsetof(struct perfmon_pmu, size), sizeof(u32) },
+	{ "nr_pmcs", offsetof(struct perfmon_pmu, nr_pmcs), sizeof(u16) },
+	{ "nr_pmds", offsetof(struct perfmon_pmu, nr_pmds), sizeof(u16) },
+	{ "first", offsetof(struct perfmon_pmu, first), sizeof(u16) },
+	{ "reserved", offsetof(struct perfmon_pmu, reserved), sizeof(u16) },
+	{ "name", offsetof(struct perfmon_pmu, name), sizeof(void *) },
+	{ "pmcs", offsetof(struct perfmon_pmu, pmcs), sizeof(void *) },
+	{ "pmds", offsetof(struct perfmon_pmu, pmds), sizeof(void *) },
+	{ }
 }, row_fields[] = {
-	FIELD(perfmon_register, name), FIELD(perfmon_register, address),
-	FIELD(perfmon_register, reset), FIELD(perfmon_register, reserved),
-	FIELD(perfmon_register, enable), FIELD(perfmon_register, interrupt),
-	FIELD(perfmon_register, kernel), FIELD(perfmon_register, pmcs),
-	FIELD(perfmon_register, type), FIELD(perfmon_register, width), { }
+	{ "name", offsetof(struct perfmon_register, name), sizeof(void *) },
+	{ "address", offsetof(struct perfmon_register, address), sizeof(u64) },
+	{ "reset", offsetof(struct perfmon_register, reset), sizeof(u64) },
+	{ "reserved", offsetof(struct perfmon_register, reserved), sizeof(u64) },
+	{ "enable", offsetof(struct perfmon_register, enable), sizeof(u64) },
+	{ "interrupt", offsetof(struct perfmon_register, interrupt), sizeof(u64) },
+	{ "kernel", offsetof(struct perfmon_register, kernel), sizeof(u64) },
+	{ "pmcs", offsetof(struct perfmon_register, pmcs), sizeof(u64) },
+	{ "type", offsetof(struct perfmon_register, type), sizeof(u16) },
+	{ "width", offsetof(struct perfmon_register, width), sizeof(u16) },
+	{ }
 };
 
 /* Numbers are as x86 has them: the low bytes come first. */

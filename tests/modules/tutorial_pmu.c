@@ -26,17 +26,17 @@ static const struct perfmon_register pmds[] = {
 	{ .name = "CPUS", .address = CPUS, .type = PERFMON_REG_VIRTUAL | PERFMON_REG_READ_ONLY },
 };
 
-static int tutorial_probe(void)
+static int clock_probe(void)
 {
 	return boot_cpu_has(X86_FEATURE_TSC) ? 0 : -ENODEV;
 }
 
-static int tutorial_check(unsigned int pmc, u64 *value)
+static int clock_check(unsigned int pmc, u64 *value)
 {
 	return *value ? 0 : -EINVAL;
 }
 
-static u64 tutorial_read(u64 address, u64 control, struct task_struct *task)
+static u64 clock_read(u64 address, u64 control, struct task_struct *task)
 {
 	switch (address) {
 	case TICKS:
@@ -50,7 +50,7 @@ static u64 tutorial_read(u64 address, u64 control, struct task_struct *task)
 	}
 }
 
-static void tutorial_cpu(unsigned int cpu, bool online)
+static void clock_cpu(unsigned int cpu, bool online)
 {
 	assign_cpu(cpu, &cpus, online);
 }
@@ -58,8 +58,7 @@ static void tutorial_cpu(unsigned int cpu, bool online)
 static const struct perfmon_pmu tutorial = {
 	.size = sizeof(tutorial), .owner = THIS_MODULE, .name = "tutorial", .first = 304,
 	.nr_pmcs = ARRAY_SIZE(pmcs), .pmcs = pmcs, .nr_pmds = ARRAY_SIZE(pmds), .pmds = pmds,
-	.probe = tutorial_probe, .check = tutorial_check, .read = tutorial_read,
-	.cpu = tutorial_cpu,
+	.probe = clock_probe, .check = clock_check, .read = clock_read, .cpu = clock_cpu,
 };
 
 static int __init tutorial_init(void)

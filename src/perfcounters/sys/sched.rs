@@ -299,7 +299,9 @@ impl Threads {
     /// Takes one out: by whoever ends the task's part, once. Interrupts off.
     pub(crate) fn remove(&self, task: usize) {
         Self::locked(|| {
-            let Some(place) = self.place_of(task) else { return };
+            let Some(place) = self.place_of(task) else {
+                return;
+            };
             self.put(place, LEFT);
             self.nr.fetch_sub(1, Relaxed);
             // What was left at the end of a run holds no search up any longer: no

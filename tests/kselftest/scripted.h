@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The description of tests/modules/scripted_pmu.c: its registers, how it is told
+ * what to do, and what people see of it.
+ */
+#ifndef SCRIPTED_H
+#define SCRIPTED_H
+
+#include "perfmon.h"
+
+#define FIRST	284		/* of scripted_pmu */
+
+enum { SCALE = FIRST, SYSTEMS, THREADS };	/* PMCs */
+enum {
+	WIDE = FIRST, BYTE, TWELVE, NARROW, CARRIED, OF_THREADS, OF_SYSTEMS, SCALED, FIXED,
+	HOLE, CONTROL, WHOSE, HERE, OF_THREADS_NOW, BEYOND
+};
+
+static int scripted(const char *edit)
+{
+	char text[200];
+
+	snprintf(text, sizeof(text), "edit=\"%s\"", edit);
+	return insmod("scripted_pmu", *edit ? text : "");
+}
+
+static void set(const char *what, long long value)
+{
+	char path[80], text[24];
+
+	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
+	snprintf(text, sizeof(text), strcmp(what, "refuse") ? "%llu" : "%lld", value);
+	write_file(path, text);
+}
+
+static const char *get(const char *what)
+{
+	static char text[300];
+	char path[80];
+
+	snprintf(path, sizeof(path), "/sys/module/scripted_pmu/parameters/%s", what);
+	slurp(path, text, sizeof(text));
+	text[strcspn(text, "\n")] = '\0';
+	return text;
+}
+
+/* What people see: /proc/perfmon_map, then debugfs. */
+static char *shown(void)
+{
+	static char text[2][32768];
+	static int turn;
+	char *here = text[turn ^= 1];
+	FILE *found;
+	size_t len;
+
+	slurp("/proc/perfmon_map", here, sizeof(*text));
+	len = strlen(here);
+	found = popen("find /sys/kernel/debug/perfmon | sort", "r");
+	if (found) {
+		len += fread(here + len, 1, sizeof(*text) - 1 - len, found);
+		pclose(found);
+	}
+	here[len] = '\0';
+	return here;
+}
+
+#endif
