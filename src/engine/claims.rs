@@ -49,7 +49,7 @@ impl Counts {
     fn change(&mut self, claims: &Claims, by: i32) {
         let each = |counts: &mut [u32; ROWS], bits: u64| {
             for (n, count) in counts.iter_mut().enumerate() {
-                if (bits >> n) & 1 != 0 {
+                if bits.wrapping_shr(n as u32) & 1 != 0 {
                     *count = count.wrapping_add_signed(by);
                 }
             }
@@ -60,7 +60,7 @@ impl Counts {
 
     fn claimed(&self) -> Claims {
         let bits = |counts: &[u32; ROWS]| {
-            let some = |all: u64, (n, count): (usize, &u32)| all | (u64::from(*count != 0) << n);
+            let some = |all: u64, (n, count): (usize, &u32)| all | u64::from(*count != 0).wrapping_shl(n as u32);
             counts.iter().enumerate().fold(0, some)
         };
         Claims {

@@ -338,7 +338,8 @@ impl Registers {
                 self.program.control(register, value);
             }
         }
-        for (register, number) in map.soft.pmds.iter().zip(FIRST_SOFT..) {
+        for (n, register) in map.soft.pmds.iter().take(ROWS).enumerate() {
+            let number = FIRST_SOFT.wrapping_add(n as u16);
             if register.is(kind::COUNTER) && self.pmd_used.has(number.into()) {
                 self.program.growth(Growth {
                     address: register.address,
