@@ -169,6 +169,15 @@ static void reading(void)
 	is(a, 77, "1.18 the mapping keeps the context");
 	munmap((void *)page, 4096);
 	on_cpu(0);
+	fd = pfm_create(0);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	tsc = __builtin_ia32_rdtsc();
+	page = PAGE(fd);
+	a = page->tsc_sum;
+	ok(a <= __builtin_ia32_rdtsc() - tsc, "1.18 mapped late, the time begins then");
+	munmap((void *)page, 4096);
+	close(fd);
 }
 
 /* Counts a secret number of instructions, in turns with main on CPU 0. */
@@ -300,10 +309,17 @@ static void both(void)
 /* Its hardware is asked for only by contexts that use it. */
 static void unused(void)
 {
-	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1), i;
+	__u64 by_perf;
 
 	ok(perf >= 0, "1.3 perf has the PMU");
 	is(pfm_load(fd, this_thread()), 0, "1.3 a context without a counter does not want it");
+	by_perf = perf_spin(perf, 1000000) - perf_spin(perf, 1000);
+	is(pfm_start(fd), 0, "1.3 nor while it counts");
+	for (i = 0; i < 20; i++)
+		usleep(1000);
+	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), by_perf, "1.3 and perf counts on");
+	pfm_stop(fd);
 	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), -EBUSY, "1.3 until one is written");
 	close(perf);
 	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), 0, "1.3 which can be once perf is done");
@@ -349,7 +365,7 @@ static void sleeping(void)
 int main(void)
 {
 	m = this_model();
-	plan(50);
+	plan(53);
 	pfm_load_modules(m);
 	mapping();
 	reading();
