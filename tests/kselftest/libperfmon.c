@@ -285,7 +285,8 @@ static void syst(void)
 	is(example(EXAMPLES "syst taskset 2 /tests/pmu_perf spin 20000000"), 0, "1.3 syst runs");
 	cpu0 = count_of("CPU0", "instructions");
 	cpu1 = count_of("CPU1", "instructions");
-	ok(cpu1 >= work && cpu1 < work + work / 2, "1.3 syst counts a command on its CPU");
+	/* With what the kernel does for it, which is much in one for debugging. */
+	ok(cpu1 >= work && cpu1 < 4 * work, "1.3 syst counts a command on its CPU");
 	ok(cpu0 >= 0 && cpu0 < work / 2, "1.3 and not on the other one");
 	is(example(EXAMPLES "syst"), 0, "1.3 syst counts for a second");
 	ok(count_of("CPU1", "cycles") > 0, "1.3 and something");
