@@ -60,7 +60,9 @@ impl Counts {
 
     fn claimed(&self) -> Claims {
         let bits = |counts: &[u32; ROWS]| {
-            let some = |all: u64, (n, count): (usize, &u32)| all | u64::from(*count != 0).wrapping_shl(n as u32);
+            let some = |all: u64, (n, count): (usize, &u32)| {
+                all | u64::from(*count != 0).wrapping_shl(n as u32)
+            };
             counts.iter().enumerate().fold(0, some)
         };
         Claims {
