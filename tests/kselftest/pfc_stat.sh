@@ -46,17 +46,19 @@ no_pmu() {
 	pfc stat -o all -e cycles,instructions true 2>words
 	[ $? = 0 ] && cat all words && [ "$(grep -c '<not supported>' all)" = 2 ] && grep -q "pfc doctor" words
 }
+# A fraction of the instructions: the emulator rounds where the counters begin.
+near() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 at_once() {
 	pfc stat -x, -o all -e instructions:u,branches:u,branch-misses:u,cycles:u $program spin 1000000 || return 1
 	cat all
 	i=$(value all instructions:u)
-	[ "$i" -gt 2000000 ] && [ "$(value all branches:u)" = $((i / 8)) ] && [ "$(value all branch-misses:u)" = $((i / 128)) ] && [ "$(value all cycles:u)" = $((i * 5 / 4)) ]
+	[ "$i" -gt 2000000 ] && near "$(value all branches:u)" $((i / 8)) && near "$(value all branch-misses:u)" $((i / 128)) && near "$(value all cycles:u)" $((i * 5 / 4))
 }
 fixed() {
 	pfc stat -x, -o all -e branches:u,branch-misses:u,cache-misses:u,cache-references:u,instructions:u,cycles:u $program spin 1000000 || return 1
 	cat all
 	i=$(value all instructions:u)
-	is_number "$i" && [ "$(value all cycles:u)" = $((i * 5 / 4)) ] && [ "$(value all branches:u)" = $((i / 8)) ]
+	is_number "$i" && near "$(value all cycles:u)" $((i * 5 / 4)) && near "$(value all branches:u)" $((i / 8))
 }
 too_many() {
 	events=branches:u many=0
