@@ -74,7 +74,7 @@ struct pfarg_pmc {
  * @reg_smpl_pmds: PMDs to record with this one
  * @reg_smpl_eventid: handed to the sampling format
  * @reg_random_mask: bits of a period to randomise
- * @reg_random_seed: ignored, as it was in the end
+ * @reg_random_seed: where the random numbers begin; 0: somewhere
  * @reg_reserved2: zero
  */
 struct pfarg_pmd {
@@ -222,6 +222,61 @@ struct perfmon_self {
 /* Where the self page begins in a context's file; the sampling buffer is at 0. */
 #define PERFMON_SELF_OFFSET	(1ULL << 40)
 
+/* pfarg_ovfl_msg.msg_type */
+#define PFM_MSG_OVFL	1	/* a counter that tells of it has overflowed */
+#define PFM_MSG_END	2	/* the monitored thread has ended */
+
+/**
+ * struct pfarg_ovfl_msg - what read() gives, one at a time
+ * @msg_type: PFM_MSG_*
+ * @msg_ovfl_pid: the process
+ * @msg_active_set: the event set
+ * @msg_ovfl_cpu: where it was
+ * @msg_ovfl_tid: the thread
+ * @msg_ovfl_ip: the instruction
+ * @msg_ovfl_pmds: PMDs that overflowed
+ */
+struct pfarg_ovfl_msg {
+	__u32	msg_type;
+	__u32	msg_ovfl_pid;
+	__u16	msg_active_set;
+	__u16	msg_ovfl_cpu;
+	__u32	msg_ovfl_tid;
+	__u64	msg_ovfl_ip;
+	__u64	msg_ovfl_pmds[PFM_PMD_BV];
+};
+
+/* What read() gives, as perfmon2 has it. */
+union pfarg_msg {
+	__u32			type;
+	struct pfarg_ovfl_msg	pfm_ovfl_msg;
+};
+
+/**
+ * struct perfmon_create - a new context that samples in a format
+ * @ctx: as for PERFMON_CREATE
+ * @name: address of the format's name; 0: @uuid says which
+ * @uuid: the format's
+ * @arg: address of the format's argument
+ * @arg_size: its bytes, which must be those that the format wants
+ *
+ * The buffer is mapped at 0 of the context's file, read-only; PERFMON_TAIL_OFFSET
+ * is for formats with a ring, <linux/perfmon_ring.h>.
+ */
+struct perfmon_create {
+	struct pfarg_ctx	ctx;
+	__u64			name;
+	__u8			uuid[16];
+	__u64			arg;
+	__u64			arg_size;
+};
+
+/* Bytes of a format's name with its NUL, and of its argument, at most. */
+#define PERFMON_FORMAT_NAME	32
+#define PERFMON_FORMAT_ARG	4096
+/* Where the page begins that a ring's reader writes. */
+#define PERFMON_TAIL_OFFSET	(1ULL << 41)
+
 #define PERFMON_TYPE		0xb6
 #define PERFMON_CREATE		_IOW(PERFMON_TYPE, 0x01, struct pfarg_ctx)
 #define PERFMON_WRITE_PMCS	_IOW(PERFMON_TYPE, 0x02, struct perfmon_vector)
@@ -231,5 +286,9 @@ struct perfmon_self {
 #define PERFMON_UNLOAD		_IO(PERFMON_TYPE, 0x06)
 #define PERFMON_START		_IOW(PERFMON_TYPE, 0x07, struct pfarg_start)
 #define PERFMON_STOP		_IO(PERFMON_TYPE, 0x08)
+#define PERFMON_CREATE_FORMAT	_IOW(PERFMON_TYPE, 0x09, struct perfmon_create)
+#define PERFMON_RESTART		_IO(PERFMON_TYPE, 0x0a)
+/* 1: records are dropped, and counted, until 0 */
+#define PERFMON_PAUSE		_IOW(PERFMON_TYPE, 0x0b, __u32)
 
 #endif /* _UAPI_LINUX_PERFMON_H */
