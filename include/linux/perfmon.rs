@@ -22,7 +22,7 @@ use core::ptr;
 use kernel::alloc::{flags::GFP_KERNEL, KBox};
 use kernel::bindings::task_struct;
 use kernel::error::{to_result, Result};
-use kernel::ffi::{c_char, c_int, c_uint, CStr};
+use kernel::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use kernel::prelude::*;
 
 pub const CONTROL: u16 = 0x01;
@@ -33,6 +33,7 @@ pub const SYSTEM: u16 = 0x10;
 pub const THREAD: u16 = 0x20;
 pub const NO_64: u16 = 0x40;
 pub const TASK: u16 = 0x80;
+pub const CLOCK: u16 = 0x100;
 
 /// `struct perfmon_register`.
 #[repr(C)]
@@ -146,6 +147,8 @@ pub struct RawPmu {
     pub pmcs: *const Register,
     pub pmds: *const Register,
     pub global_ctrl: u64,
+    pub global_status: u64,
+    pub global_clear: u64,
     pub probe: Option<unsafe extern "C" fn() -> c_int>,
     pub check: Option<Check>,
     pub read: Option<Read>,
@@ -169,6 +172,8 @@ pub struct Pmu {
     pub pmcs: KVec<Register>,
     pub pmds: KVec<Register>,
     pub global_ctrl: u64,
+    pub global_status: u64,
+    pub global_clear: u64,
     pub check: Option<Check>,
     pub read: Option<Read>,
 }
@@ -183,6 +188,8 @@ impl Pmu {
             pmcs: KVec::new(),
             pmds: KVec::new(),
             global_ctrl: 0,
+            global_status: 0,
+            global_clear: 0,
             check: None,
             read: None,
         }
@@ -228,6 +235,8 @@ impl Pmu {
                     self.pmds.as_ptr()
                 },
                 global_ctrl: self.global_ctrl,
+                global_status: self.global_status,
+                global_clear: self.global_clear,
                 probe: None,
                 check: self.check,
                 read: self.read,
@@ -247,5 +256,282 @@ impl Drop for Registered {
     fn drop(&mut self) {
         // SAFETY: Registered, by the type's invariant.
         unsafe { perfmon_pmu_unregister(&*self.raw) }
+    }
+}
+
+/// `struct perfmon_buffer`.
+#[repr(C)]
+pub struct Buffer {
+    pub memory: *mut c_void,
+    pub size: u64,
+    pub state: *mut c_void,
+    pub ring: *mut c_void,
+}
+
+/// `struct perfmon_layout`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Layout {
+    pub size: u64,
+    pub ring: u32,
+    pub ring_flags: u32,
+    pub watermark: u64,
+}
+
+/// `PERFMON_OVERFLOW_*`.
+pub const OVERFLOW_NOTIFY: u32 = 0x01;
+pub const OVERFLOW_KERNEL: u32 = 0x02;
+
+/// `struct perfmon_overflow`.
+#[repr(C)]
+pub struct Overflow {
+    pub ip: u64,
+    pub time: u64,
+    pub last_reset: u64,
+    pub eventid: u64,
+    pub values: *const u64,
+    pub regs: *const kernel::bindings::pt_regs,
+    pub pid: u32,
+    pub tid: u32,
+    pub cpu: u32,
+    pub nr_values: u32,
+    pub flags: u32,
+    pub pmd: u16,
+    pub set: u16,
+}
+
+/// `PERFMON_DO_*`.
+pub const DO_NOTIFY: u32 = 0x1;
+pub const DO_RESET: u32 = 0x2;
+pub const DO_MASK: u32 = 0x4;
+pub const DO_WAKE: u32 = 0x8;
+
+/// `PERFMON_FORMAT_*`.
+pub const RESTART_ACTIVE: u32 = 0x1;
+
+/// `struct perfmon_format`.
+#[repr(C)]
+pub struct RawFormat {
+    pub size: u32,
+    pub arg_size: u32,
+    pub state_size: u32,
+    pub queue_depth: u32,
+    pub flags: u32,
+    pub reserved: u32,
+    pub owner: *mut kernel::bindings::module,
+    pub name: *const c_char,
+    pub uuid: [u8; 16],
+    pub layout: Option<unsafe extern "C" fn(*const c_void, *mut Layout) -> c_int>,
+    pub init: Option<unsafe extern "C" fn(*mut Buffer, *const c_void) -> c_int>,
+    pub overflow: Option<unsafe extern "C" fn(*mut Buffer, *const Overflow) -> u32>,
+    pub restart: Option<unsafe extern "C" fn(*mut Buffer) -> u32>,
+}
+
+/// `struct perfmon_part`.
+#[repr(C)]
+pub struct Part {
+    pub words: *const u64,
+    pub nr: u64,
+}
+
+/// `PERFMON_RING_*`, what became of a record.
+pub const RING_KEPT: u32 = 0;
+pub const RING_DUE: u32 = 1;
+pub const RING_LOST: u32 = 2;
+
+/// `perfmon_stack()`.
+pub const STACK_OF_KERNEL: u32 = 0x1;
+pub const STACK_OF_USER: u32 = 0x2;
+
+extern "C" {
+    fn perfmon_format_register(format: *const RawFormat) -> c_int;
+    fn perfmon_format_unregister(format: *const RawFormat);
+    pub fn perfmon_ring_write(
+        buffer: *mut Buffer,
+        kind: u16,
+        parts: *const Part,
+        nr: u32,
+    ) -> u32;
+    pub fn perfmon_stack(
+        overflow: *const Overflow,
+        which: u32,
+        frames: *mut u64,
+        most: u32,
+    ) -> u32;
+}
+
+/// A format as a module has it, in Rust. `Arg` is what user space gives: any bytes are one;
+/// `State` is the format's own, of which zeroes are one.
+pub trait Format {
+    /// Its argument.
+    type Arg: Copy;
+    /// What it keeps.
+    type State;
+    /// Its name.
+    const NAME: &'static CStr;
+    /// Its number.
+    const UUID: [u8; 16];
+    /// Messages that wait at most.
+    const QUEUE_DEPTH: u32 = 1;
+    /// [`RESTART_ACTIVE`].
+    const FLAGS: u32 = 0;
+    /// The buffer that it wants.
+    fn layout(arg: &Self::Arg) -> Result<Layout>;
+    /// Sets it up.
+    fn init(buffer: &mut Filled<'_, Self::State>, arg: &Self::Arg);
+    /// An overflow: `DO_*`. NMI.
+    fn overflow(buffer: &mut Filled<'_, Self::State>, overflow: &Overflow) -> u32;
+    /// User space has seen it. NMI-like.
+    fn restart(_buffer: &mut Filled<'_, Self::State>) -> u32 {
+        0
+    }
+}
+
+/// A format's buffer: its memory as words, and its state.
+pub struct Filled<'a, S> {
+    pub words: &'a mut [u64],
+    pub state: &'a mut S,
+    raw: *mut Buffer,
+}
+
+impl<S> Filled<'_, S> {
+    /// Writes a record into a ring; of a format whose layout is one.
+    #[inline]
+    pub fn write(&mut self, kind: u16, parts: &[Part]) -> u32 {
+        // SAFETY: From the format's overflow(), with its buffer.
+        unsafe { perfmon_ring_write(self.raw, kind, parts.as_ptr(), parts.len() as u32) }
+    }
+}
+
+impl Overflow {
+    /// PMDs of reg_smpl_pmds.
+    #[inline]
+    pub fn values(&self) -> &[u64] {
+        if self.nr_values == 0 || self.values.is_null() {
+            return &[];
+        }
+        // SAFETY: As the interface says.
+        unsafe { core::slice::from_raw_parts(self.values, self.nr_values as usize) }
+    }
+
+    /// The stacks, at most so many frames of each: how many words were written.
+    #[inline]
+    pub fn stack(&self, which: u32, most: u32, frames: &mut [u64]) -> usize {
+        let most = most.min((frames.len() as u32 / 2).saturating_sub(1));
+        // SAFETY: There is room for as many, and for the two words before them.
+        unsafe { perfmon_stack(self, which, frames.as_mut_ptr(), most) as usize }
+    }
+}
+
+impl Part {
+    /// These words.
+    #[inline]
+    pub fn of(words: &[u64]) -> Self {
+        Self {
+            words: words.as_ptr(),
+            nr: words.len() as u64,
+        }
+    }
+}
+
+/// A registered format; drop takes it back.
+///
+/// # Invariants
+///
+/// `raw` is registered.
+pub struct RegisteredFormat {
+    raw: KBox<RawFormat>,
+}
+
+// SAFETY: Never written after registration.
+unsafe impl Send for RegisteredFormat {}
+// SAFETY: As above.
+unsafe impl Sync for RegisteredFormat {}
+
+/// # Safety
+///
+/// `raw` is a buffer of this format; its lock is held.
+#[inline]
+unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> Filled<'a, F::State> {
+    // SAFETY: As many bytes as it says, zeroed when they were new; a ring's words are
+    // for perfmon_ring_write() only.
+    unsafe {
+        let words = match (*raw).ring.is_null() {
+            true => core::slice::from_raw_parts_mut(
+                (*raw).memory.cast::<u64>(),
+                ((*raw).size / 8) as usize,
+            ),
+            false => &mut [],
+        };
+        Filled {
+            words,
+            state: &mut *(*raw).state.cast::<F::State>(),
+            raw,
+        }
+    }
+}
+
+unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layout) -> c_int {
+    // SAFETY: An argument of this format, of which any bytes are one.
+    match F::layout(unsafe { &*arg.cast::<F::Arg>() }) {
+        Ok(layout) => {
+            // SAFETY: The caller's.
+            unsafe { *to = layout };
+            0
+        }
+        Err(error) => error.to_errno(),
+    }
+}
+
+unsafe extern "C" fn format_init<F: Format>(raw: *mut Buffer, arg: *const c_void) -> c_int {
+    // SAFETY: As above, and a new buffer.
+    unsafe { F::init(&mut filled::<F>(raw), &*arg.cast::<F::Arg>()) }
+    0
+}
+
+unsafe extern "C" fn format_overflow<F: Format>(raw: *mut Buffer, o: *const Overflow) -> u32 {
+    // SAFETY: A buffer of this format; its lock is held.
+    unsafe { F::overflow(&mut filled::<F>(raw), &*o) }
+}
+
+unsafe extern "C" fn format_restart<F: Format>(raw: *mut Buffer) -> u32 {
+    // SAFETY: As above.
+    unsafe { F::restart(&mut filled::<F>(raw)) }
+}
+
+impl RegisteredFormat {
+    /// Gives a format to perfcounters.ko. Process context.
+    #[inline]
+    pub fn new<F: Format>(owner: &'static ThisModule) -> Result<Self> {
+        let raw = KBox::new(
+            RawFormat {
+                size: size_of::<RawFormat>() as u32,
+                arg_size: size_of::<F::Arg>() as u32,
+                state_size: size_of::<F::State>() as u32,
+                queue_depth: F::QUEUE_DEPTH,
+                flags: F::FLAGS,
+                reserved: 0,
+                owner: owner.as_ptr(),
+                name: F::NAME.as_char_ptr(),
+                uuid: F::UUID,
+                layout: Some(format_layout::<F>),
+                init: Some(format_init::<F>),
+                overflow: Some(format_overflow::<F>),
+                restart: Some(format_restart::<F>),
+            },
+            GFP_KERNEL,
+        )?;
+        // SAFETY: It stays until it is unregistered, in drop.
+        to_result(unsafe { perfmon_format_register(&*raw) })?;
+        // INVARIANT: just registered.
+        Ok(Self { raw })
+    }
+}
+
+impl Drop for RegisteredFormat {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: Registered, by the type's invariant.
+        unsafe { perfmon_format_unregister(&*self.raw) }
     }
 }

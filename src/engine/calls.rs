@@ -5,9 +5,19 @@
 
 use crate::context::Error;
 use crate::pmu::{Numbers, Scope};
+use crate::random::Random;
+use crate::sampling::{self, Attr};
 
 /// `pfarg_ctx.ctx_flags`.
 pub const FL_SYSTEM_WIDE: u32 = 0x02;
+/// The same.
+pub const FL_NOTIFY_BLOCK: u32 = 0x01;
+/// The same.
+pub const FL_OVFL_NO_MSG: u32 = 0x80;
+/// `PERFMON_FORMAT_NAME`.
+pub const FORMAT_NAME: usize = 32;
+/// `PERFMON_FORMAT_ARG`.
+pub const FORMAT_ARG: usize = 4096;
 /// Bytes of registers that a call takes at most.
 pub const VECTOR_MAX: usize = 4096;
 
@@ -76,6 +86,18 @@ pub struct Load {
     pub load_reserved2: [u64; 3],
 }
 
+/// A new context that samples in a format.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Create {
+    pub ctx: Ctx,
+    pub name: u64,
+    pub uuid: [u8; 16],
+    pub arg: u64,
+    pub arg_size: u64,
+}
+
 /// Several registers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,6 +116,7 @@ const _: () = {
     assert!(size_of::<Start>() == 32);
     assert!(size_of::<Load>() == 32);
     assert!(size_of::<Vector>() == 16);
+    assert!(size_of::<Create>() == 64 + 8 + 16 + 16);
 };
 
 const fn write_call<T>(number: u32) -> u32 {
@@ -116,6 +139,12 @@ pub const UNLOAD: u32 = (0xb6 << 8) | 6;
 pub const START: u32 = write_call::<Start>(7);
 /// Counts no more.
 pub const STOP: u32 = (0xb6 << 8) | 8;
+/// Samples in a format.
+pub const CREATE_FORMAT: u32 = write_call::<Create>(9);
+/// Goes on after a notification.
+pub const RESTART: u32 = (0xb6 << 8) | 0x0a;
+/// Holds a ring.
+pub const PAUSE: u32 = write_call::<u32>(0x0b);
 
 const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
     match wrong {
@@ -124,11 +153,15 @@ const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
     }
 }
 
+/// Nobody can block a CPU.
+const BLOCKED_CPU: u32 = FL_SYSTEM_WIDE | FL_NOTIFY_BLOCK;
+
 impl Ctx {
     /// What it is for.
     pub fn scope(&self) -> Result<Scope, Error> {
         unless(
-            self.ctx_flags & !FL_SYSTEM_WIDE != 0
+            self.ctx_flags & !(FL_SYSTEM_WIDE | FL_OVFL_NO_MSG | FL_NOTIFY_BLOCK) != 0
+                || self.ctx_flags & BLOCKED_CPU == BLOCKED_CPU
                 || self.ctx_reserved1 != 0
                 || self.ctx_reserved2 != [0; 7],
             Error::Flags,
@@ -149,19 +182,47 @@ impl Pmc {
 }
 
 impl Pmd {
-    /// The same; and none of what sampling needs, which is not there yet.
+    /// What a write may say: none of what event sets need, which are not there yet.
     pub fn check(&self) -> Result<(), Error> {
-        unless(self.reg_set != 0, Error::NoSet)?;
-        let none = Numbers::default();
+        self.check_read()?;
         unless(
-            self.reg_flags != 0
+            self.reg_flags & !(sampling::NOTIFY | sampling::RANDOM) != 0
                 || self.reg_ovfl_switch_cnt != 0
-                || self.reg_reset_pmds != none
-                || self.reg_smpl_pmds != none
-                || self.reg_random_mask != 0
-                || self.reg_reserved2 != [0; 7],
+                || (self.reg_flags & sampling::RANDOM == 0 && self.reg_random_mask != 0)
+                || self.reg_smpl_pmds.count() > sampling::VALUES,
             Error::Flags,
         )
+    }
+
+    /// What a read looks at.
+    pub fn check_read(&self) -> Result<(), Error> {
+        unless(self.reg_set != 0, Error::NoSet)?;
+        unless(self.reg_reserved2 != [0; 7], Error::Flags)
+    }
+
+    /// Does it say anything of overflows?
+    pub fn samples(&self) -> bool {
+        self.reg_flags != 0
+            || self.reg_long_reset != 0
+            || self.reg_short_reset != 0
+            || !self.reg_reset_pmds.is_empty()
+            || !self.reg_smpl_pmds.is_empty()
+    }
+
+    /// How it overflows.
+    pub fn attr(&self) -> Attr {
+        Attr {
+            pmd: self.reg_num,
+            flags: self.reg_flags,
+            long: self.reg_long_reset,
+            short: self.reg_short_reset,
+            last: self.reg_value,
+            reset_pmds: self.reg_reset_pmds,
+            smpl_pmds: self.reg_smpl_pmds,
+            eventid: self.reg_smpl_eventid,
+            mask: self.reg_random_mask,
+            random: Random::new(self.reg_random_seed),
+        }
     }
 }
 

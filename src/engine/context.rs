@@ -31,6 +31,8 @@ pub enum Error {
     OtherCpu,
     /// What it watched is no more.
     Ended,
+    /// There is nothing to restart.
+    NotMasked,
 }
 
 impl Error {
@@ -38,7 +40,7 @@ impl Error {
     pub const fn errno(self) -> i32 {
         match self {
             Self::Kernel => 1,                   // EPERM
-            Self::Loaded | Self::OtherCpu => 16, // EBUSY
+            Self::Loaded | Self::OtherCpu | Self::NotMasked => 16, // EBUSY
             Self::Ended => 3,                    // ESRCH
             Self::NoRegister | Self::OtherScope | Self::Flags | Self::NoSet | Self::NotLoaded => 22, // EINVAL
         }
@@ -72,8 +74,30 @@ pub struct Counter {
     pub mask: u64,
     /// It is not made 64 bits wide.
     pub narrow: bool,
+    /// Its overflow is waited for.
+    pub armed: bool,
     /// Where it was when it was last looked at.
     pub start: u64,
+}
+
+impl Counter {
+    /// Sets where it begins, so that it overflows when `value` does, or before: the
+    /// hardware takes 31 bits and their sign.
+    #[inline]
+    fn arm(&mut self, value: u64) {
+        let shown = if self.narrow { self.mask } else { u64::MAX };
+        // 0 is a whole turn away.
+        let left = value.wrapping_neg().wrapping_sub(1) & shown;
+        let reach = (self.mask >> 1).min(0x7fff_ffff);
+        let left = left.saturating_add(1).min(reach);
+        self.start = left.wrapping_neg() & self.mask;
+    }
+
+    /// It has turned over in the hardware, or not been set to.
+    #[inline]
+    fn is_spent(&self) -> bool {
+        self.start & (self.mask ^ (self.mask >> 1)) == 0
+    }
 }
 
 /// A virtual counter as it is read.
@@ -87,12 +111,15 @@ pub struct Growth {
     pub pmd: u16,
     /// It grows wherever its thread is, and not by turns on a CPU.
     pub carried: bool,
+    /// It is time, in nanoseconds.
+    pub clock: bool,
     mask: u64,
     start: u64,
 }
 
 /// What a counter of so many bits moved since it was at `start`; which it is at
 /// `now` from here on.
+#[inline]
 fn moved(start: &mut u64, now: u64, mask: u64) -> u64 {
     let moved = now.wrapping_sub(*start) & mask;
     *start = now & mask;
@@ -111,6 +138,10 @@ pub struct Program {
     nr_growths: usize,
     /// Value of the MSR that lets counters count, if there is one.
     pub global: u64,
+    /// Something that its thread carries is waited for.
+    pub carries: bool,
+    /// A clock is waited for.
+    pub clocks: bool,
 }
 
 impl Program {
@@ -119,6 +150,8 @@ impl Program {
         self.nr_counters = 0;
         self.nr_growths = 0;
         self.global = 0;
+        self.carries = false;
+        self.clocks = false;
     }
 
     /// To write.
@@ -140,18 +173,22 @@ impl Program {
         all.iter_mut().filter(move |g| g.carried == carried)
     }
 
-    fn control(&mut self, register: &Register, value: u64) {
+    fn control(&mut self, register: &Register, value: u64, interrupts: bool) {
+        let interrupt = match interrupts && value & register.enable != 0 {
+            true => register.interrupt,
+            false => 0,
+        };
         if let Some(free) = self.controls.get_mut(self.nr_controls) {
             *free = Control {
                 address: register.address,
-                on: value,
+                on: value | interrupt,
                 off: value & !register.enable,
             };
             self.nr_controls = self.nr_controls.wrapping_add(1);
         }
     }
 
-    fn counter(&mut self, register: &Register, pmd: u16, narrow: bool) {
+    fn counter(&mut self, register: &Register, pmd: u16, narrow: bool, armed: bool) {
         if let Some(free) = self.counters.get_mut(self.nr_counters) {
             *free = Counter {
                 address: register.address,
@@ -159,6 +196,7 @@ impl Program {
                 pmd,
                 mask: register.mask(),
                 narrow,
+                armed,
                 start: 0,
             };
             self.nr_counters = self.nr_counters.wrapping_add(1);
@@ -183,6 +221,12 @@ pub struct Registers {
     pmd_used: Numbers,
     /// PMCs whose counters are as wide as they are.
     narrow: Numbers,
+    /// PMDs whose overflows are waited for.
+    armed: Numbers,
+    /// Those of them that have overflowed.
+    pending: Numbers,
+    /// PMDs that were set since their counters were.
+    touched: Numbers,
     pmc: [u64; NUMBERS],
     pmd: [u64; NUMBERS],
     /// What all that makes the hardware do.
@@ -197,6 +241,9 @@ impl Default for Registers {
             pmc_used: Numbers::default(),
             pmd_used: Numbers::default(),
             narrow: Numbers::default(),
+            armed: Numbers::default(),
+            pending: Numbers::default(),
+            touched: Numbers::default(),
             pmc: [0; NUMBERS],
             pmd: [0; NUMBERS],
             program: Program {
@@ -207,6 +254,8 @@ impl Default for Registers {
                 growths: [Growth::default(); ROWS],
                 nr_growths: 0,
                 global: 0,
+                carries: false,
+                clocks: false,
             },
         }
     }
@@ -257,6 +306,53 @@ impl Registers {
                 *place = value;
             }
             self.pmd_used.set(number.into());
+            self.pending.clear(number.into());
+        }
+    }
+
+    /// A PMD is used, as others record or reset it.
+    pub fn use_pmd(&mut self, number: u16) {
+        self.pmd_used.set(number.into());
+    }
+
+    /// Waits for a PMD's overflow, or not.
+    pub fn set_armed(&mut self, number: u16, armed: bool) {
+        match armed {
+            true => self.armed.set(number.into()),
+            false => self.armed.clear(number.into()),
+        }
+    }
+
+    /// PMDs that have overflowed since the last time.
+    #[inline]
+    pub fn take_pending(&mut self) -> Numbers {
+        core::mem::take(&mut self.pending)
+    }
+
+    /// Has any?
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// A new period begins with this value, in which what it counted beyond the old
+    /// one is counted already.
+    #[inline]
+    pub fn reset(&mut self, map: &Map<'_>, number: u16, value: u64) {
+        let beyond = self.pmd(map, number);
+        if let Some(place) = self.pmd.get_mut(usize::from(number)) {
+            let period = value.wrapping_neg();
+            *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(0));
+            self.touched.set(number.into());
+        }
+    }
+
+    /// The same without what it counted beyond.
+    #[inline]
+    pub fn set_value(&mut self, number: u16, value: u64) {
+        if let Some(place) = self.pmd.get_mut(usize::from(number)) {
+            *place = value;
+            self.touched.set(number.into());
         }
     }
 
@@ -321,11 +417,16 @@ impl Registers {
     pub fn plan(&mut self, map: &Map<'_>, scope: Scope) {
         let claims = self.claims(map, Claims::NONE);
         let written = self.pmc_used.0.first().copied().unwrap_or(0);
+        let mut interrupting = 0;
         self.program.clear();
         for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
             if (claims.pmds >> n) & 1 != 0 {
                 let narrow = self.is_narrow(register, n as u16);
-                self.program.counter(register, n as u16, narrow);
+                let armed = self.armed.has(n);
+                if armed {
+                    interrupting |= register.pmcs;
+                }
+                self.program.counter(register, n as u16, narrow, armed);
             }
         }
         // What another context left in a PMC must not make a counter of ours move.
@@ -335,17 +436,23 @@ impl Registers {
                     0 => register.reset,
                     _ => self.pmc.get(n).copied().unwrap_or(register.reset),
                 };
-                self.program.control(register, value);
+                let interrupts = (interrupting >> n) & 1 != 0;
+                self.program.control(register, value, interrupts);
             }
         }
         for (n, register) in map.soft.pmds.iter().take(ROWS).enumerate() {
             let number = FIRST_SOFT.wrapping_add(n as u16);
             if register.is(kind::COUNTER) && self.pmd_used.has(number.into()) {
+                let armed = self.armed.has(number.into());
+                let carried = register.is(kind::TASK) && scope == Scope::Thread;
+                self.program.carries |= armed && carried;
+                self.program.clocks |= armed && register.is(kind::CLOCK);
                 self.program.growth(Growth {
+                    clock: register.is(kind::CLOCK),
                     address: register.address,
                     control: self.control_of(map, register),
                     pmd: number,
-                    carried: register.is(kind::TASK) && scope == Scope::Thread,
+                    carried,
                     mask: register.mask(),
                     start: 0,
                 });
@@ -360,7 +467,15 @@ impl Registers {
             let now = now(counter);
             let moved = moved(&mut counter.start, now, counter.mask);
             if let Some(value) = self.pmd.get_mut(usize::from(counter.pmd)) {
-                *value = value.wrapping_add(moved);
+                let before = *value;
+                *value = before.wrapping_add(moved);
+                let over = match counter.narrow {
+                    true => (before & counter.mask).wrapping_add(moved) > counter.mask,
+                    false => *value < moved,
+                };
+                if over && counter.armed {
+                    self.pending.set(counter.pmd.into());
+                }
             }
         }
     }
@@ -373,6 +488,9 @@ impl Registers {
             let moved = moved(&mut growth.start, now, growth.mask);
             if let Some(value) = self.pmd.get_mut(usize::from(growth.pmd)) {
                 *value = value.wrapping_add(moved);
+                if *value < moved && self.armed.has(growth.pmd.into()) {
+                    self.pending.set(growth.pmd.into());
+                }
             }
         }
     }
@@ -385,11 +503,45 @@ impl Registers {
         }
     }
 
-    /// Says where counters begin: 0, where they were just put.
+    /// Says where counters begin: at 0, where they are; or near an overflow that is
+    /// waited for, where `write` puts them.
     #[inline]
-    pub fn begin(&mut self) {
+    pub fn begin(&mut self, mut write: impl FnMut(&Counter)) {
         for counter in self.program.counters_mut() {
             counter.start = 0;
+            if counter.armed {
+                counter.arm(self.pmd.get(usize::from(counter.pmd)).copied().unwrap_or(0));
+                write(counter);
+            }
         }
+        self.touched = Numbers::default();
+    }
+
+    /// The same while they count, of those whose overflow moved or came.
+    #[inline]
+    pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
+        let touched = core::mem::take(&mut self.touched);
+        for counter in self.program.counters_mut() {
+            if counter.armed && (counter.is_spent() || touched.has(counter.pmd.into())) {
+                counter.arm(self.pmd.get(usize::from(counter.pmd)).copied().unwrap_or(0));
+                write(counter);
+            }
+        }
+    }
+
+    /// Nanoseconds until a clock overflows that is waited for.
+    #[inline]
+    pub fn clock_left(&mut self) -> Option<u64> {
+        let mut least = None;
+        for carried in [false, true] {
+            for growth in self.program.growths_mut(carried) {
+                if growth.clock && self.armed.has(growth.pmd.into()) {
+                    let value = self.pmd.get(usize::from(growth.pmd)).copied().unwrap_or(0);
+                    let left = value.wrapping_neg().wrapping_sub(1).saturating_add(1);
+                    least = Some(least.map_or(left, |l: u64| l.min(left)));
+                }
+            }
+        }
+        least
     }
 }

@@ -19,6 +19,7 @@
 //! | [`pmu`] | logical registers: what a description says, what may be written |
 //! | [`context`] | a context's registers: its program, 64-bit values |
 //! | [`claims`] | which registers contexts of both kinds may have at once |
+//! | [`sampling`], [`random`] | what an overflow does; messages |
 //! | [`ring`] | records that one writes and others read meanwhile |
 //! | [`selfpage`] | what a thread reads of its context without a call |
 //! | [`sync`] | the only place that knows kernel, host and loom apart |
@@ -35,8 +36,10 @@ pub mod error;
 pub mod generation;
 pub mod layout;
 pub mod pmu;
+pub mod random;
 pub mod registry;
 pub mod ring;
+pub mod sampling;
 pub mod selfpage;
 pub mod seqflag;
 pub mod spec;

@@ -39,6 +39,25 @@ impl Numbers {
         self.0.get(n / 64).is_some_and(|w| (w >> (n % 64)) & 1 != 0)
     }
 
+    /// Is none in it?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; NUMBERS / 64]
+    }
+
+    /// Puts all of another set in.
+    #[inline]
+    pub fn add(&mut self, other: &Self) {
+        for (word, more) in self.0.iter_mut().zip(&other.0) {
+            *word |= more;
+        }
+    }
+
+    /// How many?
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
     /// Those in it, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, word)| {
@@ -63,7 +82,8 @@ pub mod kind {
     pub const THREAD: u16 = 0x20;
     pub const NO_64: u16 = 0x40;
     pub const TASK: u16 = 0x80;
-    pub const ALL: u16 = 0xff;
+    pub const CLOCK: u16 = 0x100;
+    pub const ALL: u16 = 0x1ff;
 }
 
 /// A row, without its name.
@@ -136,6 +156,8 @@ impl Register {
             Some("a value that only read() knows cannot be written: PERFMON_REG_READ_ONLY")
         } else if self.is(kind::TASK) && !self.is(kind::VIRTUAL) {
             Some("only a virtual register is a thread's own")
+        } else if self.is(kind::CLOCK) && !self.is(kind::VIRTUAL | kind::COUNTER) {
+            Some("only a virtual counter is a clock")
         } else if self.is(kind::SYSTEM | kind::THREAD) {
             Some("a register that is for systems only and for threads only is for nobody")
         } else if self.is(kind::COUNTER) && !(1..=64).contains(&self.width) {
@@ -171,6 +193,10 @@ pub struct Map<'a> {
     pub soft: Tables<'a>,
     /// `perfmon_pmu.global_ctrl` of the hardware's description.
     pub global_ctrl: u64,
+    /// `perfmon_pmu.global_status`.
+    pub global_status: u64,
+    /// `perfmon_pmu.global_clear`.
+    pub global_clear: u64,
 }
 
 /// What a context is for.

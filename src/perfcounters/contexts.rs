@@ -21,12 +21,16 @@ use engine::context::{Error, Growth, Registers};
 use engine::pmu::{kind, Scope};
 use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 
 use crate::pmu::{self, refused};
+use crate::sampling::Sampling;
+use crate::sys::bell::Bell;
+use crate::sys::format::{Areas, Buffer};
 use crate::sys::lock::SESSION;
 use crate::sys::msr;
 use crate::sys::rawlock::RawLock;
@@ -48,15 +52,15 @@ pub(crate) enum Target {
 }
 
 /// What changes.
-struct State {
-    registers: Registers,
-    target: Target,
+pub(crate) struct State {
+    pub(crate) registers: Registers,
+    pub(crate) target: Target,
     /// The thread that it is, or was, attached to.
-    thread: Option<ARef<Task>>,
+    pub(crate) thread: Option<ARef<Task>>,
     /// Counting, whenever its thread runs.
-    started: bool,
+    pub(crate) started: bool,
     /// The CPU in whose hardware it is.
-    cpu: Option<u32>,
+    pub(crate) cpu: Option<u32>,
     /// What the session knows it to use. Changes under `SESSION` only.
     claims: Claims,
     page: Option<Page>,
@@ -64,26 +68,62 @@ struct State {
     rdpmc: bool,
     /// The time stamp counter when the page was last written.
     tsc: u64,
+    pub(crate) sampling: Sampling,
 }
 
 /// A context.
 #[pin_data]
 pub(crate) struct Context {
+    /// First: when it goes, nobody looks after the rest any more.
+    pub(crate) bell: Bell,
     scope: Scope,
+    /// It may see the kernel.
+    pub(crate) privileged: bool,
+    /// It queues no messages.
+    pub(crate) silent: bool,
     registers: Arc<pmu::Registers>,
     global_ctrl: u64,
+    /// The memory of its buffer.
+    areas: Option<Arc<Areas>>,
     #[pin]
-    state: RawLock<State>,
+    pub(crate) state: RawLock<State>,
+}
+
+/// What a new context is.
+pub(crate) struct Kind {
+    /// What it is for.
+    pub(crate) scope: Scope,
+    /// No messages.
+    pub(crate) silent: bool,
+    /// What it samples into.
+    pub(crate) buffer: Option<(Buffer, Arc<Areas>)>,
 }
 
 impl Context {
     /// A new context. `EBUSY` if no PMU is described.
-    pub(crate) fn new(scope: Scope) -> Result<Arc<Self>> {
+    pub(crate) fn new(kind: Kind) -> Result<Arc<Self>> {
         let registers = pmu::Registers::now()?;
         let global_ctrl = registers.map().global_ctrl;
-        Arc::pin_init(
+        let Kind {
+            scope,
+            silent,
+            buffer,
+        } = kind;
+        let (buffer, areas) = match buffer {
+            Some((buffer, areas)) => (
+                Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?),
+                Some(areas),
+            ),
+            None => (None, None),
+        };
+        let sampling = Sampling::new(buffer);
+        let context = Arc::pin_init(
             try_pin_init!(Self {
+                bell: Bell::new()?,
                 scope,
+                privileged: sched::is_kernel_open(),
+                silent,
+                areas,
                 registers,
                 global_ctrl,
                 state <- RawLock::new(init!(State {
@@ -96,10 +136,18 @@ impl Context {
                     page: None,
                     rdpmc: false,
                     tsc: 0,
+                    sampling,
                 })),
             }? kernel::error::Error),
             GFP_KERNEL_ACCOUNT,
-        )
+        )?;
+        context.bell.hang(&context);
+        Ok(context)
+    }
+
+    /// The memory of its buffer.
+    pub(crate) fn areas(&self) -> Option<&Areas> {
+        self.areas.as_deref()
     }
 
     /// What it is for.
@@ -115,13 +163,21 @@ impl Context {
     /// A virtual counter, now.
     #[inline]
     fn grown(&self, growth: &Growth, thread: Option<&ARef<Task>>) -> u64 {
+        self.value_now(growth.pmd, growth.address, growth.control, thread)
+    }
+
+    /// A virtual register, now.
+    #[inline]
+    pub(crate) fn value_now(
+        &self,
+        pmd: u16,
+        address: u64,
+        control: u64,
+        thread: Option<&ARef<Task>>,
+    ) -> u64 {
         let thread = thread.filter(|_| self.scope == Scope::Thread);
-        self.registers.read(
-            growth.pmd,
-            growth.address,
-            growth.control,
-            thread.map(|t| &**t),
-        )
+        self.registers
+            .read(pmd, address, control, thread.map(|t| &**t))
     }
 
     /// Does it use the hardware? Then the PMU is ours.
@@ -134,8 +190,11 @@ impl Context {
     fn enter(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         state.registers.set_out(false, |g| self.grown(g, thread));
-        state.registers.begin();
+        state
+            .registers
+            .begin(|c| msr::write(c.address, c.start));
         state.cpu = Some(sched::this_cpu());
+        self.set_timer(state);
         state.publish(false);
         let program = &state.registers.program;
         sched::set_loaded(self.scope, Some(self));
@@ -155,9 +214,27 @@ impl Context {
         sched::counting(Scope::Thread) | sched::counting(Scope::System)
     }
 
-    /// Out of this CPU's hardware. Interrupts off; it is in it.
+    /// Into this CPU's hardware, unless it is there or something holds it.
+    #[inline]
+    pub(crate) fn enter_if_it_counts(&self, state: &mut State) {
+        if state.started && state.cpu.is_none() && !state.sampling.is_quiet() {
+            self.enter(state);
+        }
+    }
+
+    /// Out of this CPU's hardware; what overflowed is told. Interrupts off; it is in it.
     #[inline]
     fn leave(&self, state: &mut State) {
+        self.take_out(state);
+        if state.registers.program.carries {
+            self.settle_carried(state);
+        }
+        self.tell(state, None);
+    }
+
+    /// Out of this CPU's hardware, no more.
+    #[inline]
+    pub(crate) fn take_out(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.registers.program.global != 0 {
             msr::write(self.global_ctrl, self.all_counting());
@@ -172,6 +249,9 @@ impl Context {
         }
         let thread = state.thread.as_ref();
         state.registers.grow(false, |g| self.grown(g, thread));
+        if state.registers.program.clocks && !sched::in_nmi() {
+            self.bell.hush();
+        }
         state.cpu = None;
         state.publish(true);
         // A CPU's context keeps the CPU.
@@ -180,17 +260,39 @@ impl Context {
         }
     }
 
-    /// All values are of now, where its registers are.
+    /// All values are of now; what overflowed is told. Where its registers are.
     fn look(&self, state: &mut State) {
+        self.catch_up(state);
+        if self.tell(state, None) != 0 || state.cpu.is_some() {
+            self.go_on(state);
+        }
+        state.publish(state.cpu.is_some());
+    }
+
+    /// All values are of now.
+    #[inline]
+    pub(crate) fn catch_up(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         if state.cpu.is_some() {
             state.registers.fold(|c| msr::read_counter(c.rdpmc));
             state.registers.grow(false, |g| self.grown(g, thread));
         }
-        if state.started {
+        self.settle_carried(state);
+    }
+
+    /// What its thread carries is of now.
+    #[inline]
+    pub(crate) fn settle_carried(&self, state: &mut State) {
+        let thread = state.thread.as_ref();
+        if state.started && !state.sampling.masked {
             state.registers.grow(true, |g| self.grown(g, thread));
         }
-        state.publish(state.cpu.is_some());
+    }
+
+    /// It begins now.
+    pub(crate) fn set_out_carried(&self, state: &mut State) {
+        let thread = state.thread.as_ref();
+        state.registers.set_out(true, |g| self.grown(g, thread));
     }
 
     /// The same, if it is in this CPU's hardware. Interrupts off.
@@ -206,11 +308,8 @@ impl Context {
         if state.cpu.is_some() {
             self.leave(state);
         }
-        if state.started {
-            let thread = state.thread.as_ref();
-            state.registers.grow(true, |g| self.grown(g, thread));
-            state.started = false;
-        }
+        self.settle_carried(state);
+        state.started = false;
     }
 
     /// Who it is for runs here now: into the hardware, if it counts.
@@ -218,7 +317,8 @@ impl Context {
     pub(crate) fn arrive(&self, target: Target) {
         let mut state = self.state.lock();
         if state.started && state.cpu.is_none() && state.target == target {
-            self.enter(&mut state);
+            self.calm(&mut state);
+            self.enter_if_it_counts(&mut state);
         }
     }
 
@@ -238,6 +338,7 @@ impl Context {
             self.halt(&mut state);
             self.forget(&mut state);
             state.target = Target::Ended;
+            self.tell_end(&mut state);
         }
     }
 
@@ -278,7 +379,7 @@ impl Context {
     }
 
     /// The same for a caller's sake: a CPU's context is for callers on that CPU.
-    fn call(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
+    pub(crate) fn call(&self, function: &mut dyn FnMut(&mut State)) -> Result<(), Error> {
         if self.scope == Scope::Thread {
             self.with(function);
             return Ok(());
@@ -299,9 +400,9 @@ impl Context {
         for (number, _, _) in values {
             more.pmcs |= 1u64.checked_shl((*number).into()).unwrap_or(0);
         }
-        self.write(more, &mut |registers| {
+        self.write(more, &mut |state| {
             for (number, flags, value) in values {
-                registers.set_pmc(*number, *flags, *value);
+                state.registers.set_pmc(*number, *flags, *value);
             }
         })
     }
@@ -312,16 +413,36 @@ impl Context {
         let mut more = Claims::NONE;
         for pmd in values {
             more.pmds |= 1u64.checked_shl(pmd.reg_num.into()).unwrap_or(0);
+            for others in [&pmd.reg_smpl_pmds, &pmd.reg_reset_pmds] {
+                more.pmds |= others.0.first().copied().unwrap_or(0);
+            }
         }
-        self.write(more, &mut |registers| {
+        self.make_room(values.len())?;
+        let in_format = self.areas.is_some();
+        self.write(more, &mut |state| {
             for pmd in values {
+                let State {
+                    registers,
+                    sampling,
+                    ..
+                } = state;
                 registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
+                let counts = map.pmd(pmd.reg_num).is_some_and(|r| r.is(kind::COUNTER));
+                let samples = counts && (in_format || pmd.samples());
+                registers.set_armed(pmd.reg_num, samples);
+                if samples || sampling.attr(pmd.reg_num).is_some() {
+                    sampling.set(pmd.attr());
+                }
+                let all = [&pmd.reg_smpl_pmds, &pmd.reg_reset_pmds];
+                for number in all.into_iter().flat_map(|set| set.iter()) {
+                    registers.use_pmd(number as u16);
+                }
             }
         })
     }
 
     /// Changes its registers, with them out of the hardware, and into it again after.
-    fn write(&self, more: Claims, function: &mut dyn FnMut(&mut Registers)) -> Result {
+    fn write(&self, more: Claims, function: &mut dyn FnMut(&mut State)) -> Result {
         let map = self.registers.map();
         let mut session = SESSION.lock();
         let (attached, old, new) = {
@@ -334,13 +455,13 @@ impl Context {
         self.call(&mut |state| {
             let (started, inside) = (state.started, state.cpu.is_some());
             self.halt(state);
-            function(&mut state.registers);
+            function(state);
             state.registers.plan(&map, self.scope);
             state.claims = counted;
             if started {
                 self.resume(state);
             }
-            match inside {
+            match inside && !state.sampling.is_quiet() {
                 true => self.enter(state),
                 false => state.publish(false),
             }
@@ -354,8 +475,7 @@ impl Context {
 
     /// Counting begins, whenever its thread runs.
     fn resume(&self, state: &mut State) {
-        let thread = state.thread.as_ref();
-        state.registers.set_out(true, |g| self.grown(g, thread));
+        self.set_out_carried(state);
         state.started = true;
     }
 
@@ -374,6 +494,9 @@ impl Context {
                 thread = state.thread.clone();
             }
             for pmd in pmds.iter_mut() {
+                if let Some(attr) = state.sampling.attr(pmd.reg_num) {
+                    pmd.reg_last_reset_val = attr.last;
+                }
                 pmd.reg_value = match value_of(pmd.reg_num) {
                     // What it is now takes longer: below, without the lock.
                     Some(register) => state.registers.control_of(&map, register),
@@ -432,6 +555,7 @@ impl Context {
             THREADS.insert(address, self)?;
             state.target = Target::Thread(address);
             state.claims = claims;
+            state.sampling.own = address == sched::current();
             // It may have ended since it was found, unseen.
             let ended = sched::has_ended(&task);
             if ended {
@@ -480,6 +604,7 @@ impl Context {
             self.halt(state);
             self.forget(state);
             thread = state.thread.take();
+            state.sampling.rest();
             claims = core::mem::replace(&mut state.claims, Claims::NONE);
         });
         session.claim(self.scope, &self.registers, &claims, &Claims::NONE)?;
@@ -501,7 +626,7 @@ impl Context {
             if done.is_ok() && !state.started {
                 self.resume(state);
                 if let Target::Cpu(_) = state.target {
-                    self.enter(state);
+                    self.enter_if_it_counts(state);
                 }
             }
         })
@@ -514,7 +639,7 @@ impl Context {
 
     /// If its thread runs now, its context has to be put into the hardware there;
     /// the next time the scheduler does it.
-    fn find_running(&self, task: usize) {
+    pub(crate) fn find_running(&self, task: usize) {
         if task == sched::current() {
             return self.arrive(Target::Thread(task));
         }
@@ -582,7 +707,7 @@ impl State {
     /// Writes the self page, if there is one. `counted`: it was in the hardware
     /// since the last time.
     #[inline]
-    fn publish(&mut self, counted: bool) {
+    pub(crate) fn publish(&mut self, counted: bool) {
         let Some(page) = &self.page else { return };
         let tsc = msr::time_stamp();
         let ran = if counted {

@@ -16,10 +16,12 @@ pub mod counters;
 pub mod description;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
+mod formats;
 mod names;
 mod pages;
 mod pmu;
 pub mod provider;
+mod sampling;
 mod session;
 pub mod sys;
 

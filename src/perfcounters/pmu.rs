@@ -42,7 +42,7 @@ pub(crate) struct Registers {
     pmds: KVec<Register>,
     soft_pmcs: KVec<Register>,
     soft_pmds: KVec<Register>,
-    global_ctrl: u64,
+    global: [u64; 3],
     parts: KVec<Part>,
 }
 
@@ -73,7 +73,7 @@ impl Registers {
             pmds: KVec::new(),
             soft_pmcs: KVec::new(),
             soft_pmds: KVec::new(),
-            global_ctrl: 0,
+            global: [0; 3],
             parts: KVec::new(),
         };
         for pmu in &PMUS.lock().0 {
@@ -84,7 +84,10 @@ impl Registers {
             let Some(module) = pmu.pin() else { continue };
             append(pmcs, base, pmu.first(), &mut pmu.named_pmcs())?;
             append(pmds, base, pmu.first(), &mut pmu.named_pmds())?;
-            all.global_ctrl |= pmu.global_ctrl();
+            if pmu.first() == 0 {
+                let (status, clear) = pmu.global_status();
+                all.global = [pmu.global_ctrl(), status, clear];
+            }
             all.parts.push(
                 Part {
                     first: pmu.first(),
@@ -111,7 +114,9 @@ impl Registers {
                 pmcs: &self.soft_pmcs,
                 pmds: &self.soft_pmds,
             },
-            global_ctrl: self.global_ctrl,
+            global_ctrl: self.global[0],
+            global_status: self.global[1],
+            global_clear: self.global[2],
         }
     }
 

@@ -14,8 +14,10 @@ use crate::contexts::Target;
 use crate::pmu;
 use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use crate::provider::{Handler, Probes};
+use crate::sampling;
 use crate::sys::lock::HELD;
 use crate::sys::msr::{self, Reserved};
+use crate::sys::nmi;
 use crate::sys::sched::{self, THREADS};
 use crate::sys::wake::Rounds;
 
@@ -88,6 +90,7 @@ impl Session {
 struct Held {
     registers: Arc<pmu::Registers>,
     _rounds: Rounds,
+    _overflows: nmi::Handler,
     _reserved: Reserved,
 }
 
@@ -103,12 +106,15 @@ impl Held {
                 );
             }
         })?;
+        sampling::set_out(&registers);
+        let overflows = nmi::Handler::register()?;
         *HELD.lock() = Some(registers.clone());
         msr::make_perf_forget();
         quiet_everywhere(&registers);
         let widths = registers.counters().map(|r| u32::from(r.width));
         Ok(Self {
             _rounds: Rounds::every(period(widths.min().unwrap_or(64))),
+            _overflows: overflows,
             registers,
             _reserved: reserved,
         })
@@ -146,6 +152,7 @@ pub(crate) fn quiet(registers: &pmu::Registers) {
     for counter in registers.counters() {
         msr::write(counter.address, 0);
     }
+    sampling::forget_overflows();
 }
 
 fn quiet_everywhere(registers: &pmu::Registers) {

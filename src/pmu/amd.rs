@@ -27,6 +27,8 @@ const RESERVED: u64 = !0xf_ffff_ffff | (1 << 21) | (1 << 19);
 const K7_RESERVED: u64 = !0xffff_ffff | (1 << 21) | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0xc000_0301;
+const GLOBAL_STATUS: u64 = 0xc000_0300;
+const GLOBAL_CLEAR: u64 = 0xc000_0302;
 
 const fn select(name: &'static CStr, address: u64, reserved: u64) -> Register {
     Register::control(name, address)
@@ -120,7 +122,11 @@ impl kernel::Module for Amd {
         let rows = |table: &'static [Register]| table.get(..nr).unwrap_or(table);
         pmu.pmcs.extend_from_slice(rows(tables.0), GFP_KERNEL)?;
         pmu.pmds.extend_from_slice(rows(tables.1), GFP_KERNEL)?;
-        pmu.global_ctrl = global_ctrl;
+        if global_ctrl != 0 {
+            pmu.global_ctrl = global_ctrl;
+            pmu.global_status = GLOBAL_STATUS;
+            pmu.global_clear = GLOBAL_CLEAR;
+        }
         Ok(Self {
             _pmu: pmu.register(module)?,
         })

@@ -29,6 +29,9 @@ const ANY: u64 = 1 << 21;
 const RESERVED: u64 = !0xffff_ffff | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0x38f;
+const GLOBAL_STATUS: u64 = 0x38e;
+/// GLOBAL_OVF_CTRL, from version 4 on GLOBAL_STATUS_RESET.
+const GLOBAL_CLEAR: u64 = 0x390;
 /// The first number that is a fixed counter's.
 const FIXED: usize = 16;
 
@@ -168,7 +171,11 @@ impl kernel::Module for Intel {
         let mut pmu = Pmu::new(c"intel-arch", 0);
         pmu.pmcs = pmcs;
         pmu.pmds = pmds;
-        pmu.global_ctrl = if leaf.version >= 2 { GLOBAL_CTRL } else { 0 };
+        if leaf.version >= 2 {
+            pmu.global_ctrl = GLOBAL_CTRL;
+            pmu.global_status = GLOBAL_STATUS;
+            pmu.global_clear = GLOBAL_CLEAR;
+        }
         Ok(Self {
             _pmu: pmu.register(module)?,
         })

@@ -40,9 +40,11 @@ static const struct perfmon_register pmcs[] = {
 };
 
 static const struct perfmon_register pmds[] = {
-	[PERFMON_CPU_CLOCK - FIRST] = { .name = "CPU_CLOCK", .type = GROWS,
+	[PERFMON_CPU_CLOCK - FIRST] = { .name = "CPU_CLOCK",
+		.type = GROWS | PERFMON_REG_CLOCK,
 		.address = PERFMON_CPU_CLOCK, .width = 64 },
-	[PERFMON_TASK_CLOCK - FIRST] = { .name = "TASK_CLOCK", .type = GROWS | PERFMON_REG_THREAD,
+	[PERFMON_TASK_CLOCK - FIRST] = { .name = "TASK_CLOCK",
+		.type = GROWS | PERFMON_REG_CLOCK | PERFMON_REG_THREAD,
 		.address = PERFMON_TASK_CLOCK, .width = 64 },
 	[PERFMON_CONTEXT_SWITCHES - FIRST] = { .name = "CONTEXT_SWITCHES", .type = GROWS | OF_TASK,
 		.address = PERFMON_CONTEXT_SWITCHES, .width = 64 },
@@ -82,12 +84,17 @@ static const struct perfmon_register pmds[] = {
 		.pmcs = BIT(INSTANCES + 3) },
 };
 
-/* The kernel counts them for each CPU by itself, and tells no module. */
+/*
+ * The kernel counts them for each CPU by itself, and tells no module. There may be too
+ * many to go through in an interrupt: samples have 0.
+ */
 static u64 running_tasks(void)
 {
 	struct task_struct *process, *thread;
 	u64 running = 0;
 
+	if (in_hardirq() || in_nmi())
+		return 0;
 	rcu_read_lock();
 	for_each_process_thread(process, thread)
 		running += task_is_running(thread);

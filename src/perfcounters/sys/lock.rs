@@ -11,6 +11,7 @@ use core::pin::Pin;
 use engine::registry::Registry;
 use kernel::sync::Arc;
 
+use crate::formats::Formats;
 use crate::pages::Pages;
 use crate::pmu::{self, Pmus};
 use crate::session::Session;
@@ -26,6 +27,12 @@ kernel::sync::global_lock! {
     // SAFETY: As above.
     /// The descriptions of PMUs. Innermost.
     pub(crate) unsafe(uninit) static PMUS: Mutex<Pmus> = Pmus::NONE;
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: As above.
+    /// The sampling formats. Innermost.
+    pub(crate) unsafe(uninit) static FORMATS: Mutex<Formats> = Formats::NONE;
 }
 
 kernel::sync::global_lock! {
@@ -46,6 +53,7 @@ pub(crate) fn init() {
     unsafe {
         REGISTRY.init();
         PMUS.init();
+        FORMATS.init();
         SESSION.init();
         HELD.init();
     }

@@ -20,22 +20,27 @@
 //! | `perfmon` | `/dev/perfmon` |
 //! | `sched`, `rawlock` | who runs where, and the lock for that |
 //! | `selfpage` | what a thread reads of its context without a call |
+//! | `nmi`, `bell` | the overflow interrupt; what wakes readers, later |
+//! | `format` | sampling formats, and the buffers that they fill |
 //! | `wake` | rounds over the counters, the machine's sleep |
 //! | `zeroed` | large values in place |
 //! | `probe`, `family`, `block`, `irq`, `net` | what providers see of the kernel |
 
 pub(crate) mod adjust;
+pub(crate) mod bell;
 pub mod block;
 pub(crate) mod cpu;
 pub mod cpuid;
 pub(crate) mod export;
 pub mod family;
 pub(crate) mod file;
+pub(crate) mod format;
 pub mod irq;
 pub(crate) mod lock;
 pub(crate) mod misc;
 pub(crate) mod msr;
 pub mod net;
+pub(crate) mod nmi;
 pub(crate) mod page;
 pub(crate) mod percpu;
 pub(crate) mod perfmon;

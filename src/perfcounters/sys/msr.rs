@@ -15,6 +15,13 @@ pub(crate) fn write(address: u64, value: u64) {
     unsafe { shim::pfm_wrmsr(address as u32, value) }
 }
 
+/// Reads one that is no counter.
+#[inline]
+pub(crate) fn read(address: u64) -> u64 {
+    // SAFETY: See the module.
+    unsafe { shim::pfm_rdmsr(address as u32) }
+}
+
 /// Reads a counter by its number.
 #[inline]
 pub(crate) fn read_counter(rdpmc: u32) -> u64 {

@@ -5,22 +5,25 @@
 
 use core::mem::{offset_of, size_of, MaybeUninit};
 
-use engine::calls::{self, Ctx, Load, Pmc, Pmd, Start, Vector};
+use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Start, Vector};
 use engine::context::{Error, Registers};
-use engine::pmu::Scope;
+use engine::pmu::{kind, Scope};
+use engine::sampling::Message;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
 use kernel::error::{from_result, Result};
-use kernel::ffi::{c_int, c_long, c_uint, c_ulong};
+use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
 use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{Device, Ops};
+use super::format::{self, Areas, Buffer};
 use super::sched;
-use crate::contexts::Context;
+use crate::contexts::{Context, Kind};
+use crate::formats::{self, Wanted};
 use crate::pmu::{self, refused};
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
@@ -28,6 +31,9 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
+    read: Some(read_message),
+    poll: Some(poll),
+    fasync: Some(fasync),
     mmap: Some(super::selfpage::mmap),
     llseek: Some(bindings::noop_llseek),
     ..pin_init::zeroed()
@@ -82,6 +88,80 @@ unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ul
     }
 }
 
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn read_message(
+    file: *mut bindings::file,
+    to: *mut c_char,
+    count: usize,
+    _: *mut bindings::loff_t,
+) -> isize {
+    let done = || -> Result<usize> {
+        // SAFETY: A file of ours.
+        let context = unsafe { context_of(file)? };
+        // SAFETY: The file is open.
+        let waits = unsafe { (*file).f_flags } & bindings::O_NONBLOCK == 0;
+        if count < size_of::<Message>() {
+            return Err(EINVAL);
+        }
+        let message = loop {
+            if let Some(message) = context.message() {
+                break message;
+            }
+            if !waits {
+                return Err(EAGAIN);
+            }
+            context.bell.wait(|| context.has_message())?;
+        };
+        // SAFETY: Numbers, without padding: src/engine/sampling.rs asserts the size.
+        let bytes = unsafe {
+            core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<Message>())
+        };
+        UserSlice::new(UserPtr::from_addr(to as usize), bytes.len())
+            .writer()
+            .write_slice(bytes)?;
+        Ok(bytes.len())
+    };
+    match done() {
+        Ok(bytes) => bytes as isize,
+        Err(error) => error.to_errno() as isize,
+    }
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn poll(
+    file: *mut bindings::file,
+    table: *mut bindings::poll_table_struct,
+) -> bindings::__poll_t {
+    // SAFETY: A file of ours.
+    let Ok(context) = (unsafe { context_of(file) }) else {
+        return bindings::POLLERR;
+    };
+    // SAFETY: The context stays while its file is open, and who waits holds that.
+    unsafe { context.bell.poll(file, table) };
+    match context.has_message() {
+        true => bindings::POLLIN | bindings::POLLRDNORM,
+        false => 0,
+    }
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn fasync(fd: c_int, file: *mut bindings::file, on: c_int) -> c_int {
+    // SAFETY: A file of ours.
+    match unsafe { context_of(file) } {
+        // SAFETY: As the kernel gave them.
+        Ok(context) => unsafe { context.bell.fasync(fd, file, on) },
+        // It can have been turned on only for a context.
+        Err(_) if on == 0 => 0,
+        Err(error) => error.to_errno(),
+    }
+}
+
 /// The context of a file of ours. `EINVAL` if it has none yet.
 ///
 /// # Safety
@@ -97,7 +177,11 @@ pub(super) unsafe fn context_of(file: *mut bindings::file) -> Result<Arc<Context
 fn call(opened: &Opened, command: u32, address: usize) -> Result {
     let arg = UserPtr::from_addr(address);
     if command == calls::CREATE {
-        return create(opened, read(arg)?);
+        return create(opened, read(arg)?, None);
+    }
+    if command == calls::CREATE_FORMAT {
+        let create_arg: Create = read(arg)?;
+        return create(opened, create_arg.ctx, Some(&create_arg));
     }
     // Taken out of the lock: a call may sleep, others go on.
     let context = opened.lock().clone().ok_or(EINVAL)?;
@@ -119,6 +203,12 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
             context.start()
         }
         calls::STOP => context.stop(),
+        calls::RESTART => context.restart(),
+        calls::PAUSE => match read::<u32>(arg)? {
+            0 => context.pause(false),
+            1 => context.pause(true),
+            _ => Err(EINVAL),
+        },
         _ => Err(ENOTTY),
     }
 }
@@ -131,6 +221,10 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
 unsafe trait Given: Copy {}
 // SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Ctx {}
+// SAFETY: As above.
+unsafe impl Given for Create {}
+// SAFETY: As above.
+unsafe impl Given for u32 {}
 // SAFETY: As above.
 unsafe impl Given for Load {}
 // SAFETY: As above.
@@ -181,14 +275,41 @@ fn elements<T: Given>(vector: &Vector) -> Result<KVec<T>> {
     Ok(all)
 }
 
-fn create(opened: &Opened, ctx: Ctx) -> Result {
+/// What a context samples into, by the name or the number of a format.
+fn buffer_of(create: &Create) -> Result<(Buffer, Arc<Areas>)> {
+    let mut name = [0u8; calls::FORMAT_NAME];
+    let wanted = if create.name == 0 {
+        Wanted::Uuid(create.uuid)
+    } else {
+        let at = UserPtr::from_addr(usize::try_from(create.name)?);
+        Wanted::Name(UserSlice::new(at, name.len()).reader().strcpy_into_buf(&mut name)?)
+    };
+    let format = formats::find(&wanted)?;
+    let bytes = usize::try_from(create.arg_size)?;
+    if bytes != format.arg_size() {
+        return Err(EINVAL);
+    }
+    let mut arg = format::argument(bytes)?;
+    let at = UserPtr::from_addr(usize::try_from(create.arg)?);
+    // SAFETY: Its bytes, which are initialised.
+    let into = unsafe { core::slice::from_raw_parts_mut(arg.as_mut_ptr().cast::<u8>(), bytes) };
+    UserSlice::new(at, bytes).reader().read_slice(into)?;
+    Buffer::new(format, &arg)
+}
+
+fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
     let scope = ctx.scope().map_err(refused)?;
     if scope == Scope::System && !sched::is_perfmon_capable() {
         return Err(EPERM);
     }
     pmu::load();
     // Before the lock, under which nothing is taken that others hold.
-    let context = Context::new(scope);
+    let buffer = format.map(buffer_of).transpose()?;
+    let context = Context::new(Kind {
+        scope,
+        silent: ctx.ctx_flags & calls::FL_OVFL_NO_MSG != 0,
+        buffer,
+    });
     let mut opened = opened.lock();
     if opened.is_some() {
         return Err(EBUSY);
@@ -216,11 +337,15 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
     context.write_pmcs(&values)
 }
 
-fn pmds(context: &Context, vector: &Vector) -> Result<KVec<Pmd>> {
+fn pmds(
+    context: &Context,
+    vector: &Vector,
+    check: fn(&Pmd) -> Result<(), Error>,
+) -> Result<KVec<Pmd>> {
     let map = context.described().map();
     let given = elements::<Pmd>(vector)?;
     for pmd in &given {
-        pmd.check().map_err(refused)?;
+        check(pmd).map_err(refused)?;
         let register = map.pmd(pmd.reg_num).ok_or(refused(Error::NoRegister))?;
         register.usable(context.scope()).map_err(refused)?;
     }
@@ -228,21 +353,40 @@ fn pmds(context: &Context, vector: &Vector) -> Result<KVec<Pmd>> {
 }
 
 fn write_pmds(context: &Context, vector: Vector) -> Result {
-    context.write_pmds(&pmds(context, &vector)?)
+    let map = context.described().map();
+    let given = pmds(context, &vector, Pmd::check)?;
+    for pmd in &given {
+        let counts = |number: u16| map.pmd(number).is_some_and(|r| r.is(kind::COUNTER));
+        let usable = |number: u16| {
+            map.pmd(number)
+                .is_some_and(|r| r.usable(context.scope()).is_ok())
+        };
+        let (mut smpl, mut reset) = (pmd.reg_smpl_pmds.iter(), pmd.reg_reset_pmds.iter());
+        if (pmd.samples() && !counts(pmd.reg_num))
+            || !smpl.all(|n| usable(n as u16))
+            || !reset.all(|n| usable(n as u16) && counts(n as u16))
+        {
+            return Err(EINVAL);
+        }
+    }
+    context.write_pmds(&given)
 }
 
 fn read_pmds(context: &Context, vector: Vector) -> Result {
-    let mut given = pmds(context, &vector)?;
+    let mut given = pmds(context, &vector, Pmd::check_read)?;
     context.read_pmds(&mut given)?;
     let first = usize::try_from(vector.items)?;
     for (n, pmd) in given.iter().enumerate() {
-        let at = n
-            .wrapping_mul(size_of::<Pmd>())
-            .wrapping_add(offset_of!(Pmd, reg_value));
-        let at = UserPtr::from_addr(first.wrapping_add(at));
-        UserSlice::new(at, size_of::<u64>())
-            .writer()
-            .write(&pmd.reg_value)?;
+        let at = first.wrapping_add(n.wrapping_mul(size_of::<Pmd>()));
+        for (field, value) in [
+            (offset_of!(Pmd, reg_value), pmd.reg_value),
+            (offset_of!(Pmd, reg_last_reset_val), pmd.reg_last_reset_val),
+        ] {
+            let at = UserPtr::from_addr(at.wrapping_add(field));
+            UserSlice::new(at, size_of::<u64>())
+                .writer()
+                .write(&value)?;
+        }
     }
     Ok(())
 }

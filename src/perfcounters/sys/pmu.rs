@@ -27,6 +27,7 @@ const _: () = {
     assert!(description::THREAD == kind::THREAD);
     assert!(description::NO_64 == kind::NO_64);
     assert!(description::TASK == kind::TASK);
+    assert!(description::CLOCK == kind::CLOCK);
 };
 
 /// A registered description.
@@ -74,6 +75,11 @@ impl Description {
     /// MSR that lets counters count.
     pub(crate) fn global_ctrl(&self) -> u64 {
         self.raw().global_ctrl
+    }
+
+    /// MSRs that say which counters overflowed, and that take it back.
+    pub(crate) fn global_status(&self) -> (u64, u64) {
+        (self.raw().global_status, self.raw().global_clear)
     }
 
     fn pmcs(&self) -> &[Row] {

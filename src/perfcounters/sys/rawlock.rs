@@ -50,6 +50,18 @@ impl<T> RawLock<T> {
     }
 }
 
+impl<T> RawLock<T> {
+    /// Takes it in an NMI, where interrupts are off and nobody may be waited for.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let flags: usize;
+        // SAFETY: Reads the flags, by the stack.
+        unsafe { core::arch::asm!("pushfq", "popq {f}", f = out(reg) flags, options(att_syntax, preserves_flags)) }
+        // SAFETY: Initialised, by the type's invariant.
+        unsafe { shim::pfm_trylock(self.lock.get()) }.then_some(Guard { lock: self, flags })
+    }
+}
+
 /// The lock, held.
 ///
 /// # Invariants

@@ -24,6 +24,13 @@ pub(crate) fn current() -> usize {
     Task::current_raw() as usize
 }
 
+/// Is this an NMI?
+#[inline]
+pub(crate) fn in_nmi() -> bool {
+    // SAFETY: No requirements.
+    unsafe { shim::pfm_in_nmi() }
+}
+
 /// This CPU's number. It stays right only with preemption off.
 #[inline]
 pub(crate) fn this_cpu() -> u32 {

@@ -6,6 +6,7 @@
 use core::ptr::NonNull;
 
 use engine::context::Registers;
+use engine::ring::TAIL_OFFSET;
 use engine::selfpage::{SelfPage, OFFSET};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
@@ -142,11 +143,17 @@ pub(super) unsafe extern "C" fn mmap(
             ((*vma).vm_pgoff, bounds.vm_end.wrapping_sub(bounds.vm_start))
         };
         let page = engine::abi::PAGE_SIZE;
+        // SAFETY: A file of ours.
+        let context = unsafe { context_of(file)? };
+        let tail = pgoff as u64 == TAIL_OFFSET / page as u64;
+        if pgoff == 0 || tail {
+            let areas = context.areas().ok_or(EINVAL)?;
+            // SAFETY: The area being set up.
+            return unsafe { areas.map(vma, tail, length) }.map(|()| 0);
+        }
         if pgoff as u64 != OFFSET / page as u64 || length != page {
             return Err(EINVAL);
         }
-        // SAFETY: A file of ours.
-        let context = unsafe { context_of(file)? };
         context.self_page()?;
         // SAFETY: The area being set up; the operations are static.
         to_result(unsafe { shim::pfm_vma_self(vma, &VM_OPS.0) })?;

@@ -11,6 +11,23 @@ use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 pub(crate) const PFC_NETDEV_LEFT: c_uint = 1;
 pub(crate) const PFC_NETDEV_ARRIVED: c_uint = 2;
 
+/// `struct pfm_bell`.
+#[repr(C)]
+pub(crate) struct Bell {
+    _opaque: [u8; 0],
+}
+
+/// `struct pfm_where`.
+#[repr(C)]
+pub(crate) struct Where {
+    pub(crate) ip: u64,
+    pub(crate) time: u64,
+    pub(crate) regs: *const bindings::pt_regs,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) cpu: u32,
+}
+
 extern "C" {
     pub(crate) static mut perf_counter_seqflag: *mut u64;
     pub(crate) fn pfc_percpu_pfn(p: *mut c_void, cpu: c_uint) -> c_ulong;
@@ -74,6 +91,56 @@ extern "C" {
     pub(crate) fn pfm_exec_is_secret(bprm: *const c_void) -> bool;
     pub(crate) fn pfm_preempt_disable();
     pub(crate) fn pfm_preempt_enable();
+    pub(crate) fn pfm_bell_new() -> *mut Bell;
+    pub(crate) fn pfm_bell_free(bell: *mut Bell);
+    pub(crate) fn pfm_bell_hang(bell: *mut Bell, context: *const c_void);
+    pub(crate) fn pfm_bell_ring(bell: *mut Bell);
+    pub(crate) fn pfm_bell_after(bell: *mut Bell, nanoseconds: u64);
+    pub(crate) fn pfm_bell_hush(bell: *mut Bell);
+    pub(crate) fn pfm_bell_poll(
+        bell: *mut Bell,
+        file: *mut bindings::file,
+        table: *mut bindings::poll_table_struct,
+    );
+    pub(crate) fn pfm_bell_wait(
+        bell: *mut Bell,
+        ready: unsafe extern "C" fn(*mut c_void) -> bool,
+        arg: *mut c_void,
+    ) -> c_int;
+    pub(crate) fn pfm_bell_fasync(
+        bell: *mut Bell,
+        fd: c_int,
+        file: *mut bindings::file,
+        on: c_int,
+    ) -> c_int;
+    pub(crate) fn pfm_where(
+        place: *mut Where,
+        regs: *const bindings::pt_regs,
+        ip: u64,
+        kernel: bool,
+    );
+    pub(crate) fn pfm_now() -> u64;
+    pub(crate) fn pfm_in_nmi() -> bool;
+    pub(crate) fn pfm_irq_regs() -> *const bindings::pt_regs;
+    pub(crate) fn pfm_rdmsr(msr: u32) -> u64;
+    pub(crate) fn pfm_trylock(lock: *mut bindings::raw_spinlock_t) -> bool;
+    pub(crate) fn pfm_nmi_start() -> c_int;
+    pub(crate) fn pfm_nmi_stop();
+    pub(crate) fn pfm_lvtpc();
+    pub(crate) fn pfm_miss(regs: *const bindings::pt_regs);
+    pub(crate) fn pfm_missed() -> u64;
+    pub(crate) fn pfm_expect();
+    pub(crate) fn pfm_expected() -> bool;
+    pub(crate) fn pfm_storm(spent: u64) -> u64;
+    pub(crate) fn pfm_memory_new(size: u64) -> *mut c_void;
+    pub(crate) fn pfm_memory_free(memory: *mut c_void);
+    pub(crate) fn pfm_memory_map(
+        vma: *mut bindings::vm_area_struct,
+        memory: *mut c_void,
+        writable: bool,
+    ) -> c_int;
+    pub(crate) fn pfm_charge(pages: u64) -> *mut bindings::user_struct;
+    pub(crate) fn pfm_uncharge(user: *mut bindings::user_struct, pages: u64);
     pub(crate) fn register_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
     pub(crate) fn unregister_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
 }

@@ -31,7 +31,7 @@
 /* include/linux/perfmon.rs holds the twins of these. */
 static_assert(sizeof(struct perfmon_register) == 72);
 static_assert(offsetof(struct perfmon_register, pmcs) == 56);
-static_assert(sizeof(struct perfmon_pmu) == 88);
+static_assert(sizeof(struct perfmon_pmu) == 104);
 /* src/engine/selfpage.rs holds the twin of this. */
 static_assert(sizeof(struct perfmon_self) == 40 + PERFMON_SELF_COUNTERS * 24);
 

@@ -87,36 +87,8 @@ struct pfarg_setinfo {
 
 typedef struct pfarg_setinfo pfarg_setinfo_t;
 
-/* Messages, to be read from a context; none come yet. */
-#define PFM_MSG_OVFL	1	/* an overflow */
-#define PFM_MSG_END	2	/* the thread has ended */
-
-/**
- * struct pfarg_ovfl_msg - an overflow
- * @msg_type: PFM_MSG_OVFL
- * @msg_ovfl_pid: the process
- * @msg_active_set: the event set
- * @msg_ovfl_cpu: the CPU
- * @msg_ovfl_tid: the thread
- * @msg_ovfl_ip: the instruction
- * @msg_ovfl_pmds: PMDs that overflowed
- */
-struct pfarg_ovfl_msg {
-	uint32_t	msg_type;
-	uint32_t	msg_ovfl_pid;
-	uint16_t	msg_active_set;
-	uint16_t	msg_ovfl_cpu;
-	uint32_t	msg_ovfl_tid;
-	uint64_t	msg_ovfl_ip;
-	uint64_t	msg_ovfl_pmds[PFM_PMD_BV];
-};
-
+/* Messages, to be read from a context. */
 typedef struct pfarg_ovfl_msg pfarg_ovfl_msg_t;
-
-union pfarg_msg {
-	uint32_t		type;
-	struct pfarg_ovfl_msg	pfm_ovfl_msg;
-};
 
 typedef union pfarg_msg pfarg_msg_t;
 

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a PMD does when it overflows, and the messages that tell of it.
+
+use crate::pmu::Numbers;
+use crate::random::Random;
+
+/// `PFM_REGFL_OVFL_NOTIFY`.
+pub const NOTIFY: u32 = 0x01;
+/// `PFM_REGFL_RANDOM`.
+pub const RANDOM: u32 = 0x02;
+/// PMDs that a sample records at most.
+pub const VALUES: usize = 64;
+
+/// What a sampling format says is to be done: `PERFMON_DO_*`.
+pub mod action {
+    #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]
+    pub const NOTIFY: u32 = 0x1;
+    pub const RESET: u32 = 0x2;
+    pub const MASK: u32 = 0x4;
+    pub const WAKE: u32 = 0x8;
+}
+
+/// A PMD that samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attr {
+    /// The PMD.
+    pub pmd: u16,
+    /// [`NOTIFY`], [`RANDOM`].
+    pub flags: u32,
+    /// What it is set to at a restart.
+    pub long: u64,
+    /// What it is set to otherwise.
+    pub short: u64,
+    /// What it was set to the last time.
+    pub last: u64,
+    /// PMDs that are set with it.
+    pub reset_pmds: Numbers,
+    /// PMDs that its samples record.
+    pub smpl_pmds: Numbers,
+    /// For the format.
+    pub eventid: u64,
+    /// Bits of the period that are random.
+    pub mask: u64,
+    /// Where they come from.
+    pub random: Random,
+}
+
+impl Attr {
+    /// Where the next period begins, random bits included: they make it longer, as
+    /// periods are negative.
+    #[inline]
+    pub fn next(&mut self, long: bool) -> u64 {
+        let mut value = if long { self.long } else { self.short };
+        if self.flags & RANDOM != 0 {
+            value = value.wrapping_sub(self.random.next() & self.mask);
+        }
+        self.last = value;
+        value
+    }
+}
+
+/// `struct pfarg_ovfl_msg`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Message {
+    pub msg_type: u32,
+    pub msg_ovfl_pid: u32,
+    pub msg_active_set: u16,
+    pub msg_ovfl_cpu: u16,
+    pub msg_ovfl_tid: u32,
+    pub msg_ovfl_ip: u64,
+    pub msg_ovfl_pmds: Numbers,
+}
+
+const _: () = assert!(size_of::<Message>() == 64);
+
+/// `PFM_MSG_OVFL`.
+pub const OVFL: u32 = 1;
+/// `PFM_MSG_END`.
+pub const END: u32 = 2;
+
+/// Messages that nobody has read yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Queue {
+    slots: [Message; Self::ROOM],
+    first: usize,
+    nr: usize,
+    depth: usize,
+}
+
+impl Queue {
+    /// The deepest, with one for the end.
+    pub const ROOM: usize = 32;
+
+    /// Of so many messages, the end's not counted.
+    pub fn set_depth(&mut self, depth: usize) {
+        self.depth = depth.clamp(1, Self::ROOM - 1);
+    }
+
+    /// Is there anything to read?
+    pub fn is_empty(&self) -> bool {
+        self.nr == 0
+    }
+
+    /// Puts one in; false if there are as many as it holds. There is always room for
+    /// the end, which is but one.
+    pub fn push(&mut self, message: &Message) -> bool {
+        let depth = match message.msg_type {
+            END => Self::ROOM,
+            _ => self.depth,
+        };
+        if self.nr >= depth {
+            return false;
+        }
+        let place = self.first.wrapping_add(self.nr) % Self::ROOM;
+        if let Some(slot) = self.slots.get_mut(place) {
+            *slot = *message;
+            self.nr = self.nr.wrapping_add(1);
+        }
+        true
+    }
+
+    /// Takes the oldest one out.
+    pub fn pop(&mut self) -> Option<Message> {
+        if self.nr == 0 {
+            return None;
+        }
+        let message = self.slots.get(self.first % Self::ROOM).copied();
+        self.first = self.first.wrapping_add(1) % Self::ROOM;
+        self.nr = self.nr.wrapping_sub(1);
+        message
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.nr = 0;
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfm_default: perfmon2's default format, `include/uapi/linux/perfmon_dfl_smpl.h`:
+//! entries one after the other, until the buffer is full; then a message, and nothing
+//! counts until a restart.
+
+use kernel::prelude::*;
+use perfcounters::description::{
+    Filled, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
+    OVERFLOW_NOTIFY,
+};
+
+module! {
+    type: Module,
+    name: "pfm_default",
+    authors: ["The perfcounters developers"],
+    description: "perfmon: the default sampling format",
+    license: "GPL",
+    alias: ["perfmon-format-default", "perfmon-format-4d72bec00664414382b4d3fd27243c97"],
+}
+
+/// `struct pfm_dfl_smpl_arg`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Arg {
+    buf_size: u64,
+    flags: u32,
+    reserved1: u32,
+    reserved: [u64; 6],
+}
+
+/// Words of `struct pfm_dfl_smpl_hdr`, and the places of its fields in it.
+const HEADER: usize = 16;
+const COUNT: usize = 0;
+const OFFSET: usize = 1;
+const OVERFLOWS: usize = 2;
+const BUF_SIZE: usize = 3;
+const MIN_SPACE: usize = 4;
+const VERSION_FLAGS: usize = 5;
+const VERSION: u64 = 0x10000;
+/// Words of `struct pfm_dfl_smpl_entry`, and of the longest one with its PMDs.
+const ENTRY: usize = 5;
+const LONGEST: usize = ENTRY + 64;
+
+struct Default;
+
+fn set(words: &mut [u64], place: usize, value: u64) {
+    if let Some(word) = words.get_mut(place) {
+        *word = value;
+    }
+}
+
+fn get(words: &[u64], place: usize) -> u64 {
+    words.get(place).copied().unwrap_or(0)
+}
+
+impl Format for Default {
+    type Arg = Arg;
+    type State = ();
+    const NAME: &'static CStr = c"default";
+    const UUID: [u8; 16] = [
+        0x4d, 0x72, 0xbe, 0xc0, 0x06, 0x64, 0x41, 0x43, 0x82, 0xb4, 0xd3, 0xfd, 0x27, 0x24, 0x3c,
+        0x97,
+    ];
+
+    fn layout(arg: &Arg) -> Result<Layout> {
+        let least = 8 * (HEADER + LONGEST) as u64;
+        if arg.flags != 0
+            || arg.reserved1 != 0
+            || arg.reserved != [0; 6]
+            || arg.buf_size < least
+        {
+            return Err(EINVAL);
+        }
+        Ok(Layout {
+            size: arg.buf_size & !7,
+            ..Layout::default()
+        })
+    }
+
+    fn init(buffer: &mut Filled<'_, ()>, arg: &Arg) {
+        set(buffer.words, OFFSET, 8 * HEADER as u64);
+        set(buffer.words, BUF_SIZE, arg.buf_size & !7);
+        set(buffer.words, MIN_SPACE, 8 * LONGEST as u64);
+        set(buffer.words, VERSION_FLAGS, VERSION);
+    }
+
+    fn overflow(buffer: &mut Filled<'_, ()>, o: &Overflow) -> u32 {
+        let words = &mut *buffer.words;
+        let full = match o.flags & OVERFLOW_NOTIFY {
+            0 => DO_MASK,
+            _ => DO_MASK | DO_NOTIFY,
+        };
+        let at = (get(words, OFFSET) / 8) as usize;
+        let end = at.wrapping_add(ENTRY).wrapping_add(o.values().len());
+        let Some(entry) = words.get_mut(at..end) else {
+            return full;
+        };
+        let head = [
+            u64::from(o.tid) | (u64::from(o.pmd) << 32),
+            o.last_reset,
+            o.ip,
+            o.time,
+            u64::from(o.cpu & 0xffff) | (u64::from(o.set) << 16) | (u64::from(o.pid) << 32),
+        ];
+        for (word, value) in entry.iter_mut().zip(Iterator::chain(head.iter(), o.values())) {
+            *word = *value;
+        }
+        let count = get(words, COUNT);
+        set(words, COUNT, count.wrapping_add(1));
+        set(words, OFFSET, 8 * end as u64);
+        if words.len().wrapping_sub(end) >= LONGEST {
+            return DO_RESET;
+        }
+        let overflows = get(words, OVERFLOWS);
+        set(words, OVERFLOWS, overflows.wrapping_add(1));
+        full
+    }
+
+    fn restart(buffer: &mut Filled<'_, ()>) -> u32 {
+        set(buffer.words, COUNT, 0);
+        set(buffer.words, OFFSET, 8 * HEADER as u64);
+        0
+    }
+}
+
+struct Module {
+    _format: RegisteredFormat,
+}
+
+impl kernel::Module for Module {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        Ok(Self {
+            _format: RegisteredFormat::new::<Default>(module)?,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! pfm_ring: samples as records of a ring, `include/uapi/linux/perfmon_ring.h`. Three
+//! names of one format: "ring", as its argument says; "flight-recorder", backward and
+//! overwritten; "call-stack", with both stacks.
+
+use kernel::prelude::*;
+use perfcounters::description::{
+    Filled, Format, Layout, Overflow, Part, RegisteredFormat, DO_RESET, DO_WAKE, RING_DUE,
+    STACK_OF_KERNEL, STACK_OF_USER,
+};
+
+module! {
+    type: Module,
+    name: "pfm_ring",
+    authors: ["The perfcounters developers"],
+    description: "perfmon: sampling into a ring, with call stacks",
+    license: "GPL",
+    alias: ["perfmon-format-ring", "perfmon-format-flight-recorder", "perfmon-format-call-stack"],
+}
+
+/// `struct perfmon_ring_arg`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Arg {
+    size: u64,
+    flags: u32,
+    watermark: u32,
+    fields: u32,
+    max_frames: u32,
+    reserved: [u64; 5],
+}
+
+/// `PERFMON_RING_*`.
+const BACKWARD: u32 = 0x01;
+const OVERWRITE: u32 = 0x02;
+/// `PERFMON_FIELD_*` are the same as `PERFMON_STACK_OF_*`.
+const STACKS: u32 = STACK_OF_KERNEL | STACK_OF_USER;
+/// `PERFMON_RECORD_SAMPLE`.
+const SAMPLE: u16 = 1;
+/// Frames of each stack.
+const FRAMES: usize = 127;
+
+/// What it keeps: the interrupt's stack has no room for the frames.
+struct State {
+    fields: u32,
+    max_frames: u32,
+    frames: [u64; 2 * (FRAMES + 1)],
+}
+
+fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
+    let flags = arg.flags | forced;
+    if flags & !(BACKWARD | OVERWRITE) != 0
+        || arg.fields & !STACKS != 0
+        || arg.max_frames as usize > FRAMES
+        || u64::from(arg.watermark) > arg.size
+        || arg.reserved != [0; 5]
+    {
+        return Err(EINVAL);
+    }
+    Ok(Layout {
+        size: arg.size,
+        ring: 1,
+        ring_flags: flags,
+        watermark: match (arg.watermark, flags & OVERWRITE) {
+            (0, 0) => arg.size / 2,
+            (bytes, _) => bytes.into(),
+        },
+    })
+}
+
+fn init(buffer: &mut Filled<'_, State>, arg: &Arg, fields: u32) {
+    buffer.state.fields = fields;
+    buffer.state.max_frames = match arg.max_frames {
+        0 => FRAMES as u32,
+        most => most,
+    };
+}
+
+#[inline]
+fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
+    let state = &mut *buffer.state;
+    let nr = match state.fields {
+        0 => 0,
+        fields => o.stack(fields, state.max_frames, &mut state.frames),
+    };
+    let frames = Part::of(state.frames.get(..nr).unwrap_or(&[]));
+    let values = o.values();
+    let head = [
+        o.ip,
+        u64::from(o.pid) | (u64::from(o.tid) << 32),
+        o.time,
+        u64::from(o.pmd) | (u64::from(o.set) << 16) | (u64::from(o.cpu) << 32),
+        o.last_reset,
+        o.eventid,
+        values.len() as u64 | ((nr as u64) << 32),
+    ];
+    let parts = [Part::of(&head), Part::of(values), frames];
+    match buffer.write(SAMPLE, &parts) {
+        RING_DUE => DO_RESET | DO_WAKE,
+        _ => DO_RESET,
+    }
+}
+
+macro_rules! format {
+    ($format:ident, $name:literal, $uuid:literal, $flags:expr, |$arg:ident| $fields:expr) => {
+        struct $format;
+
+        impl Format for $format {
+            type Arg = Arg;
+            type State = State;
+            const NAME: &'static CStr = $name;
+            const UUID: [u8; 16] = *$uuid;
+
+            fn layout(arg: &Arg) -> Result<Layout> {
+                layout(arg, $flags)
+            }
+
+            fn init(buffer: &mut Filled<'_, State>, $arg: &Arg) {
+                init(buffer, $arg, $fields)
+            }
+
+            fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
+                overflow(buffer, o)
+            }
+        }
+    };
+}
+
+format!(Ring, c"ring", b"perfmon-ring\0\0\0\x01", 0, |arg| arg.fields);
+format!(
+    FlightRecorder,
+    c"flight-recorder",
+    b"perfmon-ring\0\0\0\x02",
+    BACKWARD | OVERWRITE,
+    |arg| arg.fields
+);
+format!(CallStack, c"call-stack", b"perfmon-ring\0\0\0\x03", 0, |arg| {
+    match arg.fields {
+        0 => STACKS,
+        fields => fields,
+    }
+});
+
+struct Module {
+    _ring: RegisteredFormat,
+    _flight_recorder: RegisteredFormat,
+    _call_stack: RegisteredFormat,
+}
+
+impl kernel::Module for Module {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        Ok(Self {
+            _ring: RegisteredFormat::new::<Ring>(module)?,
+            _flight_recorder: RegisteredFormat::new::<FlightRecorder>(module)?,
+            _call_stack: RegisteredFormat::new::<CallStack>(module)?,
+        })
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which sampling formats there are.
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::KVec;
+use kernel::ffi::CStr;
+use kernel::fmt;
+use kernel::prelude::*;
+use kernel::str::CString;
+
+use crate::description::RawFormat;
+use crate::sys::format::{Format, Pinned};
+use crate::sys::lock::FORMATS;
+use crate::sys::pmu::request_module;
+
+/// The formats.
+pub(crate) struct Formats(KVec<Format>);
+
+impl Formats {
+    /// None yet.
+    pub(crate) const NONE: Self = Self(KVec::new());
+}
+
+/// How user space says which one it wants.
+pub(crate) enum Wanted<'a> {
+    /// By its name.
+    Name(&'a CStr),
+    /// By its number.
+    Uuid([u8; 16]),
+}
+
+fn is_name(name: &CStr) -> bool {
+    let letter = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
+    let bytes = name.to_bytes();
+    !bytes.is_empty() && bytes.len() < engine::calls::FORMAT_NAME && bytes.iter().all(letter)
+}
+
+/// Takes a format in, or says why not.
+pub(crate) fn register(new: Format) -> Result {
+    if !is_name(new.name()) || !new.is_whole() {
+        pr_err!(
+            "perfmon: format {:?}: it needs a name of letters, digits and dashes, layout(), \
+             overflow(), a queue of 1 to 31 messages, an argument and a state of at most a \
+             page\n",
+            new.name()
+        );
+        return Err(EINVAL);
+    }
+    let mut formats = FORMATS.lock();
+    let taken = |old: &Format| old.name() == new.name() || old.uuid() == new.uuid();
+    if formats.0.iter().any(taken) {
+        return Err(EEXIST);
+    }
+    Ok(formats.0.push(new, GFP_KERNEL)?)
+}
+
+/// Forgets one.
+pub(crate) fn unregister(raw: *const RawFormat) {
+    let mut formats = FORMATS.lock();
+    if let Some(place) = formats.0.iter().position(|f| f.is(raw)) {
+        let _ = formats.0.remove(place);
+        // Nobody frees what a static holds when the module goes.
+        if formats.0.is_empty() {
+            formats.0 = KVec::new();
+        }
+    }
+}
+
+fn there(wanted: &Wanted<'_>) -> Option<Pinned> {
+    let formats = FORMATS.lock();
+    let is = |f: &&Format| match wanted {
+        Wanted::Name(name) => f.name() == *name,
+        Wanted::Uuid(uuid) => f.uuid() == *uuid,
+    };
+    formats.0.iter().find(is).and_then(Format::pin)
+}
+
+/// A format; its module is loaded if need be. `ENOENT` if there is none. May sleep.
+pub(crate) fn find(wanted: &Wanted<'_>) -> Result<Pinned> {
+    if let Some(format) = there(wanted) {
+        return Ok(format);
+    }
+    let alias = match wanted {
+        Wanted::Name(name) if is_name(name) => {
+            let name = name.to_str().map_err(|_| EINVAL)?;
+            CString::try_from_fmt(fmt!("perfmon-format-{name}"))?
+        }
+        Wanted::Name(_) => return Err(EINVAL),
+        Wanted::Uuid(uuid) => {
+            let n = u128::from_be_bytes(*uuid);
+            CString::try_from_fmt(fmt!("perfmon-format-{n:032x}"))?
+        }
+    };
+    request_module(&alias);
+    there(wanted).ok_or(ENOENT)
+}

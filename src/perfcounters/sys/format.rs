@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sampling formats as modules give them, `include/linux/perfmon.h`, and the buffers
+//! that they fill.
+
+use core::ptr::NonNull;
+
+use engine::abi::PAGE_SIZE;
+use engine::ring::{self, Page, Shared, Writer, Written};
+use engine::sync::Word;
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::{KBox, KVec};
+use kernel::bindings;
+use kernel::error::{from_result, to_result, Result};
+use kernel::ffi::{c_int, c_void, CStr};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use super::nmi::Place;
+use super::shim;
+use crate::description::{self, Layout, Overflow, Part, RawFormat};
+use crate::formats;
+
+/// Most parts of a record.
+const PARTS: usize = 8;
+/// Most bytes of a buffer.
+const MOST: u64 = 1 << 30;
+
+/// A registered format.
+///
+/// # Invariants
+///
+/// `raw` is one that a module registered and has not taken back.
+pub(crate) struct Format {
+    raw: *const RawFormat,
+}
+
+// SAFETY: Nobody writes a format.
+unsafe impl Send for Format {}
+// SAFETY: As above.
+unsafe impl Sync for Format {}
+
+impl Format {
+    fn raw(&self) -> &RawFormat {
+        // SAFETY: It stays as long as it is registered, by the type's invariant.
+        unsafe { &*self.raw }
+    }
+
+    /// Is it the one at this address?
+    pub(crate) fn is(&self, raw: *const RawFormat) -> bool {
+        self.raw == raw
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &CStr {
+        if self.raw().name.is_null() {
+            return c"";
+        }
+        // SAFETY: A C string that stays with the format.
+        unsafe { CStr::from_char_ptr(self.raw().name) }
+    }
+
+    /// Its number.
+    pub(crate) fn uuid(&self) -> [u8; 16] {
+        self.raw().uuid
+    }
+
+    /// It says how much, and has what it must.
+    pub(crate) fn is_whole(&self) -> bool {
+        let raw = self.raw();
+        raw.layout.is_some()
+            && raw.overflow.is_some()
+            && (1..32).contains(&raw.queue_depth)
+            && raw.arg_size as usize <= engine::calls::FORMAT_ARG
+            && raw.state_size as usize <= PAGE_SIZE
+    }
+
+    /// It and its module, kept from going until the result is dropped; `None` if it is
+    /// going already.
+    pub(crate) fn pin(&self) -> Option<Pinned> {
+        // SAFETY: NULL, or a module whose format is registered.
+        unsafe { bindings::try_module_get(self.raw().owner) }.then_some(Pinned { raw: self.raw })
+    }
+}
+
+/// A format whose module stays.
+///
+/// # Invariants
+///
+/// We hold a reference of the owner of `raw`, which is registered as long as that is there.
+pub(crate) struct Pinned {
+    raw: *const RawFormat,
+}
+
+// SAFETY: A reference and constants; they belong to no thread.
+unsafe impl Send for Pinned {}
+// SAFETY: As above.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    fn raw(&self) -> &RawFormat {
+        // SAFETY: By the type's invariant.
+        unsafe { &*self.raw }
+    }
+
+    /// Bytes of its argument.
+    pub(crate) fn arg_size(&self) -> usize {
+        self.raw().arg_size as usize
+    }
+
+    /// It is restarted also while nothing is masked.
+    pub(crate) fn restarts_active(&self) -> bool {
+        self.raw().flags & description::RESTART_ACTIVE != 0
+    }
+
+    /// Messages that wait at most.
+    pub(crate) fn queue_depth(&self) -> usize {
+        self.raw().queue_depth as usize
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: Ours, by the type's invariant.
+        unsafe { bindings::module_put(self.raw().owner) }
+    }
+}
+
+/// Memory of whole pages that user space maps, too.
+///
+/// # Invariants
+///
+/// `address` is `size` bytes of vmalloc memory for users, ours.
+struct Memory {
+    address: NonNull<c_void>,
+    size: u64,
+}
+
+impl Memory {
+    fn new(size: u64) -> Result<Self> {
+        // SAFETY: No requirements.
+        let address = unsafe { shim::pfm_memory_new(size) };
+        // INVARIANT: just allocated so.
+        Ok(Self {
+            address: NonNull::new(address).ok_or(ENOMEM)?,
+            size,
+        })
+    }
+
+    /// Maps it from its beginning.
+    ///
+    /// # Safety
+    ///
+    /// `vma` is an area being set up.
+    unsafe fn map(&self, vma: *mut bindings::vm_area_struct, writable: bool) -> Result {
+        // SAFETY: By the function's requirement, and vmalloc memory for users.
+        to_result(unsafe { shim::pfm_memory_map(vma, self.address.as_ptr(), writable) })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: Ours. Who has it mapped keeps the pages.
+        unsafe { shim::pfm_memory_free(self.address.as_ptr()) }
+    }
+}
+
+/// Locked memory that a user is charged with.
+///
+/// # Invariants
+///
+/// `user` is charged with `pages`, and we hold a reference of it.
+struct Charge {
+    user: NonNull<bindings::user_struct>,
+    pages: u64,
+}
+
+impl Charge {
+    fn new(pages: u64) -> Result<Self> {
+        // SAFETY: Process context.
+        let user = unsafe { shim::pfm_charge(pages) };
+        // INVARIANT: just charged.
+        Ok(Self {
+            user: NonNull::new(user).ok_or(ENOMEM)?,
+            pages,
+        })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant.
+        unsafe { shim::pfm_uncharge(self.user.as_ptr(), self.pages) }
+    }
+}
+
+/// A context's areas of memory, as user space maps them.
+pub(crate) struct Areas {
+    memory: Memory,
+    /// Of a ring, whose reader writes there.
+    tail: Option<Memory>,
+    _charge: Charge,
+}
+
+// SAFETY: Addresses of memory that stays, for whoever holds the buffer's lock.
+unsafe impl Send for Areas {}
+// SAFETY: As above.
+unsafe impl Sync for Areas {}
+
+impl Areas {
+    fn new(size: u64, ring: bool) -> Result<Self> {
+        let page = PAGE_SIZE as u64;
+        let tail = if ring { page } else { 0 };
+        let charge = Charge::new(size.wrapping_add(tail) / page)?;
+        Ok(Self {
+            memory: Memory::new(size)?,
+            tail: if ring { Some(Memory::new(page)?) } else { None },
+            _charge: charge,
+        })
+    }
+
+    /// Maps the buffer, or the reader's page of a ring. `EINVAL` if there is none, or if
+    /// it is smaller.
+    ///
+    /// # Safety
+    ///
+    /// `vma` is an area being set up.
+    pub(super) unsafe fn map(
+        &self,
+        vma: *mut bindings::vm_area_struct,
+        tail: bool,
+        length: usize,
+    ) -> Result {
+        let area = if tail { self.tail.as_ref() } else { Some(&self.memory) };
+        let area = area
+            .filter(|area| length as u64 <= area.size)
+            .ok_or(EINVAL)?;
+        // SAFETY: By the function's requirement.
+        unsafe { area.map(vma, tail) }
+    }
+}
+
+/// The writing side of a ring.
+///
+/// # Invariants
+///
+/// The addresses are those of the parts of areas that live as long.
+struct Ring {
+    writer: Writer,
+    page: NonNull<Page>,
+    tail: NonNull<Word>,
+    data: NonNull<Word>,
+    words: usize,
+}
+
+impl Ring {
+    #[inline]
+    fn shared(&self) -> Shared<'_> {
+        // SAFETY: By the type's invariant; atomic words, of zeroed memory.
+        unsafe {
+            Shared {
+                page: self.page.as_ref(),
+                tail: self.tail.as_ref(),
+                data: core::slice::from_raw_parts(self.data.as_ptr(), self.words),
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, kind: u16, parts: &[&[u64]]) -> Written {
+        let mut writer = self.writer;
+        let written = writer.write(&self.shared(), kind, parts);
+        self.writer = writer;
+        written
+    }
+}
+
+/// A format, at work in a context: one at a time.
+///
+/// # Invariants
+///
+/// `raw` has the areas' memory, `state`, and `ring`.
+pub(crate) struct Buffer {
+    format: Pinned,
+    raw: description::Buffer,
+    ring: Option<KBox<Ring>>,
+    _state: KVec<u64>,
+    _areas: Arc<Areas>,
+}
+
+// SAFETY: What it points to it owns.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// A new one, by the format's argument, which has the right size and is aligned.
+    pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<Areas>)> {
+        let raw_arg: *const c_void = arg.as_ptr().cast();
+        let mut layout = Layout::default();
+        let page = PAGE_SIZE as u64;
+        let of = format.raw().layout.ok_or(EINVAL)?;
+        // SAFETY: Process context; the argument is as large as it wants.
+        to_result(unsafe { of(raw_arg, &mut layout) })?;
+        let is_ring = layout.ring != 0;
+        if layout.size == 0 || layout.size > MOST {
+            return Err(EINVAL);
+        }
+        let known = ring::BACKWARD | ring::OVERWRITE;
+        if is_ring
+            && (!layout.size.is_power_of_two()
+                || layout.size < page
+                || layout.ring_flags & !known != 0)
+        {
+            return Err(EINVAL);
+        }
+        let size = layout.size.wrapping_add(page - 1) & !(page - 1);
+        let whole = if is_ring { size.wrapping_add(page) } else { size };
+        let areas = Arc::new(Areas::new(whole, is_ring)?, GFP_KERNEL_ACCOUNT)?;
+        let mut state = KVec::new();
+        for _ in 0..format.raw().state_size.div_ceil(8) {
+            state.push(0u64, GFP_KERNEL_ACCOUNT)?;
+        }
+        let start = areas.memory.address;
+        let mut raw = description::Buffer {
+            memory: start.as_ptr(),
+            size: layout.size,
+            state: state.as_mut_ptr().cast(),
+            ring: core::ptr::null_mut(),
+        };
+        let mut ring = None;
+        if let Some(tail) = &areas.tail {
+            // SAFETY: There is a page before the data.
+            let data = unsafe { start.byte_add(PAGE_SIZE) };
+            raw.memory = data.as_ptr();
+            // INVARIANT: `areas` is kept beside it.
+            let mut new = KBox::new(
+                Ring {
+                    writer: Writer::new(layout.ring_flags, size, layout.watermark),
+                    page: start.cast(),
+                    tail: tail.address.cast(),
+                    data: data.cast(),
+                    words: (size / 8) as usize,
+                },
+                GFP_KERNEL_ACCOUNT,
+            )?;
+            new.shared()
+                .page
+                .init(layout.ring_flags, PAGE_SIZE as u32, size);
+            raw.ring = (&raw mut *new).cast();
+            ring = Some(new);
+        }
+        // SAFETY: Process context.
+        if let Some(init) = format.raw().init {
+            // SAFETY: As it wants them, by the interface; nobody else has them yet.
+            to_result(unsafe { init(&mut raw, raw_arg) })?;
+        }
+        let buffer = Self {
+            format,
+            raw,
+            ring,
+            _state: state,
+            _areas: areas.clone(),
+        };
+        Ok((buffer, areas))
+    }
+
+    /// Its format.
+    pub(crate) fn format(&self) -> &Pinned {
+        &self.format
+    }
+
+    /// Hands an overflow to the format: what is to be done.
+    #[inline]
+    pub(crate) fn overflow(
+        &mut self,
+        place: &Place,
+        pmd: u16,
+        last_reset: u64,
+        eventid: u64,
+        flags: u32,
+        values: &[u64],
+    ) -> u32 {
+        let overflow = Overflow {
+            ip: place.ip,
+            time: place.time,
+            last_reset,
+            eventid,
+            values: values.as_ptr(),
+            regs: place.regs,
+            pid: place.pid,
+            tid: place.tid,
+            cpu: place.cpu,
+            nr_values: values.len() as u32,
+            flags,
+            pmd,
+            set: 0,
+        };
+        match self.format.raw().overflow {
+            // SAFETY: As the interface wants it: the context's lock is held.
+            Some(function) => unsafe { function(&mut self.raw, &overflow) },
+            None => 0,
+        }
+    }
+
+    /// User space has seen the buffer. Says whether it stays masked.
+    pub(crate) fn restart(&mut self) -> u32 {
+        match self.format.raw().restart {
+            // SAFETY: As above.
+            Some(function) => unsafe { function(&mut self.raw) },
+            None => 0,
+        }
+    }
+
+    /// Writes a word of the kernel's own into a ring.
+    pub(crate) fn tell(&mut self, kind: u16, word: u64) {
+        if let Some(ring) = &mut self.ring {
+            ring.write(kind, &[&[word]]);
+        }
+    }
+
+    /// Holds a ring, or lets it go on.
+    pub(crate) fn pause(&self, paused: bool) -> Result {
+        let ring = self.ring.as_ref().ok_or(EINVAL)?;
+        ring.shared().page.pause(paused);
+        Ok(())
+    }
+}
+
+/// Registers a format. Process context; may sleep. Errors: `include/linux/perfmon.h`.
+///
+/// # Safety
+///
+/// `raw` is NULL or a `struct perfmon_format` that stays until it is unregistered.
+#[no_mangle]
+unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
+    from_result(|| {
+        // SAFETY: `size` is the first field of every version of the structure.
+        if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawFormat>() {
+            pr_err!("perfmon: a sampling format of another version; build it anew\n");
+            return Err(EINVAL);
+        }
+        // INVARIANT: by the function's requirement, once this returns 0.
+        formats::register(Format { raw }).map(|()| 0)
+    })
+}
+
+/// Takes a format back. Process context; may sleep.
+#[no_mangle]
+extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
+    formats::unregister(raw);
+}
+
+/// Writes a record into a ring: `include/linux/perfmon.h`.
+///
+/// # Safety
+///
+/// From a format's overflow(), with its buffer and `nr` parts.
+#[no_mangle]
+unsafe extern "C" fn perfmon_ring_write(
+    buffer: *mut description::Buffer,
+    kind: u16,
+    parts: *const Part,
+    nr: u32,
+) -> u32 {
+    let mut slices: [&[u64]; PARTS] = [&[]; PARTS];
+    let nr = (nr as usize).min(PARTS);
+    for (n, slice) in slices.iter_mut().take(nr).enumerate() {
+        // SAFETY: By the function's requirement.
+        unsafe {
+            let part = &*parts.add(n);
+            if part.nr != 0 && !part.words.is_null() {
+                *slice = core::slice::from_raw_parts(part.words, part.nr as usize);
+            }
+        }
+    }
+    // SAFETY: Of a `Buffer`, whose lock is held; its ring is nobody else's meanwhile.
+    let Some(ring) = (unsafe { (*buffer).ring.cast::<Ring>().as_mut() }) else {
+        return description::RING_LOST;
+    };
+    match ring.write(kind, slices.get(..nr).unwrap_or(&[])) {
+        Written::Kept => description::RING_KEPT,
+        Written::Due => description::RING_DUE,
+        Written::Lost => description::RING_LOST,
+    }
+}
+
+/// Room for a format's argument, aligned as it may want it.
+pub(super) fn argument(bytes: usize) -> Result<KVec<u64>> {
+    let mut words = KVec::new();
+    for _ in 0..bytes.div_ceil(8) {
+        words.push(0u64, GFP_KERNEL)?;
+    }
+    Ok(words)
+}

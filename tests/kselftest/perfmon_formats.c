@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: plain
+ * timeout: 120
+ *
+ * The sampling formats, and what they refuse; clocks that sample on every machine, of a
+ * thread and of a CPU; rings forward and backward, read while they are written; storms.
+ */
+#include <signal.h>
+#include <pthread.h>
+#include "kselftest_pc.h"
+#include "sampling.h"
+
+#define MS	1000000ULL
+#define SIZE	(1 << 16)
+
+static void burn(__u64 ms)
+{
+	struct timespec t;
+	__u64 end;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	end = t.tv_sec * 1000000000ULL + t.tv_nsec + ms * MS;
+	do {
+		spin(10000);
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	} while (t.tv_sec * 1000000000ULL + t.tv_nsec < end);
+}
+
+static void refusals(void)
+{
+	struct pfm_dfl_smpl_arg dfl = { .buf_size = 4096 };
+	struct perfmon_ring_arg ring = { .size = 4096 };
+	struct perfmon_nway_arg nway = { .size = 4096, .nr = 2 };
+	struct perfmon_histogram_arg hist = { .nr = 100 };
+	struct perfmon_create create = { .uuid = PFM_DFL_SMPL_UUID, .arg = (__u64)&dfl,
+					 .arg_size = sizeof(dfl) };
+	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
+
+	is(pfm_call(fd, PERFMON_CREATE_FORMAT, &create), 0, "1.9 a format by its UUID");
+	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 1 }), -EINVAL, "2.4 which is no ring, to pause");
+	close(fd);
+	is(pfm_create_format(0, "unheard-of", &dfl, sizeof(dfl)), -ENOENT, "1.9 no such format");
+	is(pfm_create_format(0, "../default", &dfl, sizeof(dfl)), -EINVAL, "1.9 no such name");
+	is(pfm_create_format(0, "default", &dfl, 63), -EINVAL, "1.9 an argument too short");
+	is(pfm_create_format(0, "default", NULL, sizeof(dfl)), -EFAULT, "1.9 or nowhere");
+	dfl.buf_size = 500;
+	is(pfm_create_format(0, "default", &dfl, sizeof(dfl)), -EINVAL,
+	   "1.9 a buffer without room for an entry");
+	dfl.buf_size = 1ULL << 62;
+	is(pfm_create_format(0, "default", &dfl, sizeof(dfl)), -EINVAL, "1.9 or too large");
+	ring.size = 5000;
+	is(pfm_create_format(0, "ring", &ring, sizeof(ring)), -EINVAL, "2.3 a ring of an odd size");
+	ring.size = 4096;
+	ring.flags = 4;
+	is(pfm_create_format(0, "ring", &ring, sizeof(ring)), -EINVAL, "2.1 or of unknown flags");
+	nway.nr = 17;
+	is(pfm_create_format(0, "n-way", &nway, sizeof(nway)), -EINVAL, "1.10 17 buffers");
+	hist.shift = 64;
+	is(pfm_create_format(0, "histogram", &hist, sizeof(hist)), -EINVAL, "1.10 endless buckets");
+	is(rmmod("pfm_ring"), 0, "1.9 a format goes");
+	is(insmod("pfm_ring", ""), 0, "1.9 and comes");
+	fd = pfm_create_ring(0, "ring", 4096, 0);
+	is(rmmod("pfm_ring"), -EWOULDBLOCK, "1.9 it stays while a context uses it");
+	ok(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED,
+	   "2.2 the data cannot be written");
+	ok(mmap(NULL, 4096 * 3, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED,
+	   "1.9 nor mapped beyond their end");
+	close(fd);
+}
+
+/* Records from @at on, forward; or from the head on, backward. */
+static const struct perfmon_sample *record(const char *data, __u64 size, __u64 at, char *to)
+{
+	const struct perfmon_record *r = (void *)(data + (at & (size - 1)));
+	__u32 bytes = r->size, i;
+
+	for (i = 0; i < bytes && i < 4096; i += 8)
+		*(__u64 *)(to + i) = *(__u64 *)(data + ((at + i) & (size - 1)));
+	return (void *)to;
+}
+
+static char copy[4096];
+
+static void forward(void)
+{
+	int fd = pfm_create_ring(0, "ring", SIZE, 0), samples = 0, wrong = 0, lost = 0;
+	struct perfmon_ring_page *page;
+	volatile struct perfmon_ring_tail *tail;
+	__u64 at = 0, last = 0, total;
+	struct pfarg_ovfl_msg msg;
+	const char *data;
+	struct pfarg_pmd pmd = {
+		.reg_num = PERFMON_TASK_CLOCK, .reg_value = -MS / 5, .reg_short_reset = -MS / 5,
+		.reg_smpl_eventid = 99,
+	};
+
+	page = mmap(NULL, 4096 + SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	tail = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, PERFMON_TAIL_OFFSET);
+	if (!ok(page != MAP_FAILED && tail != MAP_FAILED, "2.2 a ring and its tail are mapped"))
+		bail("mmap");
+	data = (char *)page + page->data_offset;
+	is(page->data_size, SIZE, "2.2 as large as asked for");
+	pmd.reg_smpl_pmds[PERFMON_TID / 64] = 1ULL << (PERFMON_TID % 64);
+	is(pfm_write_smpl(fd, &pmd), 0, "1.13 a virtual PMD that samples records another");
+	is(pfm_load(fd, this_thread()), 0, "1.7 a clock samples without a PMU");
+	pfm_start(fd);
+	burn(100);
+	ok(!pfm_message(fd, &msg, 0), "2.4 no message before the watermark");
+	while (at != page->head) {
+		const struct perfmon_sample *s = record(data, SIZE, at, copy);
+
+		if (s->header.type == PERFMON_RECORD_SAMPLE) {
+			samples++;
+			if (s->tid != this_thread() || s->pid != (__u32)getpid() || s->eventid != 99 ||
+			    s->nr_values != 1 || s->more[0] != this_thread() || s->time < last ||
+			    s->pmd != PERFMON_TASK_CLOCK || s->header.size != 72)
+				wrong++;
+			last = s->time;
+		}
+		at += s->header.size;
+	}
+	/* A busy machine is late, and then several periods are one sample. */
+	if (!ok(samples > 50 && samples < 700, "1.7 some 500 samples in 100 ms"))
+		note("%d", samples);
+	is(wrong, 0, "2.3 whole and in order");
+	tail->tail = at;
+	/* Nobody reads: it fills, and the rest is lost. */
+	for (int i = 0; i < 100 && !page->lost; i++)
+		burn(50);
+	ok(page->lost && page->head - tail->tail <= SIZE, "2.2 a full ring loses what comes");
+	ok(pfm_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL, "2.4 a message at the watermark");
+	pfm_stop(fd);
+	total = page->lost;
+	is(page->head, page->reserve, "2.5 nothing is being written");
+	tail->tail = page->head;
+	at = page->head;
+	pfm_start(fd);
+	burn(10);
+	pfm_stop(fd);
+	while (at != page->head) {
+		const struct perfmon_sample *s = record(data, SIZE, at, copy);
+
+		if (s->header.type == PERFMON_RECORD_LOST)
+			lost += *(__u64 *)(copy + 8);
+		at += s->header.size;
+	}
+	is(lost, total, "2.2 the ring says how many");
+	tail->tail = page->head + 12345;
+	at = page->head;
+	pfm_start(fd);
+	burn(10);
+	pfm_stop(fd);
+	ok(page->head == at && page->lost > total, "2.5 a tail that makes no sense: a full ring");
+	munmap(page, 4096 + SIZE);
+	munmap((void *)tail, 4096);
+	close(fd);
+}
+
+static void backward(void)
+{
+	int fd = pfm_create_ring(0, "flight-recorder", 4096, 0), samples = 0, wrong = 0;
+	struct perfmon_ring_page *page = mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0);
+	const char *data = (char *)page + 4096;
+	__u64 at, head, last = -1ULL, bytes;
+
+	pfm_period(fd, PERFMON_TASK_CLOCK, MS / 5, 0);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	burn(100);
+	is(page->flags, PERFMON_RING_BACKWARD | PERFMON_RING_OVERWRITE, "2.1 a flight recorder");
+	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 1 }), 0, "2.4 is paused");
+	head = at = page->head;
+	while (at - head < 4096) {
+		const struct perfmon_sample *s = record(data, 4096, at, copy);
+
+		bytes = s->header.size;
+		if (at - head + bytes > 4096)
+			break;
+		samples++;
+		if (bytes != 64 || s->tid != this_thread() || s->time > last)
+			wrong++;
+		last = s->time;
+		at += bytes;
+	}
+	ok(samples == 64 && !wrong, "2.1 and has the newest 64 records, the newest first");
+	burn(20);
+	is(page->head, head, "2.4 nothing comes meanwhile");
+	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 0 }), 0, "2.4 then goes on");
+	burn(20);
+	ok(page->head != head, "2.4 with new ones");
+	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 2 }), -EINVAL, "2.4 there is nothing between");
+	munmap(page, 8192);
+	close(fd);
+}
+
+static void ways(void)
+{
+	struct perfmon_nway_arg arg = { .size = 4096, .nr = 4 };
+	int fd = pfm_create_format(0, "n-way", &arg, sizeof(arg)), i, full, messages = 0;
+	volatile struct perfmon_nway_hdr *hdr = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	struct pfarg_ovfl_msg msg;
+	__u64 used;
+
+	pfm_period(fd, PERFMON_TASK_CLOCK, MS / 10, PFM_REGFL_OVFL_NOTIFY);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	for (i = 0; i < 100 && hdr->nr_full < 2; i++)
+		burn(5);
+	full = hdr->nr_full;
+	while (pfm_message(fd, &msg, 0))
+		messages++;
+	is(messages, full, "1.10 a message for each buffer that is full");
+	is(hdr->masked, 0, "1.10 while another is filled");
+	used = hdr->used[0];
+	is(pfm_restart(fd), 0, "1.10 one is given back");
+	ok(hdr->first == 1 && hdr->used[0] < used, "1.10 the oldest");
+	for (i = 0; i < 200 && !hdr->masked; i++)
+		burn(5);
+	is(hdr->nr_full, 4, "1.10 all are full");
+	burn(10);
+	is(hdr->total, 5, "1.10 then nothing more comes");
+	is(pfm_restart(fd), 0, "1.10 until one is given back");
+	for (i = 0; i < 100 && hdr->total < 6; i++)
+		burn(5);
+	is(hdr->total, 6, "1.10 which is filled");
+	munmap((void *)hdr, 4096);
+	close(fd);
+}
+
+static void histogram(void)
+{
+	struct perfmon_histogram_arg arg = { .base = (__u64)burn & ~0xfffULL, .shift = 12, .nr = 64 };
+	int fd = pfm_create_format(0, "histogram", &arg, sizeof(arg)), i;
+	volatile struct perfmon_histogram *h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	__u64 sum = 0;
+
+	pfm_period(fd, PERFMON_TASK_CLOCK, MS / 5, 0);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	burn(100);
+	pfm_stop(fd);
+	for (i = 0; i < 64; i++)
+		sum += h->buckets[i];
+	ok(h->samples > 20 && sum + h->outside == h->samples, "1.10 a histogram has all samples");
+	if (!ok(h->buckets[0] + h->buckets[1] > h->samples / 2, "1.10 most where the time goes"))
+		note("%llu and %llu of %llu", h->buckets[0], h->buckets[1], h->samples);
+	munmap((void *)h, 4096);
+	close(fd);
+}
+
+static int of_cpu(int cpu, __u64 period, int *samples, int *foreign)
+{
+	int fd = pfm_create_ring(PFM_FL_SYSTEM_WIDE, "ring", SIZE, 0);
+	struct perfmon_ring_page *page = mmap(NULL, 4096 + SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	const char *data = (char *)page + 4096;
+	__u64 at;
+
+	pfm_period(fd, PERFMON_CPU_CLOCK, period, 0);
+	pfm_load(fd, cpu);
+	pfm_start(fd);
+	burn(50);
+	usleep(20000);
+	pfm_stop(fd);
+	for (at = *samples = *foreign = 0; at != page->head;) {
+		const struct perfmon_sample *s = record(data, SIZE, at, copy);
+
+		*samples += s->header.type == PERFMON_RECORD_SAMPLE;
+		*foreign += s->cpu != (__u32)cpu;
+		at += s->header.size;
+	}
+	munmap(page, 4096 + SIZE);
+	close(fd);
+	return 0;
+}
+
+static volatile sig_atomic_t signals;
+
+static void on_signal(int signal)
+{
+	signals += signal == SIGIO;
+}
+
+/* Another thread's end; SIGIO. */
+static void ends(void)
+{
+	int fd = pfm_create(0), pid, status;
+	struct pfarg_ovfl_msg msg;
+
+	signal(SIGIO, on_signal);
+	pid = fork();
+	if (!pid) {
+		burn(100);
+		_exit(0);
+	}
+	pfm_period(fd, PERFMON_TASK_CLOCK, 20 * MS, PFM_REGFL_OVFL_NOTIFY);
+	fcntl(fd, F_SETOWN, getpid());
+	fcntl(fd, F_SETFL, O_ASYNC);
+	is(pfm_load(fd, pid), 0, "1.7 of another process");
+	pfm_start(fd);
+	ok(pfm_message(fd, &msg, 5000) && msg.msg_type == PFM_MSG_OVFL &&
+	   msg.msg_ovfl_pid == (__u32)pid && msg.msg_ovfl_pmds[PERFMON_TASK_CLOCK / 64] ==
+	   1ULL << (PERFMON_TASK_CLOCK % 64), "1.7 a message of its overflow");
+	ok(signals >= 1, "1.3 and SIGIO");
+	is(pfm_restart(fd), 0, "1.8 a restart from another thread");
+	waitpid(pid, &status, 0);
+	while (pfm_message(fd, &msg, 1000) && msg.msg_type != PFM_MSG_END)
+		pfm_restart(fd);
+	is(msg.msg_type, PFM_MSG_END, "1.3 a message of its end");
+	is(pfm_restart(fd) == -ESRCH || pfm_restart(fd) == -EBUSY, 1, "1.3 after which none restarts");
+	close(fd);
+}
+
+/* A period far too short: throttled, said so, and the machine goes on. */
+static void storm(void)
+{
+	int fd = pfm_create_ring(0, "flight-recorder", SIZE, 0), throttled = 0, went_on = 0;
+	struct perfmon_ring_page *page = mmap(NULL, 4096 + SIZE, PROT_READ, MAP_SHARED, fd, 0);
+	const char *data = (char *)page + 4096;
+	struct timespec a, b;
+	__u64 at, head;
+
+	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "25");
+	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "1000");
+	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
+	pfm_load(fd, this_thread());
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	pfm_start(fd);
+	burn(200);
+	pfm_stop(fd);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	note("200 ms took %ld ms", (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000);
+	for (at = head = page->head; at && at - head < SIZE - 4096;) {
+		const struct perfmon_sample *s = record(data, SIZE, at, copy);
+
+		throttled += s->header.type == PERFMON_RECORD_THROTTLE;
+		went_on += s->header.type == PERFMON_RECORD_UNTHROTTLE;
+		at += s->header.size;
+	}
+	if (!ok(throttled > 2 && went_on >= throttled - 2, "1.7 a storm is throttled, and the ring says so"))
+		note("%d, %d", throttled, went_on);
+	munmap(page, 4096 + SIZE);
+	close(fd);
+}
+
+int main(void)
+{
+	int samples, foreign;
+
+	plan(62);
+	write_file("/proc/sys/kernel/modprobe", "");
+	insmod("perfcounters", "");
+	insmod("pfm_soft", "");
+	insmod("pfm_default", "");
+	insmod("pfm_ring", "");
+	insmod("pfm_nway", "");
+	insmod("pfm_histogram", "");
+	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
+	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	refusals();
+	forward();
+	backward();
+	ways();
+	histogram();
+	on_cpu(1);
+	of_cpu(1, MS, &samples, &foreign);
+	if (!ok(samples > 10 && samples < 500 && !foreign, "1.17 samples of a CPU, busy and idle"))
+		note("%d, %d", samples, foreign);
+	ends();
+	storm();
+	is(rmmod("pfm_ring"), 0, "1.9 formats go when nobody uses them");
+	return finish();
+}
