@@ -179,7 +179,7 @@ struct perfmon_overflow {
 	u64 last_reset;
 	u64 eventid;
 	const u64 *values;
-	const struct pt_regs *regs;
+	struct pt_regs *regs;
 	u32 pid;
 	u32 tid;
 	u32 cpu;

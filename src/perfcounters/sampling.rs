@@ -221,8 +221,8 @@ impl Context {
         if let Some(buffer) = &mut state.sampling.buffer {
             buffer.tell(THROTTLE, now);
         }
-        // It sets the timer, which an NMI cannot.
-        self.bell.ring();
+        // Which sets the timer, as an NMI cannot.
+        self.bell.call();
     }
 
     /// The storm is over, if there was one; else the timer says when. Interrupts off, no NMI.

@@ -45,12 +45,19 @@ impl Bell {
         unsafe { shim::pfm_bell_hang(self.raw.as_ptr(), context.cast()) }
     }
 
-    /// Wakes readers and has the context looked after, on this CPU, as soon as
-    /// interrupts are on. Any context.
+    /// Wakes readers, as soon as interrupts are on. Any context.
     #[inline]
     pub(crate) fn ring(&self) {
         // SAFETY: By the type's invariant.
         unsafe { shim::pfm_bell_ring(self.raw.as_ptr()) }
+    }
+
+    /// Has its context looked after, on this CPU, as soon as interrupts are on. Any
+    /// context.
+    #[inline]
+    pub(crate) fn call(&self) {
+        // SAFETY: By the type's invariant.
+        unsafe { shim::pfm_bell_call(self.raw.as_ptr()) }
     }
 
     /// Has it looked after on this CPU after so long. Interrupts off; no NMI.

@@ -95,6 +95,7 @@ extern "C" {
     pub(crate) fn pfm_bell_free(bell: *mut Bell);
     pub(crate) fn pfm_bell_hang(bell: *mut Bell, context: *const c_void);
     pub(crate) fn pfm_bell_ring(bell: *mut Bell);
+    pub(crate) fn pfm_bell_call(bell: *mut Bell);
     pub(crate) fn pfm_bell_after(bell: *mut Bell, nanoseconds: u64);
     pub(crate) fn pfm_bell_hush(bell: *mut Bell);
     pub(crate) fn pfm_bell_poll(

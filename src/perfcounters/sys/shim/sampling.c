@@ -42,25 +42,29 @@ EXPORT_SYMBOL_GPL(perfmon_format_unregister);
 EXPORT_SYMBOL_GPL(perfmon_ring_write);
 
 /*
- * A bell: rung from any context it wakes, a moment later and on the same CPU, who reads,
- * and looks after its context; and it has the timer that does that later.
+ * A bell: rung from any context it wakes, a moment later, who reads; or it has its
+ * context looked after, a moment later and on the same CPU, or when its timer says.
  */
 struct pfm_bell {
 	wait_queue_head_t readers;
-	struct irq_work work;
+	struct irq_work wake;
+	struct irq_work look;
 	struct hrtimer timer;
 	struct fasync_struct *fasync;
 	const void *context;
 };
 
-static void bell_work(struct irq_work *work)
+static void bell_wake(struct irq_work *work)
 {
-	struct pfm_bell *bell = container_of(work, struct pfm_bell, work);
+	struct pfm_bell *bell = container_of(work, struct pfm_bell, wake);
 
 	wake_up_interruptible_poll(&bell->readers, EPOLLIN | EPOLLRDNORM);
 	kill_fasync(&bell->fasync, SIGIO, POLL_IN);
-	if (bell->context)
-		pfm_tick(bell->context, false);
+}
+
+static void bell_look(struct irq_work *work)
+{
+	pfm_tick(container_of(work, struct pfm_bell, look)->context, false);
 }
 
 static enum hrtimer_restart bell_timer(struct hrtimer *timer)
@@ -79,7 +83,8 @@ struct pfm_bell *pfm_bell_new(void)
 	if (!bell)
 		return NULL;
 	init_waitqueue_head(&bell->readers);
-	bell->work = IRQ_WORK_INIT_HARD(bell_work);
+	bell->wake = IRQ_WORK_INIT(bell_wake);
+	bell->look = IRQ_WORK_INIT_HARD(bell_look);
 	hrtimer_setup(&bell->timer, bell_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
 	return bell;
 }
@@ -87,9 +92,9 @@ struct pfm_bell *pfm_bell_new(void)
 /* Nobody rings it, or starts its timer, any more. May sleep. */
 void pfm_bell_free(struct pfm_bell *bell)
 {
-	irq_work_sync(&bell->work);
+	irq_work_sync(&bell->look);
 	hrtimer_cancel(&bell->timer);
-	irq_work_sync(&bell->work);
+	irq_work_sync(&bell->wake);
 	kfree(bell);
 }
 
@@ -100,7 +105,12 @@ void pfm_bell_hang(struct pfm_bell *bell, const void *context)
 
 void pfm_bell_ring(struct pfm_bell *bell)
 {
-	irq_work_queue(&bell->work);
+	irq_work_queue(&bell->wake);
+}
+
+void pfm_bell_call(struct pfm_bell *bell)
+{
+	irq_work_queue(&bell->look);
 }
 
 /* Interrupts off, not in an NMI. */
@@ -137,7 +147,7 @@ int pfm_bell_fasync(struct pfm_bell *bell, int fd, struct file *file, int on)
  * Of an interrupt @regs; or @ip, of one that was missed; or neither, then it is where
  * the thread left user mode. Who may not see the kernel sees that, too.
  */
-void pfm_where(struct pfm_where *where, const struct pt_regs *regs, u64 ip, bool kernel)
+void pfm_where(struct pfm_where *where, struct pt_regs *regs, u64 ip, bool kernel)
 {
 	bool user = current->mm && !(current->flags & PF_KTHREAD);
 
@@ -158,7 +168,7 @@ u64 pfm_now(void)
 	return ktime_get_mono_fast_ns();
 }
 
-const struct pt_regs *pfm_irq_regs(void)
+struct pt_regs *pfm_irq_regs(void)
 {
 	return get_irq_regs();
 }
@@ -221,7 +231,7 @@ static void missed_work(struct irq_work *work)
 
 static DEFINE_PER_CPU(struct missed, missed) = { .work = IRQ_WORK_INIT_HARD(missed_work) };
 
-void pfm_miss(const struct pt_regs *regs)
+void pfm_miss(struct pt_regs *regs)
 {
 	struct missed *here = this_cpu_ptr(&missed);
 
@@ -340,13 +350,13 @@ void pfm_uncharge(struct user_struct *user, u64 pages)
 	free_uid(user);
 }
 
-static u32 kernel_frames(const struct pt_regs *regs, u64 *frames, u32 most)
+static u32 kernel_frames(struct pt_regs *regs, u64 *frames, u32 most)
 {
 	struct unwind_state state;
 	unsigned long address;
 	u32 nr = 0;
 
-	for (unwind_start(&state, current, (struct pt_regs *)regs, NULL);
+	for (unwind_start(&state, current, regs, NULL);
 	     nr < most && !unwind_done(&state); unwind_next_frame(&state)) {
 		address = unwind_get_return_address(&state);
 		if (!address)
@@ -356,7 +366,7 @@ static u32 kernel_frames(const struct pt_regs *regs, u64 *frames, u32 most)
 	return nr;
 }
 
-static u32 user_frames(const struct pt_regs *regs, u64 *frames, u32 most)
+static u32 user_frames(struct pt_regs *regs, u64 *frames, u32 most)
 {
 	struct { u64 next, address; } frame;
 	u64 at = regs->bp, last = regs->sp;
@@ -365,7 +375,7 @@ static u32 user_frames(const struct pt_regs *regs, u64 *frames, u32 most)
 	if (nr < most)
 		frames[nr++] = regs->ip;
 	/* Of a 32-bit program only the instruction. */
-	if (!user_64bit_mode((struct pt_regs *)regs))
+	if (!user_64bit_mode(regs))
 		return nr;
 	/* Upwards only, so it ends whatever the program has there. */
 	while (nr < most && at >= last && !(at & 7)) {
@@ -382,7 +392,7 @@ static u32 user_frames(const struct pt_regs *regs, u64 *frames, u32 most)
 
 u32 perfmon_stack(const struct perfmon_overflow *overflow, u32 which, u64 *frames, u32 most)
 {
-	const struct pt_regs *regs = overflow->regs;
+	struct pt_regs *regs = overflow->regs;
 	u32 nr = 0;
 
 	if (which & PERFMON_STACK_OF_KERNEL && overflow->flags & PERFMON_OVERFLOW_KERNEL &&

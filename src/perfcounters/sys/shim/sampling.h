@@ -24,7 +24,7 @@ struct vm_area_struct;
 struct pfm_where {
 	u64 ip;
 	u64 time;
-	const struct pt_regs *regs;
+	struct pt_regs *regs;
 	u32 pid;
 	u32 tid;
 	u32 cpu;
@@ -34,21 +34,22 @@ struct pfm_bell *pfm_bell_new(void);
 void pfm_bell_free(struct pfm_bell *bell);
 void pfm_bell_hang(struct pfm_bell *bell, const void *context);
 void pfm_bell_ring(struct pfm_bell *bell);
+void pfm_bell_call(struct pfm_bell *bell);
 void pfm_bell_after(struct pfm_bell *bell, u64 nanoseconds);
 void pfm_bell_hush(struct pfm_bell *bell);
 void pfm_bell_poll(struct pfm_bell *bell, struct file *file, poll_table *table);
 int pfm_bell_wait(struct pfm_bell *bell, bool (*ready)(void *arg), void *arg);
 int pfm_bell_fasync(struct pfm_bell *bell, int fd, struct file *file, int on);
-void pfm_where(struct pfm_where *where, const struct pt_regs *regs, u64 ip, bool kernel);
+void pfm_where(struct pfm_where *where, struct pt_regs *regs, u64 ip, bool kernel);
 u64 pfm_now(void);
 bool pfm_in_nmi(void);
-const struct pt_regs *pfm_irq_regs(void);
+struct pt_regs *pfm_irq_regs(void);
 u64 pfm_rdmsr(u32 msr);
 bool pfm_trylock(raw_spinlock_t *lock);
 int pfm_nmi_start(void);
 void pfm_nmi_stop(void);
 void pfm_lvtpc(void);
-void pfm_miss(const struct pt_regs *regs);
+void pfm_miss(struct pt_regs *regs);
 u64 pfm_missed(void);
 void pfm_expect(void);
 bool pfm_expected(void);
@@ -60,7 +61,7 @@ struct user_struct *pfm_charge(u64 pages);
 void pfm_uncharge(struct user_struct *user, u64 pages);
 
 /* In Rust. */
-u32 pfm_overflowed(const struct pt_regs *regs);
+u32 pfm_overflowed(struct pt_regs *regs);
 void pfm_overflowed_again(void);
 void pfm_tick(const void *context, bool timer);
 
