@@ -62,7 +62,7 @@ proptest! {
             let n = random.next() & mask;
             sum += n as f64 / mask as f64;
             for (bit, ones) in ones.iter_mut().enumerate() {
-                *ones += (n >> bit & 1) as u32;
+                *ones += ((n >> bit) & 1) as u32;
             }
             eighths[(n >> (shift + bits) .saturating_sub(3)) as usize & 7] += 1;
         }
