@@ -87,9 +87,15 @@ impl Page {
         self.data_size.load_relaxed()
     }
 
+    /// Where the data begin in the file.
+    pub fn data_offset(&self) -> u32 {
+        (self.flags_offset.load_relaxed() >> 32) as u32
+    }
+
     /// Is it a page of this version?
     pub fn is_known(&self) -> bool {
-        self.version_size.load_relaxed() as u32 == VERSION
+        let begin = self.version_size.load_relaxed();
+        begin as u32 == VERSION && begin >> 32 >= PAGE_BYTES as u64
     }
 
     /// Records that could not be written.
