@@ -20,6 +20,12 @@ pub struct Random {
     state: u32,
 }
 
+impl Default for Random {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
 impl Random {
     /// Any seed; 0 and multiples of 2^31 - 1, which would stay 0, are taken for 1.
     pub const fn new(seed: u32) -> Self {

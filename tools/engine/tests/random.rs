@@ -24,6 +24,7 @@ fn r1_11_every_seed_is_one() {
     for random in &mut seeds {
         assert_eq!(random.step(), 16807);
     }
+    assert_eq!(Random::default(), Random::new(1));
     // The largest sum, and the last state.
     assert_eq!(
         Random::new(MODULUS as u32 - 1).step(),
