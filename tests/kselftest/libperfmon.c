@@ -292,6 +292,40 @@ static void syst(void)
 	ok(count_of("CPU1", "cycles") > 0, "1.3 and something");
 }
 
+/* Entries of 48 bytes behind a header of 128; a thread that runs on while it is masked. */
+static void task_smpl(void)
+{
+	long long few, many, full;
+
+	errno = -insmod("pfm_default", "");
+	if (errno)
+		bail("insmod pfm_default");
+	is(example(EXAMPLES "task_smpl 10000 1000000 /tests/pmu_perf spin 1000000"), 0,
+	   "1.9 task_smpl runs");
+	few = count_of("", "entries");
+	is(count_of("", "full"), 0, "1.9 its buffer was large enough");
+	is(count_of("", "others"), 0, "1.9 and its entries are the command's");
+	is(example(EXAMPLES "task_smpl 10000 1000000 /tests/pmu_perf spin 6000000"), 0,
+	   "1.9 task_smpl runs again");
+	many = count_of("", "entries");
+	if (!ok(many - few >= 999 && many - few <= 1001, "1.7 a sample each period"))
+		note("%lld", many - few);
+	/* The emulated PMU has five cycles for four instructions. */
+	few = count_of("", "cycles") - many * 12500;
+	if (!ok(few >= -many && few <= many, "1.11 and the cycles of each"))
+		note("%lld", few);
+	is(example(EXAMPLES "task_smpl 1000 4000 /tests/pmu_perf spin 6000000"), 0,
+	   "1.9 task_smpl runs with a small buffer");
+	many = count_of("", "entries");
+	full = count_of("", "full");
+	ok(full > 1 && full == count_of("", "overflows"), "1.9 a message each time it is full");
+	if (!ok(many > full * 60 && many <= (full + 1) * 81, "1.9 which is when it is full"))
+		note("%lld in %lld buffers", many, full);
+	is(count_of("", "others"), 0, "1.9 all of them the command's");
+	is(example(EXAMPLES "task_smpl 1000 4000 false"), 1 << 8, "1.9 task_smpl ends as its command does");
+	is(rmmod("pfm_default"), 0, "1.9 nothing is left that uses the format");
+}
+
 /* Rounds of two instructions between two looks; what is around them is told apart. */
 static __attribute__((noinline)) __u64 lap(int fd, const struct perfmon_self *page, __u64 rounds)
 {
@@ -379,7 +413,7 @@ int main(void)
 	m = this_model();
 	unload();
 	description = m->amd ? "pfm_amd" : "pfm_intel";
-	plan(2 + 7 + 16 + 20 + 15 + 6 + 4 + 6 + 5 + 20 + 2);
+	plan(2 + 7 + 16 + 20 + 15 + 6 + 4 + 6 + 5 + 12 + 20 + 2);
 	without_a_device();
 	creating();
 	no_context(-1, -EBADF, "no descriptor");
@@ -390,6 +424,7 @@ int main(void)
 	self();
 	task();
 	syst();
+	task_smpl();
 	selfpage();
 	is(rmmod(description), 0, "1.2 nothing is left of the contexts");
 	is(rmmod("perfcounters"), 0, "1.2 nor of the device");
