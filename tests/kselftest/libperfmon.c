@@ -61,7 +61,8 @@ static void without_a_device(void)
 
 	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
 	   "1.3 pfm_create_context: no perfmon in the kernel");
-	errno = -insmod("perfcounters", "");
+	/* In an emulator samples take most of the time. */
+	errno = -insmod("perfcounters", "max_sample_rate=0 max_sample_percent=0");
 	if (errno)
 		bail("insmod perfcounters");
 	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -EBUSY,
@@ -74,7 +75,7 @@ static void without_a_device(void)
 static void creating(void)
 {
 	pfarg_ctx_t ctx = { .ctx_flags = 0x10 };
-	char format[] = "no such format";
+	char format[] = "no-such-format";
 	int fd, next;
 
 	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -EINVAL,
@@ -82,7 +83,7 @@ static void creating(void)
 	is(fails(pfm_create_context(NULL, NULL, NULL, 0)), -EFAULT,
 	   "1.3 pfm_create_context: no argument");
 	ctx.ctx_flags = 0;
-	is(fails(pfm_create_context(&ctx, format, NULL, 0)), -EINVAL,
+	is(fails(pfm_create_context(&ctx, format, NULL, 0)), -ENOENT,
 	   "1.9 pfm_create_context: no such sampling format");
 	fd = pfm_create_context(&ctx, NULL, &ctx, sizeof(ctx));
 	ok(fd > 2, "1.3 pfm_create_context gives a descriptor, and ignores a format's argument");

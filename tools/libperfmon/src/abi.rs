@@ -7,12 +7,13 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, NonNull};
 
 use engine::calls::{
-    Ctx, Load, Pmc, Pmd, Start, LOAD, READ_PMDS, START, STOP, UNLOAD, WRITE_PMCS, WRITE_PMDS,
+    Ctx, Load, Pmc, Pmd, Start, LOAD, PAUSE, READ_PMDS, RESTART, START, STOP, UNLOAD, WRITE_PMCS,
+    WRITE_PMDS,
 };
 use engine::pmu::NUMBERS;
 use selfpage::{counter, Mapping, SelfPage};
 
-use crate::device::{call, call_vector, count, create, open, refuse, Format, PAUSE, RESTART};
+use crate::device::{call, call_vector, count, create, open, refuse, Format};
 use crate::ring::Ring;
 
 /// `pfarg_setdesc_t`.

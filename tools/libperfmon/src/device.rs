@@ -8,26 +8,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use engine::calls::{Ctx, Vector, CREATE};
-
-/// `struct perfmon_create`.
-#[repr(C)]
-struct Create {
-    ctx: Ctx,
-    name: u64,
-    uuid: [u8; 16],
-    arg: u64,
-    arg_size: u64,
-}
-
-/// `PERFMON_CREATE_FORMAT`.
-const CREATE_FORMAT: u32 = (1 << 30) | ((size_of::<Create>() as u32) << 16) | (0xb6 << 8) | 9;
-/// `PERFMON_RESTART`.
-pub(crate) const RESTART: u32 = (0xb6 << 8) | 10;
-/// `PERFMON_PAUSE`.
-pub(crate) const PAUSE: u32 = (1 << 30) | (4 << 16) | (0xb6 << 8) | 11;
-
-const _: () = assert!(size_of::<Create>() == 104);
+use engine::calls::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
 
 /// An open device without a context; perfmon2's descriptors lived over exec.
 #[expect(
