@@ -87,9 +87,15 @@ impl Page {
         self.data_size.load_relaxed()
     }
 
+    /// Where the data begin in the file.
+    pub fn data_offset(&self) -> u32 {
+        (self.flags_offset.load_relaxed() >> 32) as u32
+    }
+
     /// Is it a page of this version?
     pub fn is_known(&self) -> bool {
-        self.version_size.load_relaxed() as u32 == VERSION
+        let begin = self.version_size.load_relaxed();
+        begin as u32 == VERSION && begin >> 32 >= PAGE_BYTES as u64
     }
 
     /// Records that could not be written.
@@ -109,7 +115,7 @@ impl Default for Page {
     }
 }
 
-/// What both sides have of a ring.
+/// What both sides have of a ring. The data were zeros when it began.
 #[derive(Clone, Copy)]
 pub struct Shared<'a> {
     /// How it stands. The writer's.
@@ -151,7 +157,8 @@ pub struct Writer {
 pub enum Written {
     /// It is in the ring.
     Kept,
-    /// It is, and it is time to wake the reader.
+    /// It is, and it is time to wake the reader: by the watermark, or as there is no
+    /// room for another one like it.
     Due,
     /// There is no room, or the ring is paused.
     Lost,
@@ -169,6 +176,14 @@ impl Writer {
             watermark,
             since: 0,
         }
+    }
+
+    /// Begins at another position than 0, a multiple of 8, which the tail must say, too:
+    /// for tests of what comes after years.
+    pub fn begin(&mut self, ring: &Shared<'_>, position: u64) {
+        self.head = position;
+        ring.page.reserve.store_relaxed(position);
+        ring.page.head.store_release(position);
     }
 
     /// Bytes that may be written.
@@ -218,7 +233,8 @@ impl Writer {
         ring.page.head.store_release(head);
     }
 
-    /// Writes a record. Any context; one at a time.
+    /// Writes a record. Any context; one at a time. Records of up to 16 bytes less than
+    /// the ring's always find room in the end, larger ones unless some were lost before.
     #[inline]
     pub fn write(&mut self, ring: &Shared<'_>, kind: u16, parts: &[&[u64]]) -> Written {
         let mut bytes = 8u64;
@@ -239,8 +255,11 @@ impl Writer {
             self.untold = 0;
         }
         self.put(ring, kind, bytes, parts);
+        let bytes = bytes.wrapping_add(first);
         self.since = self.since.wrapping_add(bytes);
-        if self.watermark != 0 && self.since >= self.watermark {
+        // Before nothing is kept any more that could become due.
+        let full = self.flags & OVERWRITE == 0 && room.wrapping_sub(bytes) < bytes;
+        if self.watermark != 0 && (self.since >= self.watermark || full) {
             self.since = 0;
             return Written::Due;
         }
@@ -282,14 +301,13 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     // Bytes that may be a record's: up to the head, or up to what is written over.
     let left = match flags & BACKWARD {
         0 => head.wrapping_sub(at),
-        // Nothing lies above 0.
-        _ => at.wrapping_neg().min(head.wrapping_add(size).wrapping_sub(at)),
+        _ => head.wrapping_add(size).wrapping_sub(at),
     };
     if left == 0 {
-        return match flags & BACKWARD != 0 && at != 0 {
+        return match flags & BACKWARD {
+            0 => Found::End,
             // Everything the ring has room for was read.
-            true => Found::Gone,
-            false => Found::End,
+            _ => Found::Gone,
         };
     }
     if left > size {
@@ -303,6 +321,8 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     let found = if bytes > left || bytes < 8 || bytes % 8 != 0 {
         match flags & BACKWARD {
             0 => Found::Broken,
+            // Older than the first record.
+            _ if first == 0 => Found::End,
             // The last one that is written over in part.
             _ => Found::Gone,
         }
@@ -312,8 +332,12 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
             None => Found::Long(words),
             Some(to) => {
                 let mut from = at;
-                for value in to {
-                    *value = ring.word(from).map_or(0, Word::load_relaxed);
+                for (n, value) in to.iter_mut().enumerate() {
+                    *value = match n {
+                        // Loaded once: the copy is as long as it says.
+                        0 => first,
+                        _ => ring.word(from).map_or(0, Word::load_relaxed),
+                    };
                     from = from.wrapping_add(8);
                 }
                 Found::Record {

@@ -12,7 +12,7 @@ built=$1 dest=$2 lib=$2/lib man=$2/share/man/man3
 install -D -m 644 "$built/libperfmon.so" "$lib/libperfmon.so.2"
 ln -sf libperfmon.so.2 "$lib/libperfmon.so"
 install -m 644 -t "$lib" "$built/libperfmon.a"
-install -D -m 644 -t "$dest/include/perfmon" "$here/include/perfmon/perfmon.h"
+install -D -m 644 -t "$dest/include/perfmon" "$here/include/perfmon/"*.h
 mkdir -p "$lib/pkgconfig" "$man"
 sed "s#@PREFIX@#$PREFIX#" "$here/libperfmon.pc.in" >"$lib/pkgconfig/libperfmon.pc"
 # Each function finds the page that tells of it.

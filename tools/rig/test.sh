@@ -172,7 +172,7 @@ for world in $WORLDS; do
 	if [ "$world" = host ]; then
 		rig_tests
 		cargo_tests "cargo test" "" --workspace
-		cargo_tests loom "--cfg loom" -p engine --test loom --test selfpage --release
+		cargo_tests loom "--cfg loom" -p engine --test loom --test loom_ring --test selfpage --release
 		host_scripts
 	else
 		guest_tests "$world"

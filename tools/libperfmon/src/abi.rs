@@ -7,12 +7,14 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, NonNull};
 
 use engine::calls::{
-    Ctx, Load, Pmc, Pmd, Start, LOAD, READ_PMDS, START, STOP, UNLOAD, WRITE_PMCS, WRITE_PMDS,
+    Ctx, Load, Pmc, Pmd, Start, LOAD, PAUSE, READ_PMDS, RESTART, START, STOP, UNLOAD, WRITE_PMCS,
+    WRITE_PMDS,
 };
 use engine::pmu::NUMBERS;
 use selfpage::{counter, Mapping, SelfPage};
 
-use crate::device::{call, call_vector, count, create, open, refuse};
+use crate::device::{call, call_vector, count, create, open, refuse, Format};
+use crate::ring::Ring;
 
 /// `pfarg_setdesc_t`.
 #[repr(C)]
@@ -39,25 +41,27 @@ pub struct SetInfo {
     reserved: [u64; 6],
 }
 
-/// A new context. Without a sampling format, whose argument is then not looked at.
+/// A new context. Without a sampling format, its argument is not looked at.
 ///
 /// # Safety
 ///
-/// As in C: `ctx` is null, or an address that the kernel may read.
+/// As in C: `ctx` is null, or can be read; so can what a format wants.
 #[no_mangle]
 pub unsafe extern "C" fn pfm_create_context(
     ctx: *const Ctx,
     smpl_name: *const c_char,
-    _smpl_arg: *const c_void,
-    _smpl_size: usize,
+    smpl_arg: *const c_void,
+    smpl_size: usize,
 ) -> c_int {
-    if !smpl_name.is_null() {
-        return refuse(libc::ENOSYS);
-    }
+    let format = (!smpl_name.is_null()).then_some(Format {
+        name: smpl_name,
+        arg: smpl_arg,
+        arg_size: smpl_size,
+    });
     match open() {
         -1 => -1,
         // SAFETY: By the caller's word.
-        fd => unsafe { create(fd, ctx) },
+        fd => unsafe { create(fd, ctx, format) },
     }
 }
 
@@ -130,10 +134,19 @@ pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
     unsafe { call(fd, STOP, null()) }
 }
 
-/// Goes on after a notification; there are none yet.
+/// Goes on after a notification.
 #[no_mangle]
-pub extern "C" fn pfm_restart(_fd: c_int) -> c_int {
-    refuse(libc::ENOSYS)
+pub extern "C" fn pfm_restart(fd: c_int) -> c_int {
+    // SAFETY: It has no argument.
+    unsafe { call(fd, RESTART, null()) }
+}
+
+/// Writes no records, or does so again.
+#[no_mangle]
+pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
+    let paused = u32::from(paused != 0);
+    // SAFETY: It lives until the call is over.
+    unsafe { call(fd, PAUSE, (&raw const paused).cast()) }
 }
 
 /// Event sets: not there yet.
@@ -231,5 +244,93 @@ pub unsafe extern "C" fn pfm_self_read(
             0
         }
         None => -1,
+    }
+}
+
+/// Maps the ring of a context.
+///
+/// # Safety
+///
+/// As in C: there is room for an address at `ring`.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_ring_open(fd: c_int, ring: *mut NonNull<Ring>) -> c_int {
+    match Ring::open(fd) {
+        Ok(opened) => {
+            // SAFETY: By the caller's word.
+            unsafe { ring.write(opened) };
+            0
+        }
+        // What is no context has no ring.
+        Err(libc::ENODEV) => refuse(libc::EBADF),
+        Err(error) => refuse(error),
+    }
+}
+
+/// Unmaps it.
+///
+/// # Safety
+///
+/// As in C: `ring` is null, or of [`pfm_ring_open`] and not used any more.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_ring_close(ring: Option<NonNull<Ring>>) -> c_int {
+    match ring {
+        Some(ring) => {
+            // SAFETY: By the caller's word.
+            unsafe { Ring::close(ring) };
+            0
+        }
+        None => refuse(libc::EINVAL),
+    }
+}
+
+/// Takes what a backward ring holds now: the next record read is its newest.
+///
+/// # Safety
+///
+/// As in C: `ring` is null, or of [`pfm_ring_open`], and no other thread uses it.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_ring_snapshot(ring: Option<&mut Ring>) -> c_int {
+    match ring {
+        Some(ring) => {
+            ring.snapshot();
+            0
+        }
+        None => refuse(libc::EINVAL),
+    }
+}
+
+/// Copies the next record: 1; there is none: 0.
+///
+/// # Safety
+///
+/// As for [`pfm_ring_snapshot`], and there is room for an address at `record`.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_ring_read(ring: Option<&mut Ring>, record: *mut *const u64) -> c_int {
+    match ring.map(Ring::next) {
+        Some(Ok(Some(copy))) => {
+            // SAFETY: By the caller's word.
+            unsafe { record.write(copy.as_ptr()) };
+            1
+        }
+        Some(Ok(None)) => 0,
+        Some(Err(error)) => refuse(error),
+        None => refuse(libc::EINVAL),
+    }
+}
+
+/// Records that could not be written, so far.
+///
+/// # Safety
+///
+/// As for [`pfm_ring_snapshot`], and there is room for a number at `lost`.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_ring_lost(ring: Option<&Ring>, lost: *mut u64) -> c_int {
+    match ring {
+        Some(ring) => {
+            // SAFETY: By the caller's word.
+            unsafe { lost.write(ring.lost()) };
+            0
+        }
+        None => refuse(libc::EINVAL),
     }
 }

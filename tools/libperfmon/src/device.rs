@@ -6,9 +6,9 @@
 //! given for a descriptor.
 #![expect(unsafe_code, reason = "ioctl, errno")]
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
-use engine::calls::{Ctx, Vector, CREATE};
+use engine::calls::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
 
 /// An open device without a context; perfmon2's descriptors lived over exec.
 #[expect(
@@ -26,14 +26,39 @@ pub(crate) fn open() -> c_int {
     }
 }
 
+/// A sampling format, by its name, and its argument.
+pub(crate) struct Format {
+    pub(crate) name: *const c_char,
+    pub(crate) arg: *const c_void,
+    pub(crate) arg_size: usize,
+}
+
 /// Makes an open device a context, or closes it.
 ///
 /// # Safety
 ///
-/// As for [`call`].
-pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx) -> c_int {
-    // SAFETY: By the caller's word.
-    if unsafe { call(fd, CREATE, ctx.cast()) } == 0 {
+/// As for [`call`]; with a format, `ctx` is null or can be read.
+pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) -> c_int {
+    let done = match format {
+        // SAFETY: By the caller's word.
+        None => unsafe { call(fd, CREATE, ctx.cast()) },
+        // SAFETY: By the caller's word.
+        Some(format) => match unsafe { ctx.as_ref() } {
+            None => refuse(libc::EFAULT),
+            Some(ctx) => {
+                let create = Create {
+                    ctx: *ctx,
+                    name: format.name as u64,
+                    uuid: [0; 16],
+                    arg: format.arg as u64,
+                    arg_size: format.arg_size as u64,
+                };
+                // SAFETY: By the caller's word; `create` lives until the call is over.
+                unsafe { call(fd, CREATE_FORMAT, (&raw const create).cast()) }
+            }
+        },
+    };
+    if done == 0 {
         return fd;
     }
     let error = errno();
@@ -82,7 +107,7 @@ pub(crate) fn count<T>(n: c_int) -> Option<u32> {
     u32::try_from(n).ok().filter(|_| n < most)
 }
 
-fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: It is this thread's, always there.
     unsafe { *libc::__errno_location() }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! perfmon2's twelve calls, and reading of the own counters without one, as a C
-//! library: `include/perfmon/perfmon.h` says what each does.
+//! perfmon2's twelve calls, and reading of the own counters and of rings without one,
+//! as a C library: `include/perfmon/perfmon.h` says what each does.
 //!
 //! What a program hands over is handed on to the kernel unread, which checks it.
 //! Nothing here can panic. Programs get it without std: it wants nothing of them
@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `abi.rs` | the functions of the C library; unsafe |
 //! | `device.rs` | the ioctls of `/dev/perfmon`; unsafe |
+//! | `ring.rs` | the ring of a context, mapped; unsafe |
 //! | `panic.rs` | the end of the program, if it came to that; unsafe |
 
 #![cfg_attr(panic = "abort", no_std)]
@@ -20,3 +21,4 @@ mod abi;
 mod device;
 #[cfg(panic = "abort")]
 mod panic;
+mod ring;

@@ -3,9 +3,9 @@
  * libperfmon: the calls of perfmon2 2.8 on /dev/perfmon, as functions, with the
  * names of types and flags that programs of its time use.
  *
- * Each call returns -1 and sets errno, as its system call did. Sampling and
- * event sets are not there yet: a sampling format, pfm_restart() and the calls
- * with _evtsets are ENOSYS. So is everything where there is no /dev/perfmon.
+ * Each call returns -1 and sets errno, as its system call did. Event sets are not
+ * there yet: the calls with _evtsets are ENOSYS. So is everything where there is no
+ * /dev/perfmon.
  *
  * Link with -lperfmon. See libperfmon(3).
  */
@@ -19,6 +19,7 @@
 /* Programs of that time point at 64-bit fields with uint64_t and print PRIu64. */
 #define __u64 uint64_t
 #include <linux/perfmon.h>
+#include <linux/perfmon_ring.h>
 #undef __u64
 
 #ifdef __cplusplus
@@ -87,12 +88,14 @@ struct pfarg_setinfo {
 
 typedef struct pfarg_setinfo pfarg_setinfo_t;
 
-/* Messages, to be read from a context. */
+/* Messages, to be read from a context: those of <linux/perfmon.h>. */
 typedef struct pfarg_ovfl_msg pfarg_ovfl_msg_t;
-
 typedef union pfarg_msg pfarg_msg_t;
 
-/* A new context: its file descriptor. smpl_name is NULL. */
+/*
+ * A new context: its file descriptor. smpl_name is NULL, or a sampling format that
+ * smpl_arg is for; its buffer is mapped at 0 of the descriptor.
+ */
 int pfm_create_context(pfarg_ctx_t *ctx, char *smpl_name, void *smpl_arg,
 		       size_t smpl_size);
 int pfm_write_pmcs(int fd, pfarg_pmc_t *pmcs, int n);
@@ -117,6 +120,22 @@ int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);
 int pfm_self_read(int fd, const struct perfmon_self *page, unsigned int pmd,
 		  uint64_t *value);
+
+/*
+ * Nor these: the ring of a context whose format has one, and its one reader.
+ * pfm_ring_read() gives 1 and a copy of a record, which stays until the next call, or
+ * 0 when there is none. Forward it is the oldest that was not read yet; backward the
+ * newest of pfm_ring_snapshot(), then the one before it. See pfm_ring_read(3).
+ */
+struct pfm_ring;
+
+int pfm_ring_open(int fd, struct pfm_ring **ring);
+int pfm_ring_close(struct pfm_ring *ring);
+int pfm_ring_snapshot(struct pfm_ring *ring);
+int pfm_ring_read(struct pfm_ring *ring, const struct perfmon_record **record);
+int pfm_ring_lost(const struct pfm_ring *ring, uint64_t *lost);
+/* No records are written, or they are again; those that are not count as lost. */
+int pfm_pause(int fd, int paused);
 
 #ifdef __cplusplus
 }

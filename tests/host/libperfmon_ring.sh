@@ -1,0 +1,229 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# libperfmon's reader of rings, on files that are laid out as a context's.
+
+set -u
+out=${LIB_OUT:?} top=${TOP:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/ring.c" <<'END'
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <perfmon/perfmon.h>
+
+#define DATA 4096
+
+static int tests, failed;
+
+static void ok(bool good, const char *name)
+{
+	failed += !good;
+	printf("%sok %d %s\n", good ? "" : "not ", ++tests, name);
+}
+
+/* The kernel's side, by hand. */
+static struct perfmon_ring_page *page;
+static uint64_t *data, *tail;
+static int fd;
+static uint64_t serial;
+
+static void new_ring(uint32_t flags, uint64_t begin)
+{
+	fd = memfd_create("ring", 0);
+	if (fd < 0 || ftruncate(fd, PERFMON_TAIL_OFFSET + 4096))
+		exit(2);
+	page = mmap(NULL, 4096 + DATA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	tail = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, PERFMON_TAIL_OFFSET);
+	if (page == MAP_FAILED || tail == MAP_FAILED)
+		exit(2);
+	data = (void *)page + 4096;
+	page->version = PERFMON_RING_VERSION;
+	page->size = sizeof(*page);
+	page->flags = flags;
+	page->data_offset = 4096;
+	page->data_size = DATA;
+	page->head = page->reserve = *tail = begin;
+}
+
+/* A record of so many words, each of them its number. */
+static void put(uint32_t words)
+{
+	bool backward = page->flags & PERFMON_RING_BACKWARD;
+	uint64_t at = page->head - (backward ? words * 8 : 0);
+	struct perfmon_record header = { .size = words * 8, .type = PERFMON_RECORD_SAMPLE };
+
+	serial++;
+	page->reserve = page->head + (backward ? -words : words) * 8ULL;
+	if (backward)
+		page->reserve = at;
+	for (uint32_t n = 0; n < words; n++)
+		data[(at / 8 + n) % (DATA / 8)] = serial;
+	memcpy(&data[at / 8 % (DATA / 8)], &header, 8);
+	page->head = page->reserve;
+}
+
+/* Is the next record that one, whole? */
+static bool next(struct pfm_ring *ring, uint64_t number, uint32_t words)
+{
+	const struct perfmon_record *r = NULL;
+	const uint64_t *word;
+
+	if (pfm_ring_read(ring, &r) != 1 || r->size != words * 8 || r->type != PERFMON_RECORD_SAMPLE)
+		return false;
+	word = (const uint64_t *)r;
+	for (uint32_t n = 1; n < words; n++)
+		if (word[n] != number)
+			return false;
+	return true;
+}
+
+static int end(struct pfm_ring *ring)
+{
+	const struct perfmon_record *r;
+	int got = pfm_ring_read(ring, &r);
+
+	return got < 0 ? -errno : got;
+}
+
+static int fails(int fd)
+{
+	struct pfm_ring *ring;
+
+	return pfm_ring_open(fd, &ring) ? -errno : 0;
+}
+
+static uint32_t size(uint64_t n)
+{
+	return 2 + n * 7 % 20;
+}
+
+static struct pfm_ring *opened(uint32_t flags, uint64_t begin)
+{
+	struct pfm_ring *ring;
+
+	new_ring(flags, begin);
+	if (pfm_ring_open(fd, &ring))
+		exit(3);
+	return ring;
+}
+
+/* How many of the newest fit and are read, newest first; then 0. */
+static bool newest(struct pfm_ring *ring)
+{
+	uint64_t n = serial, left = DATA / 8;
+
+	for (; n && size(n) <= left; n--) {
+		if (!next(ring, n, size(n)))
+			return false;
+		left -= size(n);
+	}
+	return !end(ring) && !end(ring);
+}
+
+int main(void)
+{
+	struct pfm_ring *ring;
+	uint64_t lost, first;
+	bool good;
+
+	ok(fails(-1) == -EBADF, "1.9 pfm_ring_open: no descriptor");
+	ok(pfm_ring_close(NULL) && pfm_ring_snapshot(NULL) && pfm_ring_read(NULL, NULL) == -1 &&
+	   pfm_ring_lost(NULL, &lost) && errno == EINVAL, "1.9 no ring");
+	new_ring(0, 0);
+	page->version = 2;
+	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: of another version");
+	page->version = 1;
+	page->size = 40;
+	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: too short a page");
+	page->size = 56;
+	page->data_size = 3000;
+	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: no power of two");
+	close(fd);
+
+	/* The first one goes across the end. */
+	ring = opened(0, DATA - 16);
+	page->lost = 7;
+	ok(!pfm_ring_lost(ring, &lost) && lost == 7, "1.9 what was lost");
+	put(4);
+	put(2);
+	good = next(ring, 1, 4) && *tail == DATA + 16 && next(ring, 2, 2);
+	put(512);
+	ok(good && next(ring, 3, 512) &&
+	   !end(ring) && *tail == page->head, "1.9 forward: in order, and each one's place is free then");
+	put(3);
+	pfm_ring_close(ring);
+	pfm_ring_open(fd, &ring);
+	ok(next(ring, 4, 3) && !end(ring), "1.9 forward: another reader goes on there");
+	put(3);
+	data[*tail / 8 % (DATA / 8)] = 12;
+	ok(end(ring) == -EPROTO, "1.9 forward: what is no record");
+	pfm_ring_close(ring);
+	close(fd);
+
+	ring = opened(PERFMON_RING_OVERWRITE, -DATA / 2);
+	first = serial;
+	put(2);
+	put(5);
+	/* It begins at 0, wherever the ring is by now. */
+	good = end(ring) == -EOVERFLOW || true;
+	put(4);
+	ok(good && next(ring, first + 3, 4) && !end(ring), "2.7 forward, overwritten: what came since");
+	for (int i = 0; i < 300; i++)
+		put(size(serial + 1));
+	ok(end(ring) == -EOVERFLOW && !end(ring), "2.7 what was not read in time is gone, which is said");
+	put(6);
+	ok(next(ring, serial, 6) && !end(ring), "2.7 and it goes on");
+	pfm_ring_close(ring);
+	close(fd);
+
+	serial = 0;
+	ring = opened(PERFMON_RING_BACKWARD | PERFMON_RING_OVERWRITE, 0);
+	ok(!end(ring), "2.1 backward: nothing yet");
+	put(size(1));
+	put(size(2));
+	ok(!end(ring), "2.1 nothing in that snapshot");
+	ok(!pfm_ring_snapshot(ring) && newest(ring), "2.1 the newest first, up to the first one");
+	good = true;
+	for (int i = 0; i < 1000 && good; i++) {
+		put(size(serial + 1));
+		good = !pfm_ring_snapshot(ring) && newest(ring);
+	}
+	ok(good, "2.3 exactly those that fit, however often it went round");
+	pfm_ring_snapshot(ring);
+	first = serial;
+	good = next(ring, first, size(first)) && next(ring, first - 1, size(first - 1));
+	for (int i = 0; i < 60; i++)
+		put(size(serial + 1));
+	ok(good && !end(ring), "2.5 what was written over since is not read");
+	pfm_ring_close(ring);
+	close(fd);
+
+	ring = opened(PERFMON_RING_BACKWARD, 0);
+	for (int i = 0; i < 3; i++)
+		put(4);
+	first = serial;
+	good = !pfm_ring_snapshot(ring) && next(ring, first, 4);
+	put(6);
+	ok(good && next(ring, first - 1, 4) && !*tail && next(ring, first - 2, 4) && !end(ring) &&
+	   *tail == page->head + 48, "2.7 backward with a tail: the snapshot is free when it was read");
+	ok(!end(ring) && !pfm_ring_snapshot(ring) && next(ring, first + 1, 6) && !end(ring) &&
+	   *tail == page->head, "2.7 and then what came since");
+	pfm_ring_close(ring);
+	printf("1..%d\n", tests);
+	return failed;
+}
+END
+echo "TAP version 13"
+gcc-14 -std=gnu11 -Wall -Wextra -Werror -O1 -g -fsanitize=address,undefined -I "$top/tools/libperfmon/include" -idirafter "$top/include/uapi" \
+	-o "$work/ring" "$work/ring.c" "$out/libperfmon.a" || {
+	echo "Bail out! it does not compile"
+	exit 1
+}
+ASAN_OPTIONS=detect_leaks=1 "$work/ring"

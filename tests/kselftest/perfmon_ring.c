@@ -1,0 +1,694 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: plain pmu-skylake pmu-amd2
+ * timeout: 200
+ *
+ * Rings as user space has them: what may be mapped, what a reader gets while the
+ * kernel writes, what a hostile one can do; on the clock of the thread, and on
+ * instructions where there is a PMU. The reader is one of its own, by the header alone.
+ */
+#include "sampling.h"
+#include <grp.h>
+#include <pthread.h>
+#include <sys/resource.h>
+
+#define SIZE	16384
+#define CLOCK	100000	/* nanoseconds */
+#define EVENTID	0x1234567890abcdefULL
+
+static const struct pmu_model *m;
+static __u32 cpus;
+
+/* A ring, mapped. */
+struct ring {
+	int fd;
+	const struct perfmon_ring_page *page;
+	const __u64 *data;
+	struct perfmon_ring_tail *tail;
+	__u64 size;
+};
+
+#define MAP(fd, size, prot, offset) ({						\
+	void *at_ = mmap(NULL, size, prot, MAP_SHARED, fd, offset);		\
+										\
+	at_ == MAP_FAILED ? NULL : at_;						\
+})
+
+static struct ring ring_of(int fd, __u64 size)
+{
+	struct ring r = { .fd = fd, .size = size };
+
+	errno = fd < 0 ? -fd : 0;
+	if (fd < 0)
+		bail("a context with a ring");
+	r.page = MAP(fd, 4096 + size, PROT_READ, 0);
+	r.tail = MAP(fd, 4096, PROT_READ | PROT_WRITE, PERFMON_TAIL_OFFSET);
+	if (!r.page || !r.tail)
+		bail("mmap of a ring");
+	r.data = (const void *)r.page + 4096;
+	return r;
+}
+
+static void ring_close(struct ring *r)
+{
+	munmap((void *)r->page, 4096 + r->size);
+	munmap(r->tail, 4096);
+	close(r->fd);
+}
+
+static __u64 head_of(const struct ring *r)
+{
+	return __atomic_load_n(&r->page->head, __ATOMIC_ACQUIRE);
+}
+
+static __u64 word_of(const struct ring *r, __u64 position)
+{
+	return __atomic_load_n(&r->data[position % r->size / 8], __ATOMIC_RELAXED);
+}
+
+#define GONE	-1
+#define BROKEN	-2
+
+union record {
+	struct perfmon_record header;
+	struct perfmon_sample sample;
+	__u64 words[SIZE / 8];
+};
+
+/* Copies the record at a position: its bytes, 0 if there is none, GONE, BROKEN. */
+static int copy(const struct ring *r, __u64 head, __u64 at, union record *to)
+{
+	bool backward = r->page->flags & PERFMON_RING_BACKWARD;
+	__u64 left = backward ? head + r->size - at : head - at, end, reserve, n;
+	int bytes;
+
+	if (!left)
+		return backward ? GONE : 0;
+	if (left > r->size)
+		return GONE;
+	to->words[0] = word_of(r, at);
+	bytes = to->header.size;
+	if (bytes < 8 || bytes % 8 || (__u64)bytes > left) {
+		end = at + 8;
+		bytes = !backward ? BROKEN : to->words[0] ? GONE : 0;
+	} else {
+		for (n = 8; n < (__u64)bytes; n += 8)
+			to->words[n / 8] = word_of(r, at + n);
+		end = at + bytes;
+	}
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	reserve = __atomic_load_n(&r->page->reserve, __ATOMIC_RELAXED);
+	if (backward ? end - reserve > r->size : reserve - at > r->size)
+		return GONE;
+	return bytes;
+}
+
+static __u64 now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+/* The thread that is watched: it spins while it may, and ends. */
+static volatile int may_spin, may_end;
+static volatile __u32 worker_tid;
+static pthread_t worker;
+
+static void *spinner(void *arg)
+{
+	(void)arg;
+	worker_tid = this_thread();
+	while (!may_end) {
+		if (may_spin)
+			spin(10000);
+		else
+			usleep(1000);
+	}
+	return NULL;
+}
+
+static void begin_worker(void)
+{
+	may_spin = may_end = 0;
+	worker_tid = 0;
+	if (pthread_create(&worker, NULL, spinner, NULL))
+		bail("pthread_create");
+	while (!worker_tid)
+		usleep(1000);
+}
+
+static void end_worker(void)
+{
+	may_end = 1;
+	pthread_join(worker, NULL);
+}
+
+/* What is sampled: the thread's clock, or its instructions. */
+struct source {
+	const char *name;
+	__u16 pmd;
+	__u64 period;
+};
+
+static const struct source clocks = { "clock", PERFMON_TASK_CLOCK, CLOCK };
+static const struct source instructions = { "instructions", 0, 20011 };
+static const struct source *source;
+
+/* Two PMDs with each sample: PMD 1 or the other clock, which just count; the thread. */
+static int sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
+{
+	int fd = pfm_create_format(0, format, arg, sizeof(*arg));
+	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
+	struct pfarg_pmd pmd = {
+		.reg_num = source->pmd, .reg_value = -source->period,
+		.reg_long_reset = -source->period, .reg_short_reset = -source->period,
+		.reg_smpl_eventid = EVENTID,
+	};
+
+	if (fd < 0)
+		return fd;
+	pmd.reg_smpl_pmds[other / 64] |= 1ULL << other % 64;
+	pmd.reg_smpl_pmds[PERFMON_TID / 64] |= 1ULL << PERFMON_TID % 64;
+	if (!source->pmd && (pfm_write_pmc(fd, 0, pfm_instructions(m)) ||
+			     pfm_write_pmc(fd, 1, pfm_instructions(m))))
+		bail("write of a PMC");
+	if (pfm_write_smpl(fd, &pmd) || pfm_write_pmd(fd, other, 0))
+		bail("write of a PMD");
+	if (tid && pfm_load(fd, tid))
+		bail("load");
+	return fd;
+}
+
+static struct ring new_ring(const char *format, __u32 flags, __u64 size, __u32 tid)
+{
+	struct perfmon_ring_arg arg = { .size = size, .flags = flags };
+
+	return ring_of(sampling(format, &arg, tid), size);
+}
+
+/* What it counted in all, with the sampling PMD's periods. */
+static __u64 overflows_of(int fd)
+{
+	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
+	__u64 all = pfm_read_pmd(fd, other), since = pfm_read_pmd(fd, source->pmd) + source->period;
+
+	/* Both do not begin and end in the same instruction. */
+	return (all - since + source->period / 2) / source->period;
+}
+
+#define SAMPLE_BYTES (sizeof(struct perfmon_sample) + 2 * 8)
+
+/* Is it a whole record, of what the worker did since then? */
+static bool whole(const union record *r, int bytes, __u64 since)
+{
+	const struct perfmon_sample *s = &r->sample;
+	bool user = s->ip && s->ip < 0x7ffffffff000, kernel = s->ip >= 0xffff800000000000;
+
+	if (r->header.flags || bytes != (int)r->header.size)
+		return false;
+	switch (r->header.type) {
+	case PERFMON_RECORD_SAMPLE:
+		break;
+	case PERFMON_RECORD_LOST:
+		return bytes == 16 && r->words[1];
+	case PERFMON_RECORD_THROTTLE:
+	case PERFMON_RECORD_UNTHROTTLE:
+		return bytes == 16 && r->words[1] >= since && r->words[1] <= now();
+	default:
+		return false;
+	}
+	if (bytes == (int)SAMPLE_BYTES && (user || kernel) && s->pid == (__u32)getpid() &&
+	    s->tid == worker_tid && s->time >= since && s->time <= now() &&
+	    s->pmd == source->pmd && !s->set && s->cpu < cpus &&
+	    s->last_reset == -source->period && s->eventid == EVENTID && s->nr_values == 2 &&
+	    !s->nr_frames && s->more[1] == worker_tid)
+		return true;
+	note("%d bytes, ip %llx, %u/%u, time %llu after %llu, pmd %u, cpu %u, reset %lld", bytes, s->ip,
+	     s->pid, s->tid, s->time, since, s->pmd, s->cpu, s->last_reset);
+	return false;
+}
+
+/* What a reader of a forward ring has found so far. */
+struct found {
+	__u64 at, since, time, samples, told, gone, others;
+	int wrong;
+};
+
+/* Reads up to the head; with @release, what was read is free. */
+static void drain(const struct ring *r, struct found *f, bool release)
+{
+	static __thread union record record;
+	__u64 head = head_of(r);
+	int bytes;
+
+	while ((bytes = copy(r, head, f->at, &record)) != 0) {
+		if (bytes == GONE) {
+			f->gone++;
+			f->at = head;
+			break;
+		}
+		if (bytes == BROKEN || !whole(&record, bytes, f->since)) {
+			f->wrong++;
+			f->at = head;
+			break;
+		}
+		if (record.header.type == PERFMON_RECORD_SAMPLE) {
+			f->samples++;
+			f->wrong += record.sample.time < f->time;
+			f->time = record.sample.time;
+		} else if (record.header.type == PERFMON_RECORD_LOST) {
+			f->told += record.words[1];
+		} else {
+			f->others++;
+		}
+		f->at += bytes;
+		if (release)
+			__atomic_store_n(&r->tail->tail, f->at, __ATOMIC_RELEASE);
+	}
+	if (release)
+		__atomic_store_n(&r->tail->tail, f->at, __ATOMIC_RELEASE);
+}
+
+static int refused(const char *format, struct perfmon_ring_arg arg, size_t size)
+{
+	int fd = pfm_create_format(0, format, &arg, size);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
+}
+
+static void arguments(void)
+{
+	struct perfmon_ring_arg a = { .size = SIZE };
+
+	is(refused("ring", a, sizeof(a)), 0, "1.9 a ring");
+	is(refused("no-such-ring", a, sizeof(a)), -ENOENT, "1.9 no such format");
+	is(refused("ring", a, sizeof(a) - 8), -EINVAL, "1.9 an argument of another size");
+	a.size = 5000;
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 no power of two");
+	a.size = 2048;
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 less than a page");
+	a.size = 1ULL << 62;
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 more than there can be");
+	a = (struct perfmon_ring_arg){ .size = SIZE, .flags = 4 };
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 an unknown flag");
+	a = (struct perfmon_ring_arg){ .size = SIZE, .watermark = SIZE + 1 };
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 a watermark above the ring");
+	a = (struct perfmon_ring_arg){ .size = SIZE, .fields = 4 };
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 an unknown field");
+	a = (struct perfmon_ring_arg){ .size = SIZE, .max_frames = 128 };
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 too many frames");
+	a = (struct perfmon_ring_arg){ .size = SIZE, .reserved = { [4] = 1 } };
+	is(refused("ring", a, sizeof(a)), -EINVAL, "1.9 reserved");
+}
+
+static int map_error(int fd, size_t size, int prot, int flags, off_t offset)
+{
+	void *at = mmap(NULL, size, prot, flags, fd, offset);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	munmap(at, size);
+	return 0;
+}
+
+/* Through /proc/self/mem what is not writable can be written elsewhere. */
+static int forced(const volatile void *at)
+{
+	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC), ret;
+	__u64 value = ~0ULL;
+
+	ret = pwrite(fd, &value, sizeof(value), (off_t)at) < 0 ? -errno : 0;
+	close(fd);
+	return ret;
+}
+
+static void mappings(void)
+{
+	const int r = PROT_READ, rw = PROT_READ | PROT_WRITE, rx = PROT_READ | PROT_EXEC;
+	struct ring ring = new_ring("ring", 0, SIZE, 0);
+	int fd = ring.fd, plain = pfm_create(0);
+	const struct perfmon_ring_page *page = ring.page;
+	const off_t tail = PERFMON_TAIL_OFFSET;
+	void *private;
+	__u64 n, sum;
+
+	ok(page->version == PERFMON_RING_VERSION && page->size == sizeof(*page) && !page->flags &&
+	   page->data_offset == 4096 && page->data_size == SIZE, "2.2 the page says how it is laid out");
+	ok(!page->head && !page->reserve && !page->lost && !page->paused && !ring.tail->tail,
+	   "2.2 and that nothing is there yet");
+	for (n = sum = 0; n < SIZE / 8; n++)
+		sum |= ring.data[n];
+	is(sum, 0, "1.9 its data are zero");
+	ok(map_error(fd, 4096 + SIZE, rw, MAP_SHARED, 0) < 0, "2.2 page and data: not to be written");
+	ok(map_error(fd, 4096 + SIZE, rw, MAP_PRIVATE, 0) < 0, "2.2 nor in private");
+	ok(map_error(fd, 4096 + SIZE, rx, MAP_SHARED, 0) < 0, "2.2 nor to be executed");
+	ok(map_error(fd, 8192 + SIZE, r, MAP_SHARED, 0) < 0, "2.2 not more than there is");
+	ok(map_error(fd, SIZE, r, MAP_SHARED, 4096) < 0, "2.2 from the beginning only");
+	is(map_error(fd, 4096, r, MAP_SHARED, 0), 0, "2.2 the page alone can be mapped");
+	is(mprotect((void *)page, 4096 + SIZE, rw) ? -errno : 0, -EACCES, "2.2 nor later be written");
+	is(mprotect((void *)page, 4096, rx) ? -errno : 0, -EACCES, "2.2 nor executed");
+	ok(mremap((void *)page, 4096 + SIZE, 8192 + SIZE, MREMAP_MAYMOVE) == MAP_FAILED,
+	   "2.2 nor become larger");
+	ok(forced(page) < 0 && page->version == 1, "2.2 nor be written by force");
+	private = mmap(NULL, 4096 + SIZE, r, MAP_PRIVATE, fd, 0);
+	ok(private == MAP_FAILED || (forced(private) < 0 && page->version == 1),
+	   "2.2 nor in a private mapping");
+	is(map_error(fd, 4096, rw, MAP_SHARED, tail), 0, "2.2 the tail can be written");
+	ok(map_error(fd, 4096, rw, MAP_PRIVATE, tail) < 0, "2.2 not in private");
+	ok(map_error(fd, 8192, rw, MAP_SHARED, tail) < 0, "2.2 not more than there is");
+	ok(map_error(fd, 4096, rw, MAP_SHARED, tail + 4096) < 0, "2.2 nothing behind it");
+	ok(map_error(fd, 4096, rw, MAP_SHARED, tail - 4096) < 0, "2.2 nor before it");
+	ok(map_error(fd, 4096, rw | PROT_EXEC, MAP_SHARED, tail) < 0, "2.2 not executed");
+	is(mprotect(ring.tail, 4096, rx) ? -errno : 0, -EACCES, "2.2 nor later");
+	ok(map_error(plain, 4096, r, MAP_SHARED, 0) < 0, "2.2 without a format there is no buffer");
+	ok(map_error(plain, 4096, rw, MAP_SHARED, tail) < 0, "2.2 and no tail");
+	close(plain);
+	if (private != MAP_FAILED)
+		munmap(private, 4096 + SIZE);
+	ring_close(&ring);
+}
+
+/* Every overflow is a record, or told as lost. */
+static void forward(void)
+{
+	struct ring r = new_ring("ring", 0, SIZE, worker_tid);
+	struct found f = { .since = now() };
+	struct pfarg_ovfl_msg msg;
+	__u64 end, all, kept;
+	int messages = 0;
+
+	may_spin = 1;
+	pfm_start(r.fd);
+	for (end = now() + bounded(500) * 1000000; now() < end;) {
+		messages += pfm_message(r.fd, &msg, 20);
+		drain(&r, &f, true);
+	}
+	ok(messages > 0, "1.9 %s: messages come as the ring fills", source->name);
+	/* And now nobody reads. */
+	kept = r.page->lost;
+	for (end = now() + 20000000000; r.page->lost < kept + 10 && now() < end;)
+		usleep(10000);
+	ok(r.page->lost >= kept + 10, "2.2 %s: unread, it is full, and more is lost", source->name);
+	kept = head_of(&r) - r.tail->tail;
+	if (!ok(kept <= SIZE && kept > SIZE - SAMPLE_BYTES - 16, "2.2 %s: full is full", source->name))
+		note("%llu", kept);
+	/* Once there is room again that is told, before the next one. */
+	for (end = now() + 5000000000; f.told != r.page->lost && now() < end;) {
+		drain(&r, &f, true);
+		usleep(1000);
+		pfm_stop(r.fd);
+		drain(&r, &f, true);
+		if (f.told != r.page->lost)
+			pfm_start(r.fd);
+	}
+	may_spin = 0;
+	pfm_stop(r.fd);
+	all = overflows_of(r.fd);
+	is(f.wrong + f.gone, 0, "1.9 %s: every record is whole, in the order of time", source->name);
+	is(f.told, r.page->lost, "1.9 %s: what was lost is told", source->name);
+	/* A timer that comes late is one overflow. */
+	if (!ok(source->pmd ? f.samples > 0 && f.samples + f.told <= all + 2 :
+		f.samples + f.told == all, "1.9 %s: kept and lost are all", source->name))
+		note("%llu + %llu of %llu", f.samples, f.told, all);
+	note("%llu samples, %llu lost, %llu others, %d messages", f.samples, f.told, f.others, messages);
+	ring_close(&r);
+}
+
+/* Rewrites the tail, all the time: anything, or near the head, or what it was. */
+static volatile int may_rave;
+
+static void *raver(void *arg)
+{
+	struct ring *r = arg;
+	__u64 x = 88172645463325252ULL, tail;
+
+	while (may_rave) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		tail = x % 4 == 0 ? x : head_of(r) + (x >> 32) % (4 * SIZE) - 2 * SIZE;
+		__atomic_store_n(&r->tail->tail, x % 4 == 1 ? head_of(r) : tail, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void hostile(__u32 flags)
+{
+	struct ring r = new_ring("ring", flags, SIZE, worker_tid);
+	const char *way = flags & PERFMON_RING_BACKWARD ? "backward" : "forward";
+	struct found f = { .since = now() };
+	__u64 end, all, kept, bytes, rest;
+	union record record;
+	pthread_t thread;
+	int n;
+
+	may_rave = may_spin = 1;
+	pthread_create(&thread, NULL, raver, &r);
+	pfm_start(r.fd);
+	for (end = now() + bounded(1000) * 1000000; now() < end;) {
+		if (!flags) {
+			drain(&r, &f, false);
+			continue;
+		}
+		/* Newest first, until the first that is gone. */
+		__u64 head = head_of(&r), at = head;
+
+		while ((n = copy(&r, head, at, &record)) > 0) {
+			f.wrong += !whole(&record, n, f.since);
+			f.samples += record.header.type == PERFMON_RECORD_SAMPLE;
+			at += n;
+		}
+		f.wrong += n == BROKEN;
+	}
+	pfm_stop(r.fd);
+	may_rave = may_spin = 0;
+	pthread_join(thread, NULL);
+	is(f.wrong, 0, "1.9 %s, %s: no record is torn under a hostile tail", source->name, way);
+	ok(f.samples > 0 && r.page->lost > 0, "1.9 %s, %s: some are kept, some are lost", source->name,
+	   way);
+	/* All that is not lost is in the ring's bytes: samples, and what was told. */
+	all = overflows_of(r.fd);
+	kept = all - r.page->lost;
+	bytes = flags ? -r.page->head : r.page->head;
+	rest = bytes - kept * SAMPLE_BYTES;
+	if (!ok(source->pmd ? bytes >= SAMPLE_BYTES :
+		rest % 16 == 0 && rest <= 16 * (r.page->lost + 100),
+		"1.9 %s, %s: kept and lost are all", source->name, way))
+		note("%llu overflows, %llu lost, %llu bytes", all, r.page->lost, bytes);
+	note("%llu samples, %llu gone, %llu overflows, %llu lost", f.samples, f.gone, all, r.page->lost);
+	/* Once the tail makes sense again, so does the ring. */
+	__atomic_store_n(&r.tail->tail, head_of(&r), __ATOMIC_RELEASE);
+	kept = head_of(&r);
+	may_spin = 1;
+	pfm_start(r.fd);
+	for (end = now() + 5000000000; head_of(&r) == kept && now() < end;)
+		usleep(1000);
+	may_spin = 0;
+	ok(head_of(&r) != kept, "1.9 %s, %s: and then it goes on", source->name, way);
+	ring_close(&r);
+}
+
+/* A snapshot while it is written: newest first, each one whole; how many were seen. */
+static void flight_recorder(void)
+{
+	struct ring r = new_ring("flight-recorder", 0, SIZE, worker_tid);
+	__u64 end, since = now(), samples = 0, snapshots = 0, most = 0, lost;
+	const __u32 flags = PERFMON_RING_BACKWARD | PERFMON_RING_OVERWRITE;
+	union record record;
+	__u64 at;
+	int wrong = 0, n;
+
+	is(r.page->flags, flags, "2.1 %s: a flight recorder is backward and overwritten", source->name);
+	may_spin = 1;
+	pfm_start(r.fd);
+	for (end = now() + bounded(1000) * 1000000; now() < end;) {
+		__u64 head = head_of(&r), at = head, time = -1, seen = 0;
+
+		while ((n = copy(&r, head, at, &record)) > 0) {
+			if (!whole(&record, n, since))
+				wrong++;
+			if (record.header.type == PERFMON_RECORD_SAMPLE) {
+				wrong += record.sample.time > time;
+				time = record.sample.time;
+				seen++;
+			}
+			at += n;
+		}
+		samples += seen;
+		most = seen > most ? seen : most;
+		snapshots++;
+	}
+	is(wrong, 0, "2.5 %s: read while it is written, all is whole and newest first", source->name);
+	note("%llu snapshots, %llu samples, up to %llu in one", snapshots, samples, most);
+	/* Paused it stands still. */
+	lost = 1;
+	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0, "2.4 %s: paused", source->name);
+	is(r.page->paused, 1, "2.4 %s: which the page says", source->name);
+	lost = r.page->lost;
+	end = at = head_of(&r);
+	while ((n = copy(&r, end, at, &record)) > 0) {
+		wrong += !whole(&record, n, since);
+		at += n;
+	}
+	ok(!wrong && at - end <= SIZE && at - end > SIZE - SAMPLE_BYTES,
+	   "2.3 %s: it has as much as there is room for", source->name);
+	usleep(100000);
+	ok(head_of(&r) == end && r.page->lost > lost, "2.4 %s: nothing is written, all is counted",
+	   source->name);
+	lost = 0;
+	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0, "2.4 %s: resumed", source->name);
+	for (since = now() + 5000000000; head_of(&r) == end && now() < since;)
+		usleep(1000);
+	pfm_stop(r.fd);
+	may_spin = 0;
+	/* Before the first new one. */
+	n = copy(&r, end - 16, end - 16, &record);
+	if (n == GONE)
+		skip("2.4 what was lost is told", "it was written over");
+	else
+		ok(n == 16 && record.header.type == PERFMON_RECORD_LOST && record.words[1] == r.page->lost,
+		   "2.4 %s: what was lost meanwhile is told", source->name);
+	ring_close(&r);
+}
+
+/* Calls that need a ring, without one; and wrong addresses. */
+static void refusals(void)
+{
+	int plain = pfm_create(0), fd = pfm_create_ring(0, "ring", SIZE, 0);
+	__u32 two = 2;
+
+	is(pfm_call(plain, PERFMON_PAUSE, &two), -EINVAL, "2.4 nothing to pause");
+	is(pfm_call(fd, PERFMON_PAUSE, (void *)8), -EFAULT, "2.4 pause: bad address");
+	close(plain);
+	close(fd);
+}
+
+/* In a child: 64 KiB of locked memory, and no capability for more. */
+static int on_a_budget(void)
+{
+	const struct rlimit limit = { 65536, 65536 };
+	int device[4], i, got[4];
+	struct perfmon_ring_arg arg = { .size = 32768 };
+	struct perfmon_create create = {
+		.name = (__u64)"ring", .arg = (__u64)&arg, .arg_size = sizeof(arg),
+	};
+	void *at;
+
+	for (i = 0; i < 4; i++)
+		device[i] = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
+	if (setrlimit(RLIMIT_MEMLOCK, &limit) || setgroups(0, NULL) || setresgid(65534, 65534, 65534) ||
+	    setresuid(65534, 65534, 65534))
+		return 1;
+	arg.size = 65536;
+	got[0] = pfm_call(device[0], PERFMON_CREATE_FORMAT, &create);
+	if (got[0] != -ENOMEM)
+		return 2;
+	arg.size = 32768;
+	if (pfm_call(device[0], PERFMON_CREATE_FORMAT, &create))
+		return 3;
+	if (pfm_call(device[1], PERFMON_CREATE_FORMAT, &create) != -ENOMEM)
+		return 4;
+	/* What is mapped is still there, and counts. */
+	at = MAP(device[0], 4096, PROT_READ, 0);
+	close(device[0]);
+	if (!at || pfm_call(device[1], PERFMON_CREATE_FORMAT, &create) != -ENOMEM)
+		return 5;
+	munmap(at, 4096);
+	if (pfm_call(device[1], PERFMON_CREATE_FORMAT, &create))
+		return 6;
+	return 42;
+}
+
+/* In a child: reads a record, frees all. */
+static int heir(struct ring *r)
+{
+	union record record;
+
+	if (copy(r, head_of(r), r->tail->tail, &record) <= 0 || record.header.type != PERFMON_RECORD_SAMPLE)
+		return 1;
+	__atomic_store_n(&r->tail->tail, head_of(r), __ATOMIC_RELEASE);
+	return 42;
+}
+
+/* Mappings that outlive what they are of. */
+static void lifetimes(void)
+{
+	struct ring r = new_ring("ring", 0, SIZE, worker_tid);
+	__u64 head, end;
+	int other;
+
+	may_spin = 1;
+	pfm_start(r.fd);
+	for (end = now() + 5000000000; head_of(&r) < SIZE / 2 && now() < end;)
+		usleep(1000);
+	is(in_child(_exit(heir(&r))), 42, "1.2 a child has the mappings");
+	ok(r.tail->tail > 0, "1.2 and shares the tail");
+	is(in_child(execl("/bin/true", "true", NULL)), 0, "1.2 which do not last over exec");
+	close(r.fd);
+	head = head_of(&r);
+	r.tail->tail = head;
+	usleep(50000);
+	ok(head_of(&r) - head <= SIZE, "1.2 closed, the mapping can be read");
+	munmap((void *)r.page, 4096 + SIZE);
+	munmap(r.tail, 4096);
+	other = sampling("ring", &(struct perfmon_ring_arg){ .size = SIZE }, worker_tid);
+	ok(other >= 0, "1.2 without mappings, the thread is free for another");
+	r = ring_of(other, SIZE);
+	pfm_start(other);
+	for (end = now() + 5000000000; !head_of(&r) && now() < end;)
+		usleep(1000);
+	end_worker();
+	head = head_of(&r);
+	ok(head > 0, "1.9 of a thread that has ended");
+	usleep(20000);
+	is(head_of(&r), head, "1.9 the ring stays as it was");
+	ring_close(&r);
+	begin_worker();
+}
+
+static void on(const struct source *s)
+{
+	source = s;
+	forward();
+	hostile(0);
+	hostile(PERFMON_RING_BACKWARD);
+	flight_recorder();
+	lifetimes();
+}
+
+int main(void)
+{
+	bool pmu = getenv("PMU");
+	int log;
+
+	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 7) + 2);
+	load("max_sample_rate=0 max_sample_percent=0");
+	log = klog_mark();
+	if (pmu) {
+		m = this_model();
+		pfm_load_modules(m);
+	}
+	insmod("pfm_soft", "");
+	errno = -insmod("pfm_ring", "");
+	if (errno)
+		bail("insmod pfm_ring");
+	cpus = sysconf(_SC_NPROCESSORS_CONF);
+	source = &clocks;
+	begin_worker();
+	arguments();
+	mappings();
+	refusals();
+	is(in_child(_exit(on_a_budget())), 42, "1.9 locked memory is charged, and given back");
+	on(&clocks);
+	if (pmu)
+		on(&instructions);
+	end_worker();
+	is(rmmod("pfm_ring"), 0, "1.9 nothing is left that uses the format");
+	ok(!klog_bad(log), "1.9 and the kernel has nothing to report");
+	return finish();
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ring's writer and reader in every order that the memory model allows: see
+//! `loom.rs` for how it is run, and for a trap. Here the engine's own two sides are
+//! run; the writer loads none of the words that it stores to, and neither does the
+//! reader.
+//!
+//! Rings of four words, few records: each position is written over at least once.
+#![cfg(loom)]
+
+use engine::ring::{
+    head, read, release, Found, Page, Shared, Writer, Written, BACKWARD, LOST, OVERWRITE,
+};
+use engine::sync::Word;
+use loom::sync::Arc;
+use loom::thread;
+
+const WORDS: usize = 4;
+const BYTES: u64 = 8 * WORDS as u64;
+const SAMPLE: u16 = 1;
+const PREEMPTIONS: usize = 4;
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(f);
+}
+
+struct Ring {
+    page: Page,
+    tail: Word,
+    data: [Word; WORDS],
+    flags: u32,
+}
+
+impl Ring {
+    fn new(flags: u32) -> Arc<Self> {
+        let page = Page::new();
+        page.init(flags, 0, BYTES);
+        Arc::new(Self {
+            page,
+            tail: Word::new(0),
+            data: std::array::from_fn(|_| Word::new(0)),
+            flags,
+        })
+    }
+
+    fn shared(&self) -> Shared<'_> {
+        Shared {
+            page: &self.page,
+            tail: &self.tail,
+            data: &self.data,
+        }
+    }
+
+    /// Writes records of so many words; each one's are its number, from 1 on. How many
+    /// were lost.
+    fn write(&self, records: &[usize]) -> u64 {
+        let mut writer = Writer::new(self.flags, BYTES, 0);
+        let mut lost = 0;
+        for (n, words) in (1..).zip(records) {
+            let payload = [n; WORDS];
+            let said = writer.write(&self.shared(), SAMPLE, &[&payload[..words - 1]]);
+            lost += u64::from(said == Written::Lost);
+        }
+        lost
+    }
+}
+
+/// Is it one of `records`, and whole? Its number.
+fn whole(copied: &[u64], records: &[usize]) -> u64 {
+    let n = copied[1];
+    let size = records.get(n as usize - 1).copied();
+    assert_eq!(Some(copied.len()), size, "of another size");
+    assert_eq!(
+        copied[0],
+        8 * copied.len() as u64 | (1 << 32),
+        "another header"
+    );
+    assert!(copied[1..].iter().all(|w| *w == n), "torn: {copied:?}");
+    n
+}
+
+/// Everything that a snapshot of a backward ring gives: each record whole, the newest
+/// first, none left out, none but those that were there when it was taken.
+fn backward(records: &'static [usize]) {
+    model(move || {
+        let ring = Ring::new(BACKWARD | OVERWRITE);
+        let writing = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write(records))
+        };
+        let look = || {
+            let mut to = [0; WORDS];
+            let head = head(&ring.shared());
+            // Where records begin is known: the newest is what was written up to here.
+            let mut up_to = 0;
+            let mut known = 0;
+            for words in records {
+                if up_to < head.wrapping_neg() {
+                    up_to += 8 * *words as u64;
+                    known += 1;
+                }
+            }
+            assert_eq!(up_to, head.wrapping_neg(), "a head in a record");
+            let (mut at, mut newer) = (head, known + 1);
+            let end = loop {
+                match read(&ring.shared(), head, at, &mut to) {
+                    Found::Record { words, kind } => {
+                        assert_eq!(kind, SAMPLE);
+                        assert_eq!(whole(&to[..words], records), newer - 1);
+                        newer -= 1;
+                        at = at.wrapping_add(8 * words as u64);
+                    }
+                    end => break end,
+                }
+            };
+            assert!(matches!(end, Found::Gone | Found::End), "{end:?}");
+            (known, known + 1 - newer)
+        };
+        look();
+        writing.join().expect("the writer ends");
+        // Nobody writes any more: the newest that fit.
+        let mut left = WORDS;
+        let fit = records.iter().rev().take_while(|words| {
+            let fits = **words <= left;
+            left = left.saturating_sub(**words);
+            fits
+        });
+        assert_eq!(look(), (records.len() as u64, fit.count() as u64));
+    });
+}
+
+#[test]
+fn r2_5_backward_records_of_one_size() {
+    backward(&[2, 2, 2, 2]);
+}
+
+#[test]
+fn r2_5_backward_records_across_the_end() {
+    backward(&[3, 3, 2]);
+}
+
+#[test]
+fn r2_5_backward_a_small_one_over_a_large_one() {
+    backward(&[4, 2, 3]);
+}
+
+/// A consumer gets every record whole and in order, and is told of those that were
+/// lost: it looks so many times while it is written.
+fn with_tail(records: &'static [usize], looks: usize) {
+    model(move || {
+        let ring = Ring::new(0);
+        let writing = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write(records))
+        };
+        let (mut at, mut last, mut told) = (0u64, 0, 0);
+        let mut look = || {
+            let mut to = [0; WORDS];
+            let head = head(&ring.shared());
+            while at != head {
+                let found = read(&ring.shared(), head, at, &mut to);
+                let Found::Record { words, kind } = found else {
+                    panic!("{found:?} where a record must be");
+                };
+                match kind {
+                    LOST => {
+                        assert_eq!((words, to[0]), (2, 16 | (2 << 32)));
+                        last += to[1];
+                        told += to[1];
+                    }
+                    _ => {
+                        assert_eq!(whole(&to[..words], records), last + 1);
+                        last += 1;
+                    }
+                }
+                at = at.wrapping_add(8 * words as u64);
+                release(&ring.shared(), at);
+            }
+            (last, told)
+        };
+        for _ in 0..looks {
+            look();
+        }
+        let lost = writing.join().expect("the writer ends");
+        let (last, told) = look();
+        let all = records.len() as u64;
+        // Those at the end are not told yet.
+        assert_eq!(all - last, lost - told);
+        assert_eq!(lost, ring.page.lost());
+    });
+}
+
+#[test]
+fn r2_7_forward_with_a_tail_records_of_one_size() {
+    with_tail(&[2, 2, 2, 2], 2);
+}
+
+#[test]
+fn r2_7_forward_with_a_tail_records_across_the_end() {
+    with_tail(&[3, 3, 2], 2);
+}
+
+/// The same backward: it takes what there is, from the newest to what it has.
+fn backward_with_tail(records: &'static [usize]) {
+    model(move || {
+        let ring = Ring::new(BACKWARD);
+        let writing = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write(records))
+        };
+        let (mut tail, mut last, mut taken) = (0u64, 0, 0);
+        let mut look = || {
+            let mut to = [0; WORDS];
+            let head = head(&ring.shared());
+            let (mut at, mut newest) = (head, None);
+            while at != tail {
+                let found = read(&ring.shared(), head, at, &mut to);
+                let Found::Record { words, kind } = found else {
+                    panic!("{found:?} where a record must be");
+                };
+                if kind == SAMPLE {
+                    let n = whole(&to[..words], records);
+                    assert!(n > last, "an old one");
+                    newest = newest.or(Some(n));
+                    taken += 1;
+                }
+                at = at.wrapping_add(8 * words as u64);
+            }
+            last = newest.unwrap_or(last);
+            tail = head;
+            release(&ring.shared(), tail);
+            taken
+        };
+        look();
+        look();
+        let lost = writing.join().expect("the writer ends");
+        assert_eq!(look() + lost, records.len() as u64);
+    });
+}
+
+#[test]
+fn r2_7_backward_with_a_tail() {
+    backward_with_tail(&[2, 2, 2, 2]);
+    backward_with_tail(&[3, 3, 2]);
+}
+
+/// A reader of an overwritten forward ring follows it record by record, and begins
+/// anew at the head where it was overtaken.
+fn overwritten(records: &'static [usize]) {
+    model(move || {
+        let ring = Ring::new(OVERWRITE);
+        let writing = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.write(records))
+        };
+        let mut to = [0; WORDS];
+        let (mut at, mut last) = (0u64, 0);
+        for _ in 0..2 {
+            let head = head(&ring.shared());
+            while at != head {
+                match read(&ring.shared(), head, at, &mut to) {
+                    Found::Record { words, kind } => {
+                        assert_eq!(kind, SAMPLE);
+                        let n = whole(&to[..words], records);
+                        assert!(n > last, "an old one");
+                        last = n;
+                        at = at.wrapping_add(8 * words as u64);
+                    }
+                    Found::Gone => at = head,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        writing.join().expect("the writer ends");
+    });
+}
+
+#[test]
+fn r2_5_forward_overwritten_records_of_one_size() {
+    overwritten(&[2, 2, 2, 2]);
+}
+
+#[test]
+fn r2_5_forward_overwritten_records_across_the_end() {
+    overwritten(&[3, 3, 2]);
+}

@@ -1,0 +1,650 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ring against a model: what was written, record by record. All four kinds, in
+//! rings of 2 to 64 words, from positions around the wrap of 2^64 on.
+#![cfg(not(loom))]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use engine::ring::{
+    head, read, release, Found, Page, Shared, Writer, Written, BACKWARD, LOST, OVERWRITE,
+};
+use engine::sync::Word;
+use proptest::prelude::*;
+
+const SAMPLE: u16 = 1;
+const CANARY: u64 = 0x00ca_9a47_00ca_9a47;
+/// Words around the data that nobody may touch.
+const AROUND: usize = 64;
+
+/// A record as it should be read: its kind, its words without the header.
+type Record = (u16, Vec<u64>);
+
+/// A ring, its writer, and what was written.
+struct Bench {
+    page: Page,
+    tail: Word,
+    memory: Vec<Word>,
+    words: usize,
+    flags: u32,
+    writer: Writer,
+    begin: u64,
+    head: u64,
+    /// Newest last: where each one begins, and what it is.
+    log: Vec<(u64, Record)>,
+    written: u64,
+    kept: u64,
+    lost: u64,
+    untold: u64,
+    paused: bool,
+    serial: u64,
+}
+
+impl Bench {
+    fn new(flags: u32, words: usize, begin: u64) -> Self {
+        let canaries = || (0..AROUND).map(|_| Word::new(CANARY));
+        let data = (0..words).map(|_| Word::new(0));
+        let page = Page::new();
+        let bytes = words as u64 * 8;
+        page.init(flags, 4096, bytes);
+        let mut bench = Self {
+            page,
+            tail: Word::new(begin),
+            memory: canaries().chain(data).chain(canaries()).collect(),
+            words,
+            flags,
+            writer: Writer::new(flags, bytes, 0),
+            begin,
+            head: begin,
+            log: Vec::new(),
+            written: 0,
+            kept: 0,
+            lost: 0,
+            untold: 0,
+            paused: false,
+            serial: 0,
+        };
+        let mut writer = bench.writer;
+        writer.begin(&bench.shared(), begin);
+        bench.writer = writer;
+        bench
+    }
+
+    fn shared(&self) -> Shared<'_> {
+        Shared {
+            page: &self.page,
+            tail: &self.tail,
+            data: &self.memory[AROUND..AROUND + self.words],
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.words as u64 * 8
+    }
+
+    fn backward(&self) -> bool {
+        self.flags & BACKWARD != 0
+    }
+
+    /// Bytes that may be written, by the definition in the header.
+    fn room(&self) -> u64 {
+        if self.flags & OVERWRITE != 0 {
+            return self.bytes();
+        }
+        let tail = self.tail.load_relaxed();
+        let (from, to) = match self.backward() {
+            false => (tail, self.head),
+            true => (self.head, tail),
+        };
+        let used = to.wrapping_sub(from);
+        match used <= self.bytes() {
+            true => self.bytes() - used,
+            false => 0,
+        }
+    }
+
+    fn image(&self) -> Vec<u64> {
+        self.memory.iter().map(Word::load_relaxed).collect()
+    }
+
+    /// Something of so many words went in: where it is.
+    fn grown(&mut self, record: Record) {
+        let bytes = 8 + record.1.len() as u64 * 8;
+        let at = match self.backward() {
+            false => self.head,
+            true => self.head.wrapping_sub(bytes),
+        };
+        self.head = match self.backward() {
+            false => self.head.wrapping_add(bytes),
+            true => at,
+        };
+        self.log.push((at, record));
+    }
+
+    /// Writes a record of so many words, checks what became of it and that nothing
+    /// else was touched.
+    fn write(&mut self, words: usize) -> Written {
+        let payload: Vec<u64> = (1..words as u64)
+            .map(|n| (self.serial << 16).wrapping_add(n))
+            .collect();
+        self.serial += 1;
+        let bytes = words as u64 * 8;
+        let told = if self.untold != 0 { 16 } else { 0 };
+        let (room, before, from) = (self.room(), self.image(), self.head);
+        let keep = !self.paused && bytes + told <= room;
+
+        let mut writer = self.writer;
+        let (first, second) = payload.split_at(payload.len() / 2);
+        let said = writer.write(&self.shared(), SAMPLE, &[first, &[], second]);
+        self.writer = writer;
+
+        self.written += 1;
+        assert_eq!(said != Written::Lost, keep, "{words} words, room {room}");
+        if keep {
+            if self.untold != 0 {
+                self.grown((LOST, vec![self.untold]));
+                self.untold = 0;
+            }
+            self.grown((SAMPLE, payload));
+            self.kept += 1;
+        } else {
+            self.lost += 1;
+            self.untold += 1;
+        }
+        assert_eq!(self.page.lost(), self.lost);
+        assert_eq!(self.kept + self.lost, self.written);
+        assert_eq!(head(&self.shared()), self.head);
+
+        // Only what lies between the old head and the new one is another.
+        let grown = match self.backward() {
+            false => self.head.wrapping_sub(from),
+            true => from.wrapping_sub(self.head),
+        };
+        let low = if self.backward() { self.head } else { from };
+        let mut may = vec![false; before.len()];
+        for n in 0..grown / 8 {
+            let at = (low / 8).wrapping_add(n) as usize & (self.words - 1);
+            may[AROUND + at] = true;
+        }
+        let changed = before.iter().zip(self.image()).zip(may);
+        for (n, ((before, after), may)) in changed.enumerate() {
+            assert!(may || *before == after, "word {n} was written");
+        }
+        assert!(self.image()[..AROUND].iter().all(|w| *w == CANARY));
+        // And none of it was the reader's.
+        assert!(
+            grown <= room,
+            "{grown} bytes were written where {room} may be"
+        );
+        said
+    }
+
+    fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+        self.page.pause(paused);
+    }
+
+    /// A record as the model has it, as words.
+    fn words_of(record: &Record) -> Vec<u64> {
+        let size = 8 + record.1.len() as u64 * 8;
+        let mut words = vec![size | (u64::from(record.0) << 32)];
+        words.extend(&record.1);
+        words
+    }
+
+    /// Reads at a position what must be this record; room for less is said.
+    fn expect(&self, head: u64, at: u64, record: &Record) -> u64 {
+        let expected = Self::words_of(record);
+        let mut to = vec![0; expected.len()];
+        let short = read(&self.shared(), head, at, &mut to[..expected.len() - 1]);
+        assert_eq!(short, Found::Long(expected.len()));
+        let found = read(&self.shared(), head, at, &mut to);
+        let (kind, words) = (record.0, expected.len());
+        assert_eq!(found, Found::Record { kind, words }, "at {at:#x}");
+        assert_eq!(to, expected);
+        words as u64 * 8
+    }
+
+    /// Everything that is whole in a backward ring, newest first: exactly that is read.
+    fn snapshot(&self, head: u64, log: &[(u64, Record)]) {
+        let mut at = head;
+        let mut left = self.bytes();
+        for (place, record) in log.iter().rev() {
+            let bytes = 8 + record.1.len() as u64 * 8;
+            if bytes > left {
+                // The first one that is written over in part.
+                let mut to = vec![0; self.words];
+                assert_eq!(read(&self.shared(), head, at, &mut to), Found::Gone);
+                return;
+            }
+            assert_eq!(*place, at);
+            at = at.wrapping_add(self.expect(head, at, record));
+            left -= bytes;
+        }
+        let found = read(&self.shared(), head, at, &mut vec![0; self.words]);
+        match left {
+            0 => assert_eq!(found, Found::Gone),
+            _ => assert_eq!((found, at), (Found::End, self.begin)),
+        }
+    }
+}
+
+/// What is done to a ring.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A record of so many words.
+    Write(usize),
+    /// The reader takes so many.
+    Take(usize),
+    Pause(bool),
+    /// The tail, as it is or far from it.
+    Tail(u64),
+    /// The tail, so many bytes from the head.
+    Near(i64),
+}
+
+fn ring() -> impl Strategy<Value = (usize, u64)> {
+    let words = (1u32..7).prop_map(|n| 1usize << n);
+    let begin = prop_oneof![
+        Just(0u64),
+        Just(8),
+        (0u64..64).prop_map(|n| n * 8),
+        (1u64..64).prop_map(|n| (n * 8).wrapping_neg()),
+        any::<u64>().prop_map(|n| n & !7),
+    ];
+    (words, begin)
+}
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 1usize..6, 2 => 1usize..20, 1 => 1usize..70]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => size().prop_map(Step::Write),
+        3 => (1usize..8).prop_map(Step::Take),
+        1 => any::<bool>().prop_map(Step::Pause),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+fn hostile() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => size().prop_map(Step::Write),
+        2 => any::<u64>().prop_map(Step::Tail),
+        2 => (-600i64..600).prop_map(Step::Near),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+proptest! {
+    #[test]
+    fn r2_7_a_forward_ring_with_a_tail_gives_every_record_in_order(
+        (words, begin) in ring(),
+        steps in steps(),
+    ) {
+        let mut b = Bench::new(0, words, begin);
+        let mut unread: VecDeque<(u64, Record)> = VecDeque::new();
+        let mut at = begin;
+        let mut told = 0;
+        for step in steps {
+            match step {
+                Step::Write(words) => {
+                    let known = b.log.len();
+                    b.write(words);
+                    unread.extend(b.log[known..].iter().cloned());
+                }
+                Step::Pause(paused) => b.pause(paused),
+                _ => {
+                    let n = match step { Step::Take(n) => n, _ => 0 };
+                    let head = head(&b.shared());
+                    for _ in 0..n {
+                        let Some((place, record)) = unread.pop_front() else {
+                            let found = read(&b.shared(), head, at, &mut [0; 64]);
+                            assert_eq!(found, Found::End);
+                            break;
+                        };
+                        assert_eq!(place, at);
+                        at = at.wrapping_add(b.expect(head, at, &record));
+                        if record.0 == LOST {
+                            told += record.1[0];
+                        }
+                        release(&b.shared(), at);
+                    }
+                }
+            }
+        }
+        // What was lost is told, but for what comes before the next record.
+        let unread: u64 = unread.iter().filter(|(_, r)| r.0 == LOST).map(|(_, r)| r.1[0]).sum();
+        assert_eq!(told + unread + b.untold, b.lost);
+    }
+
+    #[test]
+    fn r2_7_a_forward_ring_that_is_overwritten_gives_what_is_not_gone(
+        (words, begin) in ring(),
+        steps in steps(),
+    ) {
+        let mut b = Bench::new(OVERWRITE, words, begin);
+        let mut next = 0;
+        for step in steps {
+            match step {
+                Step::Write(words) => { b.write(words); }
+                Step::Pause(paused) => b.pause(paused),
+                Step::Take(n) => {
+                    for _ in 0..n {
+                        let head = head(&b.shared());
+                        let Some((at, record)) = b.log.get(next) else { break };
+                        if head.wrapping_sub(*at) <= b.bytes() {
+                            b.expect(head, *at, record);
+                            next += 1;
+                        } else {
+                            let found = read(&b.shared(), head, *at, &mut [0; 64]);
+                            assert_eq!(found, Found::Gone);
+                            // Where others begin is known of the head only.
+                            next = b.log.len();
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn r2_3_a_backward_ring_gives_exactly_the_newest_that_fit(
+        (words, begin) in ring(),
+        steps in steps(),
+    ) {
+        let mut b = Bench::new(BACKWARD | OVERWRITE, words, begin);
+        for step in steps {
+            match step {
+                Step::Write(words) => { b.write(words); }
+                Step::Pause(paused) => b.pause(paused),
+                _ => b.snapshot(head(&b.shared()), &b.log),
+            }
+        }
+        b.snapshot(head(&b.shared()), &b.log);
+    }
+
+    /// The writer goes on after the reader looked where the head is.
+    #[test]
+    fn r2_5_of_an_old_snapshot_only_what_is_whole_is_read(
+        (words, begin) in ring(),
+        before in prop::collection::vec(size(), 1..40),
+        after in prop::collection::vec(size(), 0..10),
+    ) {
+        let mut b = Bench::new(BACKWARD | OVERWRITE, words, begin);
+        for words in before {
+            b.write(words);
+        }
+        let (old, known) = (head(&b.shared()), b.log.len());
+        for words in after {
+            b.write(words);
+        }
+        let top = b.head.wrapping_add(b.bytes());
+        let mut at = old;
+        for (place, record) in b.log[..known].iter().rev() {
+            assert_eq!(*place, at);
+            let bytes = 8 + record.1.len() as u64 * 8;
+            if top.wrapping_sub(at).wrapping_sub(bytes) > b.bytes() {
+                let mut to = vec![0; b.words];
+                assert_eq!(read(&b.shared(), old, at, &mut to), Found::Gone);
+                break;
+            }
+            at = at.wrapping_add(b.expect(old, at, record));
+        }
+    }
+
+    #[test]
+    fn r2_7_a_backward_ring_with_a_tail_gives_every_record(
+        (words, begin) in ring(),
+        steps in steps(),
+    ) {
+        let mut b = Bench::new(BACKWARD, words, begin);
+        let mut done = 0;
+        // A snapshot that is being read: its head and records.
+        let mut open: Option<(u64, usize)> = None;
+        for step in steps {
+            match step {
+                Step::Write(words) => { b.write(words); }
+                Step::Pause(paused) => b.pause(paused),
+                _ => match open.take() {
+                    None => open = Some((head(&b.shared()), b.log.len())),
+                    Some((head, known)) => {
+                        // Whatever was written since: all of it is still there.
+                        let mut at = head;
+                        for (place, record) in b.log[done..known].iter().rev() {
+                            assert_eq!(*place, at);
+                            at = at.wrapping_add(b.expect(head, at, record));
+                        }
+                        assert_eq!(at, b.tail.load_relaxed());
+                        release(&b.shared(), head);
+                        done = known;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bench::write() looks that nothing is touched but what is free.
+    #[test]
+    fn r1_9_a_hostile_tail_only_loses_records(
+        backward in any::<bool>(),
+        (words, begin) in ring(),
+        steps in hostile(),
+    ) {
+        let mut b = Bench::new(if backward { BACKWARD } else { 0 }, words, begin);
+        for step in steps {
+            match step {
+                Step::Write(words) => {
+                    let used = match backward {
+                        false => b.head.wrapping_sub(b.tail.load_relaxed()),
+                        true => b.tail.load_relaxed().wrapping_sub(b.head),
+                    };
+                    let said = b.write(words);
+                    if used > b.bytes() {
+                        assert_eq!(said, Written::Lost, "the tail makes no sense");
+                    }
+                }
+                Step::Tail(tail) => b.tail.store_relaxed(tail),
+                Step::Near(by) => b.tail.store_relaxed(b.head.wrapping_add_signed(by)),
+                _ => {}
+            }
+        }
+        // Sane again: the ring goes on.
+        b.tail.store_relaxed(b.head);
+        let fits = b.words >= 4 || b.untold == 0;
+        assert_eq!(b.write(2) != Written::Lost, fits);
+    }
+
+    #[test]
+    fn r2_5_hostile_memory_is_only_copied(
+        fields in prop::collection::vec(number(), 6),
+        flags in 0u32..4,
+        data in prop::collection::vec(number(), 0..70),
+        room in 0usize..70,
+    ) {
+        let page = Page::new();
+        page.init(flags, 4096, fields[0]);
+        // Head, reserve and what else there is, as it comes: by way of a writer.
+        let mut hostile = Writer::new(flags | OVERWRITE, fields[1], 0);
+        let nowhere = Shared { page: &page, tail: &Word::new(fields[3]), data: &[] };
+        hostile.begin(&nowhere, fields[2]);
+        hostile.write(&nowhere, SAMPLE, &[&[1, 2, 3]]);
+        let data: Vec<Word> = data.into_iter().map(Word::new).collect();
+        let ring = Shared { page: &page, tail: &Word::new(fields[3]), data: &data };
+        for (head, mut at) in [
+            (head(&ring), fields[4]),
+            (fields[5], fields[4]),
+            (fields[4], fields[4]),
+        ] {
+            let mut to = vec![CANARY; 80];
+            // As every reader does: bounded by what the ring has room for.
+            for n in 0.. {
+                assert!(n <= data.len() + 1, "it does not end");
+                let found = read(&ring, head, at, &mut to[..room]);
+                assert!(to[room..].iter().all(|w| *w == CANARY));
+                let Found::Record { words, .. } = found else { break };
+                assert!(words > 0 && words <= room && words <= data.len());
+                assert_eq!(to[0] & 0xffff_ffff, words as u64 * 8);
+                at = at.wrapping_add(words as u64 * 8);
+            }
+        }
+    }
+}
+
+/// Numbers that are near something, or sizes, or any.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0u64..100,
+        (0u64..100).prop_map(|n| n * 8),
+        (0u64..70).prop_map(|n| (n * 8) | (1 << 32)),
+        (0u64..600).prop_map(u64::wrapping_neg),
+        any::<u64>(),
+    ]
+}
+
+#[test]
+fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
+    let page = Page::new();
+    let data: Vec<Word> = (0..16).map(|_| Word::new(0)).collect();
+    let tail = Word::new(0);
+    let ring = Shared {
+        page: &page,
+        tail: &tail,
+        data: &data,
+    };
+    let mut write = Writer::new(0, 128, 64);
+    let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
+    assert_eq!(
+        [write(4), write(3), write(1)],
+        [Written::Kept, Written::Kept, Written::Due]
+    );
+    assert_eq!(write(4), Written::Kept);
+    // No room for another one.
+    assert_eq!(write(3), Written::Due);
+    assert_eq!(write(2), Written::Lost);
+    release(&ring, 120);
+    // What says that one was lost counts, too: 16 of 64 bytes.
+    assert_eq!([write(2), write(4)], [Written::Kept, Written::Due]);
+
+    // A watermark that no number of records meets.
+    let mut write = Writer::new(BACKWARD, 128, 128);
+    page.init(BACKWARD, 0, 128);
+    tail.store_relaxed(0);
+    let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
+    assert_eq!(
+        [write(5), write(5), write(5)],
+        [Written::Kept, Written::Kept, Written::Due]
+    );
+}
+
+#[test]
+fn r2_4_paused_nothing_is_written_and_all_is_counted() {
+    for flags in 0..4 {
+        let mut b = Bench::new(flags, 16, 0);
+        b.write(3);
+        b.pause(true);
+        for _ in 0..5 {
+            assert_eq!(b.write(3), Written::Lost);
+        }
+        b.pause(false);
+        assert_eq!(b.write(3), Written::Kept);
+        let kinds: Vec<_> = b.log.iter().map(|(_, r)| r.clone()).collect();
+        assert_eq!(kinds[1], (LOST, vec![5]));
+        assert_eq!((b.kept, b.lost, b.untold), (2, 5, 0));
+    }
+}
+
+/// Two real threads: no model of memory, but far more records than loom can have.
+fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &AtomicBool)) {
+    let page = Page::new();
+    let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
+    page.init(flags, 4096, 512);
+    let tail = Word::new(0);
+    let ring = Shared {
+        page: &page,
+        tail: &tail,
+        data: &data,
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = Writer::new(flags, 512, 0);
+            let (mut kept, mut n) = (0, 0u64);
+            while kept < records {
+                n += 1;
+                let payload = [n; 12];
+                let words = 1 + (n * 7 % 12) as usize;
+                match writer.write(&ring, SAMPLE, &[&payload[..words]]) {
+                    Written::Lost => std::thread::yield_now(),
+                    _ => kept += 1,
+                }
+            }
+            assert_eq!(kept + page.lost(), n);
+            done.store(true, Ordering::Release);
+        });
+        reader(&ring, &done);
+    });
+}
+
+/// Is it one of `run`'s, and whole? Its number.
+fn whole(copied: &[u64]) -> u64 {
+    let n = copied[1];
+    assert!(copied[1..].iter().all(|w| *w == n), "torn: {copied:?}");
+    assert_eq!(copied.len() as u64, 2 + n * 7 % 12, "torn: {copied:?}");
+    n
+}
+
+#[test]
+fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
+    run(BACKWARD | OVERWRITE, 300_000, |ring, done| {
+        let mut to = [0; 64];
+        let mut seen = 0u64;
+        while !done.load(Ordering::Acquire) {
+            let head = head(ring);
+            let mut at = head;
+            let mut newer = u64::MAX;
+            while let Found::Record { kind, words } = read(ring, head, at, &mut to) {
+                assert_eq!(kind, SAMPLE);
+                let n = whole(&to[..words]);
+                assert!(newer == u64::MAX || newer == n + 1);
+                (newer, seen) = (n, seen + 1);
+                at = at.wrapping_add(words as u64 * 8);
+            }
+        }
+        assert!(seen > 0);
+    });
+}
+
+#[test]
+fn r2_7_every_record_arrives_while_it_is_written() {
+    run(0, 100_000, |ring, done| {
+        let mut to = [0; 64];
+        let (mut at, mut last) = (0u64, 0);
+        loop {
+            let ended = done.load(Ordering::Acquire);
+            let head = head(ring);
+            while at != head {
+                let Found::Record { kind, words } = read(ring, head, at, &mut to) else {
+                    panic!("a record is not there");
+                };
+                // Numbers that are missing are told.
+                last += match kind {
+                    LOST => to[1],
+                    _ => {
+                        assert_eq!(whole(&to[..words]), last + 1);
+                        1
+                    }
+                };
+                at = at.wrapping_add(words as u64 * 8);
+                release(ring, at);
+            }
+            if ended {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    });
+}
