@@ -283,7 +283,9 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
     let left = match flags & BACKWARD {
         0 => head.wrapping_sub(at),
         // Nothing lies above 0.
-        _ => at.wrapping_neg().min(head.wrapping_add(size).wrapping_sub(at)),
+        _ => at
+            .wrapping_neg()
+            .min(head.wrapping_add(size).wrapping_sub(at)),
     };
     if left == 0 {
         return match flags & BACKWARD != 0 && at != 0 {
