@@ -15,6 +15,7 @@
 //! | `failure.rs` | what went wrong, what to do, the exit code |
 
 mod cli;
+mod data;
 mod doctor;
 mod document;
 mod export;
@@ -23,8 +24,12 @@ mod list;
 mod manual;
 mod out;
 mod pmu;
+mod profile;
 mod read;
+mod record;
 mod replace;
+mod report;
+mod script;
 mod snapshot;
 mod stat;
 mod table;
@@ -66,6 +71,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
             return export::run(device, args, file).map(|()| ExitCode::SUCCESS)
         }
         Command::Stat(args) => return stat::run(device, args, file),
+        Command::Record(args) => return record::run(device, args, file),
         Command::Watch(_) => Out::stream(file)?,
         _ => Out::open(file)?,
     };
@@ -77,8 +83,10 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Completions { shell } => manual::completions(*shell, &mut out)?,
         Command::Man { directory } => manual::pages(directory.as_deref(), &mut out)?,
         Command::Pmu(args) => pmu::run(args, &mut out)?,
+        Command::Report(args) => report::run(args, &mut out)?,
+        Command::Script(args) => script::run(args, &mut out)?,
         Command::Doctor(args) => code = doctor::run(args, &mut out)?,
-        Command::Export(_) | Command::Stat(_) => {}
+        Command::Export(_) | Command::Stat(_) | Command::Record(_) => {}
     }
     out.finish()?;
     Ok(code)
