@@ -421,7 +421,7 @@ fn power_of_two(word: &str) -> Result<u64, String> {
 #[derive(Debug, Args)]
 pub struct Input {
     /// The file [pfc.data]
-    #[arg(short, long = "input", value_name = "FILE")]
+    #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Only samples of this event
     #[arg(short, long, value_name = "EVENT")]
