@@ -13,7 +13,11 @@ impl Random {
     pub const fn new(seed: u32) -> Self {
         let state = seed & 0x7fff_ffff;
         Self {
-            state: if state == 0 || state == 0x7fff_ffff { 1 } else { state },
+            state: if state == 0 || state == 0x7fff_ffff {
+                1
+            } else {
+                state
+            },
         }
     }
 
@@ -21,7 +25,9 @@ impl Random {
     fn step(&mut self) -> u64 {
         let low = 16807u32.wrapping_mul(self.state & 0xffff);
         let high = 16807u32.wrapping_mul(self.state >> 16);
-        let mut next = low.wrapping_add((high & 0x7fff) << 16).wrapping_add(high >> 15);
+        let mut next = low
+            .wrapping_add((high & 0x7fff) << 16)
+            .wrapping_add(high >> 15);
         if next > 0x7fff_ffff {
             next = next.wrapping_sub(0x7fff_ffff);
         }

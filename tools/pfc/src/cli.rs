@@ -170,6 +170,15 @@ Examples:
   pfc script --json -i other.data    an object a line
   pfc script --folded | sort -k2 -n  stacks, for flame graph programs")]
     Script(ScriptArgs),
+    /// Draw stacks as a flame graph, for a browser
+    #[command(after_help = "\
+Examples:
+  pfc flamegraph -o all.svg          of pfc.data; a click zooms, Ctrl-F finds
+  pfc flamegraph -e cycles -i other.data -o cycles.svg
+
+Without -e it is of the first event. For other programs that draw such graphs:
+pfc script --folded.")]
+    Flamegraph(FlamegraphArgs),
     /// Show the PMU's registers, and which tables of event names fit
     #[command(after_help = "\
 Examples:
@@ -490,6 +499,16 @@ pub struct ScriptArgs {
     /// Print each stack once, and how many samples have it
     #[arg(long, conflicts_with = "json")]
     pub folded: bool,
+}
+
+/// Arguments of `pfc flamegraph`.
+#[derive(Debug, Args)]
+pub struct FlamegraphArgs {
+    #[command(flatten)]
+    pub input: Input,
+    /// What is written above it
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
 }
 
 /// Arguments of `pfc pmu` and `pfc doctor`.

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc`: list, read, watch and snapshot the kernel's counters; count events.
+//! `pfc`: list, read, watch and snapshot the kernel's counters; count and sample
+//! events.
 //!
-//! Thin over the libraries `perfcounters` and `perfmon`; a file per subcommand.
+//! Thin over the libraries `perfcounters`, `perfmon` and `ring`; a file per subcommand.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `cli.rs` | the command line, with its help and examples |
 //! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands for counter pages |
 //! | `stat/` `pmu.rs` `doctor.rs` | those for contexts |
+//! | `record/` `data/` | samples, taken and written |
+//! | `report.rs` `script.rs` `flamegraph/` `profile/` | samples, read and shown |
 //! | `document.rs` | the JSON that list, read and snapshot share |
 //! | `table.rs` `units.rs` `time.rs` | what values look like to people |
 //! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
@@ -20,6 +23,7 @@ mod doctor;
 mod document;
 mod export;
 mod failure;
+mod flamegraph;
 mod list;
 mod manual;
 mod out;
@@ -84,6 +88,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Man { directory } => manual::pages(directory.as_deref(), &mut out)?,
         Command::Pmu(args) => pmu::run(args, &mut out)?,
         Command::Report(args) => report::run(args, &mut out)?,
+        Command::Flamegraph(args) => flamegraph::run(args, &mut out)?,
         Command::Script(args) => script::run(args, &mut out)?,
         Command::Doctor(args) => code = doctor::run(args, &mut out)?,
         Command::Export(_) | Command::Stat(_) | Command::Record(_) => {}

@@ -242,3 +242,71 @@ fn all_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), F
     writeln!(out, "{all}")?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::synthetic;
+
+    #[test]
+    fn r1_10_the_most_comes_first() {
+        let profile = synthetic();
+        let samples = &profile.by_event()[&0];
+        let keys = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
+        let rows = rows(&profile, samples, &keys);
+        let cells: Vec<String> = rows.iter().map(|r| r.cells.join(" ")).collect();
+        assert_eq!(
+            cells,
+            ["prog prog [.] f", "prog [kernel.kallsyms] [k] sys_read"]
+        );
+        assert_eq!((rows[0].period, rows[0].samples), (300, 3));
+        let callers = rows[0].callers.sorted();
+        assert_eq!((callers[0].0.as_str(), callers[0].1.period), ("main", 200));
+        assert_eq!(callers[1].0, "a;b");
+        let by_cpu = super::rows(&profile, samples, &[SortKey::Cpu]);
+        assert_eq!(by_cpu.len(), 1);
+    }
+
+    #[test]
+    fn r1_10_the_table_is_perfs() {
+        let path = std::env::temp_dir().join(format!("pfc-report-{}", std::process::id()));
+        let profile = synthetic();
+        let args = ReportArgs {
+            input: crate::cli::Input {
+                file: None,
+                event: None,
+            },
+            stdio: true,
+            stacks: true,
+            sort: vec![SortKey::Comm, SortKey::Dso, SortKey::Sym],
+            limit: 30.0,
+            json: false,
+        };
+        let mut out = Out::open(Some(&path)).expect("a file");
+        table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");
+        out.finish().expect("room");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        assert_eq!(
+            text,
+            "# Total Lost Samples: 2\n#\n# Samples: 4 of event 'cycles'\n\
+             # Event count (approx.): 400\n#\n\
+             # Overhead  Command  Shared Object  Symbol\n\
+             # ........  .......  .............  ......\n#\n    \
+             75.00%  prog     prog           [.] f\n            \
+             50.00% main\n\n\n"
+        );
+        let mut out = Out::open(Some(&path)).expect("a file");
+        all_json(&profile, &args, &mut out).expect("room");
+        out.finish().expect("room");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        std::fs::remove_file(&path).expect("there");
+        let all: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(all["lost"], 2);
+        assert_eq!(all["events"][0]["rows"][0]["overhead"], 75.0);
+        assert_eq!(all["events"][0]["rows"][0]["callers"][0]["symbol"], "main");
+        assert_eq!(
+            all["events"][1]["rows"][0]["symbol"],
+            "[.] 0x0000000000009999"
+        );
+    }
+}

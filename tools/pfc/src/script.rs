@@ -83,3 +83,45 @@ fn object(profile: &Profile, sample: &Sample) -> Value {
         "stack": profile.stack(sample).map(frame).collect::<Vec<_>>(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::synthetic;
+
+    fn printed(profile: &Profile) -> String {
+        let path = std::env::temp_dir().join(format!("pfc-script-{}", std::process::id()));
+        let mut out = Out::open(Some(&path)).expect("a file");
+        text(profile, &profile.samples[0], &mut out).expect("room");
+        out.finish().expect("room");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        std::fs::remove_file(path).expect("there");
+        text
+    }
+
+    #[test]
+    fn r1_10_samples_are_printed_as_perf_does() {
+        let mut profile = synthetic();
+        let head = "            prog      11 [001]     0.001000:        100 cycles: ";
+        let frames =
+            "\t            1004 f+0x4 (/bin/prog)\n\t            2008 main+0x8 (/bin/prog)\n";
+        assert_eq!(printed(&profile), format!("{head}\n{frames}\n"));
+        profile.has_stacks = false;
+        assert_eq!(
+            printed(&profile),
+            format!("{head}            1004 f+0x4 (/bin/prog)\n")
+        );
+    }
+
+    #[test]
+    fn r1_10_samples_are_exact_in_json() {
+        let profile = synthetic();
+        let value = object(&profile, &profile.samples[3]);
+        assert_eq!(value["time"], 4_000_000);
+        assert_eq!(value["stack"][0]["symbol"], "sys_read");
+        assert_eq!(value["stack"][0]["kernel"], true);
+        assert_eq!(value["stack"][1]["address"], "0x2008");
+        let value = object(&profile, &profile.samples[4]);
+        assert!(value["stack"][0]["symbol"].is_null());
+    }
+}

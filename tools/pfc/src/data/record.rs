@@ -15,11 +15,13 @@ const UNTHROTTLE: u32 = 6;
 const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
+const BUILD_ID: u32 = 67;
 
 /// PERF_RECORD_MISC_*.
 const IN_KERNEL: u16 = 1;
 const IN_USER: u16 = 2;
 const COMM_EXEC: u16 = 1 << 13;
+const BUILD_ID_SIZE: u16 = 1 << 15;
 
 /// A record's size has 16 bits; what else is in it takes less than this.
 const MOST_FRAMES: usize = 8000;
@@ -189,6 +191,20 @@ impl Encoder {
         self.pair(5, 2);
         self.text(&region.path);
         self.end(at, common);
+    }
+
+    /// Which file it is that has this path: no record among others, but in a list of its
+    /// own.
+    pub fn build_id(&mut self, path: &str, id: &[u8]) {
+        let at = self.begin(BUILD_ID, IN_USER | BUILD_ID_SIZE);
+        self.u32(u32::MAX);
+        let id = &id[..id.len().min(20)];
+        let mut bytes = [0; 24];
+        bytes[..id.len()].copy_from_slice(id);
+        bytes[20] = id.len() as u8;
+        self.bytes.extend(bytes);
+        self.text(path);
+        self.close(at);
     }
 
     /// The kernel's text, or a module's; before all else.

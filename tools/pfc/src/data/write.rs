@@ -28,6 +28,7 @@ const CLOCK_ID: u64 = 1 << 25;
 const MONOTONIC: u32 = 1;
 
 /// HEADER_*: features, ascending.
+const BUILD_ID: u32 = 2;
 const OSRELEASE: u32 = 4;
 const ARCH: u32 = 6;
 const CMDLINE: u32 = 11;
@@ -160,8 +161,8 @@ impl Writer {
         &self.path
     }
 
-    /// The file is whole; its bytes.
-    pub fn finish(mut self) -> io::Result<u64> {
+    /// The file is whole; its bytes. `build_ids`: records of `Encoder::build_id`.
+    pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
         let uname = rustix::system::uname();
         let text = |t: &std::ffi::CStr| string(&t.to_string_lossy());
         let mut command = (self.command.len() as u32).to_le_bytes().to_vec();
@@ -169,6 +170,7 @@ impl Writer {
             command.extend(string(word));
         }
         let features = [
+            (BUILD_ID, build_ids.to_vec()),
             (OSRELEASE, text(uname.release())),
             (ARCH, text(uname.machine())),
             (CMDLINE, command),
@@ -307,7 +309,9 @@ mod tests {
             },
         );
         writer.write(&encoder.bytes).expect("room");
-        let bytes = writer.finish().expect("room");
+        let mut ids = Encoder::default();
+        ids.build_id(&exe.to_string_lossy(), &[1, 2, 3]);
+        let bytes = writer.finish(&ids.bytes).expect("room");
         assert_eq!(std::fs::metadata(&path).expect("a file").len(), bytes);
 
         let profile = crate::profile::Profile::load(Some(&path)).expect("samples");
@@ -323,6 +327,8 @@ mod tests {
         assert!(profile.place(first).is_kernel);
         assert_eq!((second.event, second.stack.len()), (1, 2));
         assert_eq!(*profile.place(second).object, *exe.to_string_lossy());
+        // It has another build id.
+        assert!(!profile.place(second).is_known());
         let addresses = |n: usize| -> Vec<u64> {
             let stack = profile.stack(&profile.samples[n]);
             stack.map(|f| f.address).collect()
@@ -357,7 +363,7 @@ mod tests {
         encoder.region(&Region::default(), &common);
         encoder.fork((1, 1), &common);
         writer.write(&encoder.bytes).expect("room");
-        writer.finish().expect("room");
+        writer.finish(&[]).expect("room");
         let whole = std::fs::read(&path).expect("a file");
         for end in (0..whole.len()).step_by(5) {
             std::fs::write(&path, &whole[..end]).expect("room");

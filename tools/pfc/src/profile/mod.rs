@@ -25,7 +25,7 @@ use std::rc::Rc;
 
 use crate::data;
 use crate::failure::Failure;
-pub use symbols::UNKNOWN;
+pub use symbols::{build_id, UNKNOWN};
 
 /// A file, all of it.
 #[derive(Debug, Default)]
@@ -137,5 +137,73 @@ impl Profile {
     /// Where a sample was.
     pub fn place(&self, sample: &Sample) -> &Frame {
         &self.frames[sample.stack[0]]
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Three samples in `f`, called by `main` twice and by another once, one in the
+    /// kernel, and one nowhere; of two events.
+    pub fn synthetic() -> Profile {
+        let frame = |address, object: &str, symbol: &str| Frame {
+            address,
+            is_kernel: address >= data::KERNEL,
+            object: object.into(),
+            symbol: symbol.into(),
+            offset: address & 0xf,
+        };
+        let frames = vec![
+            frame(0x1004, "/bin/prog", "f"),
+            frame(0x2008, "/bin/prog", "main"),
+            frame(0x3000, "/bin/prog", "a;b"),
+            frame(data::KERNEL + 1, "[kernel.kallsyms]", "sys_read"),
+            frame(0x9999, UNKNOWN, UNKNOWN),
+        ];
+        let sample = |event, time: u64, command: &str, stack: &[usize]| Sample {
+            event,
+            time: time * 1_000_000,
+            pid: 10,
+            tid: 11,
+            cpu: Some(1),
+            period: 100,
+            command: command.into(),
+            stack: stack.to_vec(),
+        };
+        Profile {
+            events: vec!["cycles".to_owned(), "faults".to_owned()],
+            samples: vec![
+                sample(0, 1, "prog", &[0, 1]),
+                sample(0, 2, "prog", &[0, 1]),
+                sample(0, 3, "prog", &[0, 2]),
+                sample(0, 4, "prog", &[3, 1]),
+                sample(1, 5, "other", &[4]),
+            ],
+            frames,
+            lost: 2,
+            command: vec!["pfc".to_owned()],
+            has_stacks: true,
+        }
+    }
+
+    #[test]
+    fn r1_10_stacks_in_lines() {
+        let lines: Vec<(String, u64)> = folded::folded(&synthetic()).into_iter().collect();
+        let wanted = [
+            ("other;[unknown]", 1),
+            ("prog;a:b;f", 1),
+            ("prog;main;f", 2),
+            ("prog;main;sys_read_[k]", 1),
+        ];
+        assert_eq!(lines, wanted.map(|(l, n)| (l.to_owned(), n)));
+    }
+
+    #[test]
+    fn r1_10_samples_of_one_event() {
+        let only = synthetic().only(Some("faults")).expect("known");
+        assert_eq!(only.samples.len(), 1);
+        assert!(synthetic().only(Some("cycle")).is_err());
+        assert_eq!(synthetic().by_event()[&0].len(), 4);
     }
 }

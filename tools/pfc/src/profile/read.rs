@@ -7,7 +7,7 @@ use std::io::Cursor;
 use std::path::Path;
 use std::rc::Rc;
 
-use linux_perf_data::{PerfFileReader, PerfFileRecord};
+use linux_perf_data::{DsoInfo, PerfFileReader, PerfFileRecord};
 use linux_perf_event_reader::{CpuMode, EventRecord, RawData, SampleRecord, SamplingPolicy};
 
 use super::check::check;
@@ -59,6 +59,14 @@ pub fn read(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
     }
     let release = perf_file.os_release().ok().flatten().unwrap_or_default();
     reader.names.release = release.to_owned();
+    if let Ok(all) = perf_file.build_ids() {
+        let all = all.into_values().filter(|d| !d.build_id.is_empty());
+        let one = |d: DsoInfo| {
+            let path = String::from_utf8_lossy(&d.path).into_owned();
+            (path, d.build_id)
+        };
+        reader.names.build_ids = all.map(one).collect();
+    }
     while let Some(record) = record_iter
         .next_record(&mut perf_file)
         .map_err(|e| error(&e))?
@@ -234,6 +242,8 @@ fn module(path: &str) -> String {
 #[derive(Default)]
 struct Names {
     files: HashMap<Rc<str>, Result<Symbols, &'static str>>,
+    /// Of files, as they were.
+    build_ids: HashMap<String, Vec<u8>>,
     compiled: HashMap<i32, Option<Symbols>>,
     demangled: HashMap<Rc<str>, Rc<str>>,
     /// `Some(None)`: its symbols are hidden.
@@ -308,7 +318,8 @@ impl Names {
                 .as_ref()
                 .and_then(|s| s.find(address.wrapping_sub(back)))
         } else {
-            let read = || Symbols::read(&object);
+            let wanted = self.build_ids.get(&*object);
+            let read = || Symbols::read(&object, wanted.map(Vec::as_slice));
             let file = self.files.entry(object.clone()).or_insert_with(read);
             file.as_ref().ok().and_then(|s| s.find_in_file(at))
         };

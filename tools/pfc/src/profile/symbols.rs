@@ -35,10 +35,13 @@ impl Symbols {
     }
 
     /// Of an ELF file, or of what is installed of its symbols. The word is why there
-    /// are none.
-    pub fn read(path: &str) -> Result<Self, &'static str> {
+    /// are none. `wanted`: its build id, if that is known.
+    pub fn read(path: &str, wanted: Option<&[u8]>) -> Result<Self, &'static str> {
         let bytes = load(path)?;
         let file = object::File::parse(&*bytes).map_err(|_| "it is no ELF file")?;
+        if wanted.is_some() && file.build_id().ok().flatten() != wanted {
+            return Err("it is another one now");
+        }
         let mut symbols = Self::of(&file, false);
         if symbols.all.is_empty() {
             let id = file.build_id().ok().flatten();
@@ -103,6 +106,13 @@ fn load(path: &str) -> Result<Vec<u8>, &'static str> {
     fs::read(path).map_err(|_| "it cannot be read")
 }
 
+/// Which build of it a file is, if it says.
+pub fn build_id(path: &str) -> Option<Vec<u8>> {
+    let bytes = load(path).ok()?;
+    let file = object::File::parse(&*bytes).ok()?;
+    file.build_id().ok().flatten().map(<[u8]>::to_vec)
+}
+
 /// Where packages of symbols put them.
 fn debug_file(id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
@@ -158,12 +168,15 @@ mod tests {
     #[test]
     fn r1_9_this_programs_own_functions_have_names() {
         let path = std::env::current_exe().expect("a path");
-        let symbols = Symbols::read(&path.to_string_lossy()).expect("symbols");
+        let symbols = Symbols::read(&path.to_string_lossy(), None).expect("symbols");
         assert!(symbols
             .all
             .iter()
             .any(|s| s.2.contains("r1_9_this_program")));
-        assert!(Symbols::read("/proc/self/maps").is_err());
-        assert_eq!(Symbols::read("/nowhere").err(), Some("it is not there"));
+        assert!(Symbols::read("/proc/self/maps", None).is_err());
+        assert_eq!(
+            Symbols::read("/nowhere", None).err(),
+            Some("it is not there")
+        );
     }
 }

@@ -338,7 +338,7 @@ impl Run<'_> {
         let path = file.path().to_owned();
         let bytes = file
             .write(self.contexts.tasks.bytes())
-            .and_then(|()| file.finish())
+            .and_then(|()| file.finish(&self.contexts.tasks.build_ids()))
             .map_err(|e| Failure::Create(path.clone(), e))?;
         let harvest = &mut self.contexts.harvest;
         eprintln!(

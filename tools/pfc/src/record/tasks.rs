@@ -7,7 +7,7 @@
 //! is followed, and whenever a sample lies in none that is known. They are said to
 //! have been there since the exec, for libraries come soon after it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use ring::Sample;
 
 use crate::data::record::Region;
 use crate::data::{Common, Encoder, KERNEL};
+use crate::profile::build_id;
 
 /// A process is not looked at again before.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -40,9 +41,9 @@ impl Process {
         }
     }
 
-    fn has(&self, address: u64) -> bool {
-        let below = self.regions.range(..=address).next_back();
-        below.is_some_and(|(_, region)| address < region.end)
+    fn find(&self, address: u64) -> Option<&Region> {
+        let (_, region) = self.regions.range(..=address).next_back()?;
+        (address < region.end).then_some(region)
     }
 }
 
@@ -51,6 +52,8 @@ pub struct Tasks {
     processes: BTreeMap<u32, Process>,
     /// Records that tell of them.
     told: Encoder,
+    /// Files that samples were in.
+    hit: BTreeSet<String>,
     /// The first event's.
     id: u64,
 }
@@ -82,6 +85,7 @@ impl Tasks {
         let mut this = Self {
             processes: BTreeMap::new(),
             told: Encoder::default(),
+            hit: BTreeSet::new(),
             id,
         };
         kernel(&mut this.told, id);
@@ -91,6 +95,17 @@ impl Tasks {
     /// Records of all that is known.
     pub fn bytes(&self) -> &[u8] {
         &self.told.bytes
+    }
+
+    /// Which builds the files are that samples were in: records of their own list.
+    pub fn build_ids(&self) -> Vec<u8> {
+        let mut to = Encoder::default();
+        for path in self.hit.iter().filter(|p| p.starts_with('/')) {
+            if let Some(id) = build_id(path) {
+                to.build_id(path, &id);
+            }
+        }
+        to.bytes
     }
 
     fn common(&self, pid: u32, tid: u32, time: u64) -> Common {
@@ -212,8 +227,15 @@ impl Tasks {
             self.processes.entry(pid).or_insert_with(gone);
             return;
         };
+        if sample.ip >= KERNEL {
+            return;
+        }
         let recently = process.looked.is_some_and(|at| at.elapsed() < PATIENCE);
-        if sample.ip < KERNEL && !process.has(sample.ip) && !recently {
+        if let Some(region) = process.find(sample.ip) {
+            if !self.hit.contains(&region.path) {
+                self.hit.insert(region.path.clone());
+            }
+        } else if !recently {
             let now = name(&format!("/proc/{pid}/comm"));
             match now.filter(|now| *now != process.name && !process.name.is_empty()) {
                 // Nobody told of this exec.
@@ -371,7 +393,7 @@ mod tests {
         let here = r1_9_a_process_is_told_of_once as *const () as u64;
         tasks.seen(&sample(here));
         let told = tasks.bytes().len();
-        assert!(tasks.processes[&pid].has(here));
+        assert!(tasks.processes[&pid].find(here).is_some());
         assert_eq!(tasks.since(pid), 99);
         tasks.seen(&sample(here));
         tasks.seen(&sample(u64::MAX - 8192));
