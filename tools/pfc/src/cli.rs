@@ -482,7 +482,7 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Percent that a caller has at least; half of one, as perf has it.
+    /// Percent of a line that a caller has at least; half of one, as perf has it.
     pub fn least(&self) -> f64 {
         self.limit.max(0.5)
     }

@@ -66,19 +66,16 @@ impl SortKey {
     }
 }
 
-/// As perf marks it; what has no name by its address.
+/// As perf marks it.
 fn symbol(frame: &Frame) -> String {
     let mark = if frame.is_kernel { 'k' } else { '.' };
-    match frame.is_known() {
-        true => format!("[{mark}] {}", frame.symbol),
-        false => format!("[{mark}] {:#018x}", frame.address),
-    }
+    format!("[{mark}] {}", frame.symbol)
 }
 
 fn caller(frame: &Frame) -> String {
     match frame.is_known() {
         true => frame.symbol.to_string(),
-        false => format!("{:#x} ({})", frame.address, frame.short_object()),
+        false => format!("{} ({})", frame.symbol, frame.short_object()),
     }
 }
 
@@ -204,7 +201,8 @@ fn table(
         let share = format!("{:.2}%", percent(row.period, total));
         writeln!(out, "{share:>10}  {}", line(&cells))?;
         if args.stacks && !row.callers.next.is_empty() {
-            row.callers.print(total, args.least(), 0, out)?;
+            let least = args.least() * percent(row.period, total) / 100.0;
+            row.callers.print(total, least, 0, out)?;
             writeln!(out)?;
         }
     }
@@ -304,9 +302,6 @@ mod tests {
         assert_eq!(all["lost"], 2);
         assert_eq!(all["events"][0]["rows"][0]["overhead"], 75.0);
         assert_eq!(all["events"][0]["rows"][0]["callers"][0]["symbol"], "main");
-        assert_eq!(
-            all["events"][1]["rows"][0]["symbol"],
-            "[.] 0x0000000000009999"
-        );
+        assert_eq!(all["events"][1]["rows"][0]["symbol"], "[.] [unknown]");
     }
 }
