@@ -158,6 +158,8 @@ Examples:
   pfc report -g -i other.data        who called them, too
   pfc report --sort dso,sym -F 1     only what is one percent or more
   pfc report --json                  for a program
+  pfc report --firefox -o all.json   for profiler.firefox.com
+  pfc report --pprof -o all.pb       for go tool pprof
 
 The file is perf.data of pfc record, or of linux-perf without compression.
 Names of functions are those of the files that are there now; the kernel's are
@@ -477,8 +479,14 @@ pub struct ReportArgs {
     )]
     pub limit: f64,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, group = "format")]
     pub json: bool,
+    /// For the Firefox Profiler, https://profiler.firefox.com: its JSON
+    #[arg(long, group = "format")]
+    pub firefox: bool,
+    /// For pprof: its protocol buffers, not compressed
+    #[arg(long, group = "format")]
+    pub pprof: bool,
 }
 
 impl ReportArgs {

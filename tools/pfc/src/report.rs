@@ -11,7 +11,7 @@ use serde_json::{json, Value};
 use crate::cli::{ReportArgs, SortKey};
 use crate::failure::Failure;
 use crate::out::Out;
-use crate::profile::{Frame, Profile, Sample};
+use crate::profile::{elsewhere, Frame, Profile, Sample};
 
 /// Functions that called, each with its own callers.
 #[derive(Default)]
@@ -146,9 +146,16 @@ fn percent(part: u64, total: f64) -> f64 {
 pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let input = args.input.file.as_deref().map(Path::new);
     let profile = Profile::load(input)?.only(args.input.event.as_deref())?;
-    match args.json {
-        true => all_json(&profile, args, out),
-        false => {
+    if args.pprof && out.is_terminal() {
+        return Err(Failure::Refused(
+            "pprof's format is not for terminals; say where to: -o FILE".to_owned(),
+        ));
+    }
+    match (args.json, args.firefox, args.pprof) {
+        (true, ..) => all_json(&profile, args, out),
+        (_, true, _) => Ok(elsewhere::firefox(&profile, out)?),
+        (_, _, true) => Ok(elsewhere::pprof(&profile, out)?),
+        _ => {
             for (event, samples) in profile.by_event() {
                 table(&profile, event, &samples, args, out)?;
             }
@@ -279,6 +286,8 @@ mod tests {
             sort: vec![SortKey::Comm, SortKey::Dso, SortKey::Sym],
             limit: 30.0,
             json: false,
+            firefox: false,
+            pprof: false,
         };
         let mut out = Out::open(Some(&path)).expect("a file");
         table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");

@@ -10,9 +10,11 @@
 //! | `space.rs` | what is mapped where, in each process and the kernel |
 //! | `symbols.rs` | names of functions, of ELF files |
 //! | `kernel.rs` | of the kernel, of just-in-time compilers |
+//! | `elsewhere.rs` | for the Firefox Profiler, and pprof |
 //! | `folded.rs` | stacks as lines |
 
 mod check;
+pub mod elsewhere;
 pub mod folded;
 mod kernel;
 mod read;
