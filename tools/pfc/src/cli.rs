@@ -151,6 +151,13 @@ SIGUSR2 or its end. Formats are of the module pfm_ring.
 Exit status: the command's; 127 or 126 if it could not be run; 2 something is
 wrong, and said.")]
     Record(RecordArgs),
+    /// Watch where samples are, live: a table on a terminal, lines in a pipe
+    #[command(after_help = "\
+Examples:
+  pfc top                            all CPUs: cycles, or time without a PMU
+  pfc top -p 1234 -e instructions:u  one process
+  pfc top --plain -n 5 --count 3     three tables of the five busiest")]
+    Top(TopArgs),
     /// Show where samples were, the most first
     #[command(after_help = "\
 Examples:
@@ -426,6 +433,33 @@ fn power_of_two(word: &str) -> Result<u64, String> {
         Ok(n) if n.is_power_of_two() && n <= 1 << 20 => Ok(n),
         _ => Err("a power of two, such as 64".to_owned()),
     }
+}
+
+/// Arguments of `pfc top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The event to sample
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+    /// Samples per second
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub frequency: u64,
+    #[command(flatten)]
+    pub whom: Whom,
+    /// Milliseconds between two tables
+    #[arg(short = 'I', long, value_name = "MS", default_value_t = 2000,
+          value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
+    pub interval: u64,
+    /// Stop after this many tables
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Lines shown per table in a pipe
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub lines: usize,
+    /// Plain lines, also on a terminal
+    #[arg(long)]
+    pub plain: bool,
 }
 
 /// A file of samples.

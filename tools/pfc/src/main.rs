@@ -11,7 +11,7 @@
 //! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands for counter pages |
 //! | `stat/` `pmu.rs` `doctor.rs` | those for contexts |
 //! | `record/` `data/` | samples, taken and written |
-//! | `report.rs` `script.rs` `flamegraph/` `profile/` | samples, read and shown |
+//! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | samples, read and shown |
 //! | `document.rs` | the JSON that list, read and snapshot share |
 //! | `table.rs` `units.rs` `time.rs` | what values look like to people |
 //! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
@@ -38,6 +38,7 @@ mod snapshot;
 mod stat;
 mod table;
 mod time;
+mod top;
 mod units;
 mod watch;
 
@@ -76,7 +77,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         }
         Command::Stat(args) => return stat::run(device, args, file),
         Command::Record(args) => return record::run(device, args, file),
-        Command::Watch(_) => Out::stream(file)?,
+        Command::Watch(_) | Command::Top(_) => Out::stream(file)?,
         _ => Out::open(file)?,
     };
     match &cli.command {
@@ -89,6 +90,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Pmu(args) => pmu::run(args, &mut out)?,
         Command::Report(args) => report::run(args, &mut out)?,
         Command::Flamegraph(args) => flamegraph::run(args, &mut out)?,
+        Command::Top(args) => top::run(device, args, &mut out)?,
         Command::Script(args) => script::run(args, &mut out)?,
         Command::Doctor(args) => code = doctor::run(args, &mut out)?,
         Command::Export(_) | Command::Stat(_) | Command::Record(_) => {}

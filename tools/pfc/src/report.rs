@@ -22,9 +22,9 @@ struct Callers {
 }
 
 /// Samples that are alike in what the table is sorted by.
-struct Row {
-    cells: Vec<String>,
-    period: u64,
+pub struct Row {
+    pub cells: Vec<String>,
+    pub period: u64,
     samples: u64,
     callers: Callers,
 }
@@ -80,7 +80,7 @@ fn caller(frame: &Frame) -> String {
 }
 
 /// The most first; at the same, by name.
-fn rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> Vec<Row> {
+pub fn rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> Vec<Row> {
     let mut all: HashMap<Vec<String>, Row> = HashMap::new();
     for sample in samples {
         let cells: Vec<String> = keys.iter().map(|key| key.cell(profile, sample)).collect();
@@ -136,7 +136,7 @@ impl Callers {
     }
 }
 
-fn percent(part: u64, total: f64) -> f64 {
+pub fn percent(part: u64, total: f64) -> f64 {
     match total > 0.0 {
         true => part as f64 * 100.0 / total,
         false => 0.0,

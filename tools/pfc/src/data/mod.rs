@@ -14,7 +14,7 @@ pub mod record;
 pub mod write;
 
 pub use record::{Common, Encoder};
-pub use write::{Attribute, Writer};
+pub use write::{in_memory, Attribute, Writer};
 
 /// Where a file goes, and comes from, if nothing is said.
 pub const DEFAULT: &str = "pfc.data";

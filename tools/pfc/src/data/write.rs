@@ -87,13 +87,7 @@ impl Attribute {
 pub struct Writer {
     file: Replacement,
     path: PathBuf,
-    attributes: Vec<Attribute>,
-    command: Vec<String>,
-    stacks: bool,
-    /// Where the records begin.
-    data: u64,
-    /// Bytes of them.
-    bytes: u64,
+    frame: Frame,
 }
 
 impl Writer {
@@ -104,40 +98,97 @@ impl Writer {
         stacks: bool,
         command: &[String],
     ) -> io::Result<Self> {
-        let nr = attributes.len() as u64;
-        let ids = HEADER_BYTES;
-        let records = ids + 8 * nr + (ATTRIBUTE_BYTES + 16) * nr;
         let mut this = Self {
             file: Replacement::begin(path)?,
             path: path.to_owned(),
-            attributes: attributes.to_vec(),
-            command: command.to_vec(),
-            stacks,
-            data: records,
-            bytes: 0,
+            frame: Frame {
+                attributes: attributes.to_vec(),
+                command: command.to_vec(),
+                stacks,
+                bytes: 0,
+            },
         };
-        let mut to = this.header(&[]);
-        for attribute in attributes {
-            to.extend(attribute.id.to_le_bytes());
-        }
-        for (n, attribute) in (0..).zip(attributes) {
-            to.extend(attribute.bytes(stacks));
-            to.extend((ids + 8 * n).to_le_bytes());
-            to.extend(8_u64.to_le_bytes());
-        }
-        this.file.write_all(&to)?;
+        this.file.write_all(&this.frame.head(&[]))?;
         Ok(this)
     }
 
+    /// Records, whole ones.
+    pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
+        self.frame.bytes += records.len() as u64;
+        self.file.write_all(records)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file is whole; its bytes. `build_ids`: records of `Encoder::build_id`.
+    pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
+        let (features, foot) = self.frame.foot(build_ids);
+        self.file.write_all(&foot)?;
+        self.file.patch(0, &self.frame.header(&features))?;
+        self.file.commit()?;
+        Ok(self.frame.data() + self.frame.bytes + foot.len() as u64)
+    }
+}
+
+/// A file in memory, of these records.
+pub fn in_memory(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
+    let frame = Frame {
+        attributes: attributes.to_vec(),
+        command: Vec::new(),
+        stacks,
+        bytes: records.iter().map(|r| r.len() as u64).sum(),
+    };
+    let (features, foot) = frame.foot(&[]);
+    let mut to = frame.head(&features);
+    records.iter().for_each(|r| to.extend(*r));
+    to.extend(foot);
+    to
+}
+
+/// What is around the records.
+struct Frame {
+    attributes: Vec<Attribute>,
+    command: Vec<String>,
+    stacks: bool,
+    /// Of the records.
+    bytes: u64,
+}
+
+impl Frame {
+    fn nr(&self) -> u64 {
+        self.attributes.len() as u64
+    }
+
+    /// Where the records begin.
+    fn data(&self) -> u64 {
+        HEADER_BYTES + (8 + ATTRIBUTE_BYTES + 16) * self.nr()
+    }
+
+    /// All that is before the records.
+    fn head(&self, features: &[u32]) -> Vec<u8> {
+        let mut to = self.header(features);
+        for attribute in &self.attributes {
+            to.extend(attribute.id.to_le_bytes());
+        }
+        for (n, attribute) in (0..).zip(&self.attributes) {
+            to.extend(attribute.bytes(self.stacks));
+            to.extend((HEADER_BYTES + 8 * n).to_le_bytes());
+            to.extend(8_u64.to_le_bytes());
+        }
+        to
+    }
+
     fn header(&self, features: &[u32]) -> Vec<u8> {
-        let nr = self.attributes.len() as u64;
+        let nr = self.nr();
         let mut to = MAGIC.to_vec();
         for word in [
             HEADER_BYTES,
             ATTRIBUTE_BYTES + 16,
             HEADER_BYTES + 8 * nr,
             (ATTRIBUTE_BYTES + 16) * nr,
-            self.data,
+            self.data(),
             self.bytes,
             0,
             0,
@@ -151,18 +202,8 @@ impl Writer {
         to
     }
 
-    /// Records, whole ones.
-    pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
-        self.bytes += records.len() as u64;
-        self.file.write_all(records)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The file is whole; its bytes. `build_ids`: records of `Encoder::build_id`.
-    pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
+    /// Features, and all that is behind the records.
+    fn foot(&self, build_ids: &[u8]) -> (Vec<u32>, Vec<u8>) {
         let uname = rustix::system::uname();
         let text = |t: &std::ffi::CStr| string(&t.to_string_lossy());
         let mut command = (self.command.len() as u32).to_le_bytes().to_vec();
@@ -176,7 +217,7 @@ impl Writer {
             (CMDLINE, command),
             (EVENT_DESC, self.event_desc()),
         ];
-        let mut at = self.data + self.bytes + 16 * features.len() as u64;
+        let mut at = self.data() + self.bytes + 16 * features.len() as u64;
         let mut to = Vec::new();
         for (_, bytes) in &features {
             to.extend(at.to_le_bytes());
@@ -186,11 +227,7 @@ impl Writer {
         for (_, bytes) in &features {
             to.extend(bytes);
         }
-        self.file.write_all(&to)?;
-        let header = self.header(&features.each_ref().map(|(n, _)| *n));
-        self.file.patch(0, &header)?;
-        self.file.commit()?;
-        Ok(at)
+        (features.iter().map(|(n, _)| *n).collect(), to)
     }
 
     fn event_desc(&self) -> Vec<u8> {

@@ -27,6 +27,7 @@ use std::rc::Rc;
 
 use crate::data;
 use crate::failure::Failure;
+pub use read::Reader;
 pub use symbols::{build_id, UNKNOWN};
 
 /// A file, all of it.

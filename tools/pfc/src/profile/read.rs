@@ -39,45 +39,8 @@ pub fn read(path: &Path) -> Result<(Profile, Vec<String>), Failure> {
         )),
         _ => error(&e),
     })?;
-    check(&bytes).map_err(|e| error(&e))?;
-    let PerfFileReader {
-        mut perf_file,
-        mut record_iter,
-    } = PerfFileReader::parse_file(Cursor::new(bytes)).map_err(|e| error(&e))?;
     let mut reader = Reader::default();
-    let mut periods = Vec::new();
-    for attribute in perf_file.event_attributes() {
-        let name = attribute.name().unwrap_or("event");
-        reader.profile.events.push(name.to_owned());
-        periods.push(match attribute.attr.sampling_policy {
-            SamplingPolicy::Period(n) => n.get(),
-            _ => 1,
-        });
-    }
-    if let Ok(Some(words)) = perf_file.cmdline() {
-        reader.profile.command = words.iter().map(|w| (*w).to_owned()).collect();
-    }
-    let release = perf_file.os_release().ok().flatten().unwrap_or_default();
-    reader.names.release = release.to_owned();
-    if let Ok(all) = perf_file.build_ids() {
-        let all = all.into_values().filter(|d| !d.build_id.is_empty());
-        let one = |d: DsoInfo| {
-            let path = String::from_utf8_lossy(&d.path).into_owned();
-            (path, d.build_id)
-        };
-        reader.names.build_ids = all.map(one).collect();
-    }
-    while let Some(record) = record_iter
-        .next_record(&mut perf_file)
-        .map_err(|e| error(&e))?
-    {
-        if let PerfFileRecord::EventRecord { attr_index, record } = record {
-            // Records of a kind that is newer are passed over.
-            if let Ok(record) = record.parse() {
-                reader.record(attr_index, record, &periods);
-            }
-        }
-    }
+    reader.feed(bytes).map_err(|e| error(&e))?;
     let missing = reader.names.missing(&reader.profile.frames);
     Ok((reader.profile, missing))
 }
@@ -88,9 +51,10 @@ fn text(data: &RawData<'_>) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
+/// Files one after the other, as if they were one.
 #[derive(Default)]
-struct Reader {
-    profile: Profile,
+pub struct Reader {
+    pub profile: Profile,
     processes: Processes,
     names: Names,
     /// Frames by process (none in the kernel) and address, while mappings stay.
@@ -100,6 +64,50 @@ struct Reader {
 }
 
 impl Reader {
+    /// A file, all of it. The events are those of the first.
+    pub fn feed(&mut self, bytes: Vec<u8>) -> Result<(), String> {
+        check(&bytes)?;
+        let PerfFileReader {
+            mut perf_file,
+            mut record_iter,
+        } = PerfFileReader::parse_file(Cursor::new(bytes)).map_err(|e| e.to_string())?;
+        let mut events = Vec::new();
+        let mut periods = Vec::new();
+        for attribute in perf_file.event_attributes() {
+            events.push(attribute.name().unwrap_or("event").to_owned());
+            periods.push(match attribute.attr.sampling_policy {
+                SamplingPolicy::Period(n) => n.get(),
+                _ => 1,
+            });
+        }
+        self.profile.events = events;
+        if let Ok(Some(words)) = perf_file.cmdline() {
+            self.profile.command = words.iter().map(|w| (*w).to_owned()).collect();
+        }
+        let release = perf_file.os_release().ok().flatten().unwrap_or_default();
+        self.names.release = release.to_owned();
+        if let Ok(all) = perf_file.build_ids() {
+            let all = all.into_values().filter(|d| !d.build_id.is_empty());
+            let one = |d: DsoInfo| {
+                let path = String::from_utf8_lossy(&d.path).into_owned();
+                (path, d.build_id)
+            };
+            self.names.build_ids = all.map(one).collect();
+        }
+        while let Some(record) = record_iter
+            .next_record(&mut perf_file)
+            .map_err(|e| e.to_string())?
+        {
+            if let PerfFileRecord::EventRecord { attr_index, record } = record {
+                // Records of a kind that is newer are passed over.
+                if let Ok(record) = record.parse() {
+                    self.record(attr_index, record, &periods);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn record(&mut self, event: usize, record: EventRecord<'_>, periods: &[u64]) {
         match record {
             EventRecord::Comm(r) => {

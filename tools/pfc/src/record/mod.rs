@@ -22,7 +22,7 @@ use perfmon::Scope;
 use ring::Argument;
 use rustix::thread::gettid;
 
-use crate::cli::RecordArgs;
+use crate::cli::{RecordArgs, Whom};
 use crate::data::{self, Attribute, Writer};
 use crate::failure::Failure;
 use crate::stat::command::Child;
@@ -31,7 +31,8 @@ use crate::stat::events::{Event, Machine, What};
 use crate::stat::place::{place, Place, Plan};
 use crate::stat::wait::{Waiter, Wake};
 use crate::stat::{exit_code, refused, target, Target};
-use contexts::{Contexts, Recipe, Sampler};
+pub use contexts::Contexts;
+use contexts::{Recipe, Sampler};
 
 /// Rings are looked at so often at least.
 const TURN: Duration = Duration::from_millis(100);
@@ -50,12 +51,10 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
-    let machine = Machine::here(scope == Scope::System);
-    let (events, recipe) = recipe(device, args, scope, &machine, &target)?;
-    let attributes = attributes(&events, &recipe, args);
+    let (attributes, contexts) = prepare(device, args, scope, &target)?;
     let mut run = Run {
         args,
-        contexts: Contexts::new(recipe, args.overwrite, args.stacks),
+        contexts,
         waiter: match args.switch_output || args.overwrite {
             true => Waiter::with_switch()?,
             false => Waiter::new()?,
@@ -69,11 +68,55 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
     run.begin_file()?;
     let status = match &target {
         Target::Command => run.command()?,
-        Target::Threads(threads) => run.threads(threads)?,
-        Target::Cpus(cpus) => run.cpus(cpus)?,
+        _ => {
+            attach(&mut run.contexts, &target, &args.whom)?;
+            run.others()?
+        }
     };
     run.end()?;
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+}
+
+/// What is sampled, and contexts for it: none yet.
+pub fn prepare(
+    device: &Path,
+    args: &RecordArgs,
+    scope: Scope,
+    target: &Target,
+) -> Result<(Vec<Attribute>, Contexts), Failure> {
+    let machine = Machine::here(scope == Scope::System);
+    let (events, recipe) = recipe(device, args, scope, &machine, target)?;
+    let attributes = attributes(&events, &recipe, args);
+    Ok((
+        attributes,
+        Contexts::new(recipe, args.overwrite, args.stacks),
+    ))
+}
+
+/// Contexts for threads or CPUs, not sampling yet.
+pub fn attach(contexts: &mut Contexts, target: &Target, whom: &Whom) -> Result<(), Failure> {
+    match target {
+        Target::Command => {}
+        Target::Threads(threads) => {
+            contexts.there(Some(threads));
+            for thread in threads {
+                match contexts.load(*thread) {
+                    // Of a process, some may have ended since it was looked at.
+                    Err(e) if is_gone(&e) && whom.threads.is_empty() => {}
+                    done => done.map_err(|e| refused(&format!("sample thread {thread}"), &e))?,
+                }
+            }
+        }
+        Target::Cpus(cpus) => {
+            contexts.there(None);
+            for cpu in cpus {
+                contexts
+                    .load(*cpu)
+                    .map_err(|e| refused(&format!("sample CPU {cpu}"), &e))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What is sampled, and how. Without anything said cycles, or time where there is no PMU
@@ -420,28 +463,6 @@ impl Run<'_> {
                 child.signal(libc::SIGTERM);
             }
         }
-    }
-
-    fn threads(&mut self, threads: &[u32]) -> Result<Option<ExitStatus>, Failure> {
-        self.contexts.there(Some(threads));
-        for thread in threads {
-            match self.contexts.load(*thread) {
-                // Of a process, some may have ended since it was looked at.
-                Err(e) if is_gone(&e) && self.args.whom.threads.is_empty() => {}
-                done => done.map_err(|e| refused(&format!("record thread {thread}"), &e))?,
-            }
-        }
-        self.others()
-    }
-
-    fn cpus(&mut self, cpus: &[u32]) -> Result<Option<ExitStatus>, Failure> {
-        self.contexts.there(None);
-        for cpu in cpus {
-            self.contexts
-                .load(*cpu)
-                .map_err(|e| refused(&format!("record CPU {cpu}"), &e))?;
-        }
-        self.others()
     }
 
     /// While the command runs, or until the user says so.
