@@ -39,9 +39,9 @@ impl Error {
     /// The errno, positive.
     pub const fn errno(self) -> i32 {
         match self {
-            Self::Kernel => 1,                   // EPERM
+            Self::Kernel => 1,                                     // EPERM
             Self::Loaded | Self::OtherCpu | Self::NotMasked => 16, // EBUSY
-            Self::Ended => 3,                    // ESRCH
+            Self::Ended => 3,                                      // ESRCH
             Self::NoRegister | Self::OtherScope | Self::Flags | Self::NoSet | Self::NotLoaded => 22, // EINVAL
         }
     }

@@ -3,6 +3,7 @@
  * worlds: stock
  * guest: pmu-skylake pmu-amd2
  * timeout: 200
+ * symbols: kept
  *
  * pfc stat counts all that a command starts, and disturbs none of it: threads,
  * processes, programs run from another thread than the first, signals, stops.
@@ -59,6 +60,29 @@ static int signals(void)
 	return WEXITSTATUS(status);
 }
 
+/* Functions that call one another, for stacks by frame pointers. */
+#define FRAME __attribute__((noinline, optimize("no-omit-frame-pointer", "no-optimize-sibling-calls")))
+
+static volatile __u64 work_done;
+
+static FRAME void work_inner(__u64 rounds)
+{
+	while (rounds--)
+		work_done++;
+}
+
+static FRAME void work_middle(__u64 rounds)
+{
+	work_inner(rounds);
+	work_done++;
+}
+
+static FRAME void work_outer(__u64 rounds)
+{
+	work_middle(rounds);
+	work_done++;
+}
+
 static int work(char **argv, int n)
 {
 	__u64 rounds = strtoull(argv[2], NULL, 0);
@@ -67,6 +91,8 @@ static int work(char **argv, int n)
 
 	if (!strcmp(argv[1], "spin")) {
 		spin(rounds);
+	} else if (!strcmp(argv[1], "calls")) {
+		work_outer(rounds);
 	} else if (!strcmp(argv[1], "threads")) {
 		for (i = 0; i < n; i++)
 			pthread_create(&thread[i], NULL, spinner, (void *)rounds);

@@ -93,7 +93,7 @@ for c in "$TOP"/tests/kselftest/*.c "$libperfmon"/examples/*.c; do
 			rm -f "$prog"
 			continue
 		}
-		strip "$prog.new"
+		grep -q '^ \* symbols: kept' "$c" && strip --strip-debug "$prog.new" || strip "$prog.new"
 		mv "$prog.new" "$prog"
 	fi
 	cp "$prog" "$to"

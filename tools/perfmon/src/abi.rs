@@ -3,12 +3,42 @@
 //! The calls of `linux/perfmon.h`, with the engine's structures. All that is unsafe here.
 #![expect(unsafe_code, reason = "ioctls")]
 
+use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 pub use engine::calls::FL_SYSTEM_WIDE as SYSTEM_WIDE;
 use engine::calls::{self, Ctx, Load, Pmc, Pmd, Start, Vector};
 use rustix::io;
 use rustix::ioctl::{ioctl, NoArg, Opcode, Setter};
+
+/// A PMD whose overflow is told of.
+pub const OVFL_NOTIFY: u32 = 0x01;
+/// A PMD whose next period is random.
+pub const RANDOM: u32 = 0x02;
+/// `PFM_MSG_END`.
+pub(crate) const MESSAGE_END: u32 = 2;
+/// Bytes of a message.
+pub(crate) const MESSAGE_BYTES: usize = 64;
+
+/// `struct perfmon_create`.
+#[repr(C)]
+struct Create {
+    ctx: Ctx,
+    name: u64,
+    uuid: [u8; 16],
+    arg: u64,
+    arg_size: u64,
+}
+
+const _: () = assert!(size_of::<Create>() == 64 + 8 + 16 + 2 * 8);
+
+const fn write_call(number: u32, size: usize) -> u32 {
+    (1 << 30) | ((size as u32) << 16) | (0xb6 << 8) | number
+}
+
+const CREATE_FORMAT: u32 = write_call(9, size_of::<Create>());
+const RESTART: u32 = (0xb6 << 8) | 10;
+const PAUSE: u32 = write_call(11, size_of::<u32>());
 
 /// The first number of the kernel's own registers.
 pub const FIRST_SOFT: u16 = 256;
@@ -47,6 +77,28 @@ pub fn create(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     };
     // SAFETY: the call reads such a structure and nothing else.
     unsafe { ioctl(fd, Setter::<{ calls::CREATE as Opcode }, _>::new(arg)) }
+}
+
+/// `PERFMON_CREATE_FORMAT`: the format of that name, with its argument.
+pub fn create_format(
+    fd: BorrowedFd<'_>,
+    flags: u32,
+    format: &CStr,
+    argument: &[u8],
+) -> io::Result<()> {
+    let arg = Create {
+        ctx: Ctx {
+            ctx_flags: flags,
+            ..Ctx::default()
+        },
+        name: format.as_ptr() as u64,
+        uuid: [0; 16],
+        arg: argument.as_ptr() as u64,
+        arg_size: argument.len() as u64,
+    };
+    // SAFETY: the call reads such a structure, the name up to its NUL, and as many
+    // bytes of the argument as it says; both are borrowed until it is over.
+    unsafe { ioctl(fd, Setter::<{ CREATE_FORMAT as Opcode }, _>::new(arg)) }
 }
 
 /// `PERFMON_WRITE_PMCS`.
@@ -112,4 +164,16 @@ pub fn start(fd: BorrowedFd<'_>) -> io::Result<()> {
 pub fn stop(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the call takes nothing.
     unsafe { ioctl(fd, NoArg::<{ calls::STOP as Opcode }>::new()) }
+}
+
+/// `PERFMON_RESTART`.
+pub fn restart(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the call takes nothing.
+    unsafe { ioctl(fd, NoArg::<{ RESTART as Opcode }>::new()) }
+}
+
+/// `PERFMON_PAUSE`.
+pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
+    // SAFETY: the call reads such a number and nothing else.
+    unsafe { ioctl(fd, Setter::<{ PAUSE as Opcode }, _>::new(u32::from(paused))) }
 }

@@ -2,14 +2,16 @@
 
 //! A context.
 
+use std::ffi::CString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use engine::calls::{Pmc, Pmd};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
-use crate::abi;
+use crate::abi::{self, MESSAGE_BYTES, MESSAGE_END};
 
 /// Where contexts come from.
 pub const DEVICE: &str = "/dev/perfmon";
@@ -60,6 +62,19 @@ impl Context {
         Ok(Self { file })
     }
 
+    /// A new one that samples in a format, with the argument that this format wants.
+    /// `NotFound`: there is no such format.
+    pub fn create_format(scope: Scope, format: &str, argument: &[u8]) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(DEVICE)?;
+        let flags = match scope {
+            Scope::Thread => 0,
+            Scope::System => abi::SYSTEM_WIDE,
+        };
+        let name = CString::new(format)?;
+        abi::create_format(file.as_fd(), flags, &name, argument)?;
+        Ok(Self { file })
+    }
+
     /// Configures. With more registers than a page holds, a page at a time.
     pub fn write_pmcs(&self, values: &[Value]) -> io::Result<()> {
         for some in values.chunks(AT_ONCE) {
@@ -81,6 +96,14 @@ impl Context {
         for some in values.chunks(AT_ONCE) {
             let args: Vec<Pmd> = some.iter().map(|v| pmd(v.number, v.value)).collect();
             abi::write_pmds(self.file.as_fd(), &args)?;
+        }
+        Ok(())
+    }
+
+    /// Writes registers with all that sampling needs: see [`sampled`].
+    pub fn write(&self, pmds: &[Pmd]) -> io::Result<()> {
+        for some in pmds.chunks(AT_ONCE) {
+            abi::write_pmds(self.file.as_fd(), some)?;
         }
         Ok(())
     }
@@ -124,6 +147,32 @@ impl Context {
         Ok(abi::stop(self.file.as_fd())?)
     }
 
+    /// Goes on after a message of an overflow.
+    pub fn restart(&self) -> io::Result<()> {
+        Ok(abi::restart(self.file.as_fd())?)
+    }
+
+    /// Records are dropped, and counted, until it is no longer so.
+    pub fn pause(&self, paused: bool) -> io::Result<()> {
+        Ok(abi::pause(self.file.as_fd(), paused)?)
+    }
+
+    /// The next message, if there is one already.
+    pub fn message(&self) -> io::Result<Option<Message>> {
+        let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
+        if poll(&mut fds, Some(&Timespec::default()))? == 0
+            || !fds[0].revents().contains(PollFlags::IN)
+        {
+            return Ok(None);
+        }
+        let mut bytes = [0; MESSAGE_BYTES];
+        let mut file = &self.file;
+        match file.read(&mut bytes)? {
+            MESSAGE_BYTES => Ok(Some(Message::parse(&bytes))),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
     /// Detaches; values stay.
     pub fn unload(&self) -> io::Result<()> {
         Ok(abi::unload(self.file.as_fd())?)
@@ -133,6 +182,62 @@ impl Context {
 impl AsFd for Context {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// A message of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Counters have overflowed, or a ring has something to read.
+    Overflow {
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+        /// Where it was.
+        cpu: u16,
+        /// The instruction.
+        ip: u64,
+        /// The PMDs, a bit each.
+        pmds: [u64; 5],
+    },
+    /// The monitored thread has ended.
+    End,
+}
+
+impl Message {
+    /// `struct pfarg_ovfl_msg`.
+    fn parse(bytes: &[u8; MESSAGE_BYTES]) -> Self {
+        let word = |n: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[8 * n..8 * n + 8]);
+            u64::from_ne_bytes(word)
+        };
+        if word(0) as u32 == MESSAGE_END {
+            return Self::End;
+        }
+        Self::Overflow {
+            pid: (word(0) >> 32) as u32,
+            cpu: (word(1) >> 16) as u16,
+            tid: (word(1) >> 32) as u32,
+            ip: word(2),
+            pmds: [word(3), word(4), word(5), word(6), word(7)],
+        }
+    }
+}
+
+/// A PMD that overflows each `period` counts, and tells of it. What it is recorded as
+/// is `id`.
+pub fn sampled(number: u16, period: u64, id: u64) -> Pmd {
+    let from = period.wrapping_neg();
+    Pmd {
+        reg_num: number,
+        reg_flags: abi::OVFL_NOTIFY,
+        reg_value: from,
+        reg_long_reset: from,
+        reg_short_reset: from,
+        reg_smpl_eventid: id,
+        ..Pmd::default()
     }
 }
 
@@ -155,4 +260,39 @@ pub fn on_cpu<T>(cpu: u32, work: impl FnOnce() -> io::Result<T>) -> io::Result<T
     let done = work();
     sched_setaffinity(None, &before)?;
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_7_a_period_is_what_is_left_to_the_overflow() {
+        let pmd = sampled(256, 1000, 7);
+        assert_eq!(pmd.reg_value, 0_u64.wrapping_sub(1000));
+        assert_eq!(pmd.reg_long_reset, pmd.reg_value);
+        assert_eq!(pmd.reg_short_reset, pmd.reg_value);
+        assert_eq!((pmd.reg_flags, pmd.reg_smpl_eventid), (1, 7));
+    }
+
+    #[test]
+    fn r1_7_messages_are_read() {
+        let mut bytes = [0; MESSAGE_BYTES];
+        bytes[0] = 1;
+        bytes[4] = 10;
+        bytes[10] = 3;
+        bytes[12] = 11;
+        bytes[16] = 12;
+        bytes[24 + 32] = 1;
+        let expected = Message::Overflow {
+            pid: 10,
+            tid: 11,
+            cpu: 3,
+            ip: 12,
+            pmds: [0, 0, 0, 0, 1],
+        };
+        assert_eq!(Message::parse(&bytes), expected);
+        bytes[0] = 2;
+        assert_eq!(Message::parse(&bytes), Message::End);
+    }
 }

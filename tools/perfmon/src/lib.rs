@@ -26,8 +26,8 @@ mod map;
 
 pub use abi::{
     CONTEXT_SWITCHES, CPU_CLOCK, FIRST_SOFT, INSTANCE, MAJOR_FAULTS, MIGRATIONS, NR_INSTANCES,
-    PAGE_FAULTS, TASK_CLOCK,
+    OVFL_NOTIFY, PAGE_FAULTS, RANDOM, TASK_CLOCK,
 };
-pub use context::{on_cpu, Context, Scope, Value, DEVICE};
+pub use context::{on_cpu, sampled, Context, Message, Scope, Value, DEVICE};
 pub use engine::calls::Pmd;
 pub use map::{Control, Data, Description, Map, MAP};

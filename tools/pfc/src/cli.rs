@@ -26,6 +26,7 @@ Examples:
   pfc snapshot --json -o now.json   everything, of one moment
   pfc export --openmetrics          text for Prometheus
   pfc stat -e cycles make           events of a command
+  pfc record -g make                where its time goes; then pfc report
   pfc doctor                        why they cannot be counted
 
 PATTERN: a glob for the whole name if it has *, ? or [; else a part of it.
@@ -131,6 +132,62 @@ page-faults, migrations and so on), counter:NAME, rHEX, and libpfm4's names.
 Exit status: the command's, 128 + signal if one ended it; 127 or 126 if it could
 not be run; 2 something is wrong, and said.")]
     Stat(StatArgs),
+    /// Sample a command, threads or CPUs into a file, as perf record does
+    #[command(after_help = "\
+Examples:
+  pfc record make                        where cycles go, or time without a PMU
+  pfc record -g -F 999 make              with call stacks, 999 samples a second
+  pfc record -e instructions:u -c 100003 true
+                                         one of each 100003 instructions
+  pfc record -a -g -- sleep 10           all CPUs, for ten seconds
+  pfc record -p 1234 -o daemon.data      until Ctrl-C
+  pfc record -a --overwrite --switch-output &
+  kill -USR2 %1                          the last moments before, in a file
+
+The file is linux-perf's perf.data: pfc report, script and flamegraph read it,
+and so do perf report and the like. Events, and who may sample what: see pfc
+stat. A flight recorder (--overwrite) keeps the newest samples in memory until
+SIGUSR2 or its end. Formats are of the module pfm_ring.
+Exit status: the command's; 127 or 126 if it could not be run; 2 something is
+wrong, and said.")]
+    Record(RecordArgs),
+    /// Watch where samples are, live: a table on a terminal, lines in a pipe
+    #[command(after_help = "\
+Examples:
+  pfc top                            all CPUs: cycles, or time without a PMU
+  pfc top -p 1234 -e instructions:u  one process
+  pfc top --plain -n 5 --count 3     three tables of the five busiest")]
+    Top(TopArgs),
+    /// Show where samples were, the most first
+    #[command(after_help = "\
+Examples:
+  pfc report                         of pfc.data: command, file, function
+  pfc report -g -i other.data        who called them, too
+  pfc report --sort dso,sym -F 1     only what is one percent or more
+  pfc report --json                  for a program
+  pfc report --firefox -o all.json   for profiler.firefox.com
+  pfc report --pprof -o all.pb       for go tool pprof
+
+The file is perf.data of pfc record, or of linux-perf without compression.
+Names of functions are those of the files that are there now; the kernel's are
+for root, or with sysctl kernel.kptr_restrict=0.")]
+    Report(ReportArgs),
+    /// Print each sample, or stacks in lines
+    #[command(after_help = "\
+Examples:
+  pfc script                         as perf script does
+  pfc script --json -i other.data    an object a line
+  pfc script --folded | sort -k2 -n  stacks, for flame graph programs")]
+    Script(ScriptArgs),
+    /// Draw stacks as a flame graph, for a browser
+    #[command(after_help = "\
+Examples:
+  pfc flamegraph -o all.svg          of pfc.data; a click zooms, Ctrl-F finds
+  pfc flamegraph -e cycles -i other.data -o cycles.svg
+
+Without -e it is of the first event. For other programs that draw such graphs:
+pfc script --folded.")]
+    Flamegraph(FlamegraphArgs),
     /// Show the PMU's registers, and which tables of event names fit
     #[command(after_help = "\
 Examples:
@@ -276,12 +333,9 @@ pub struct ExportArgs {
     pub allow_remote: bool,
 }
 
-/// Arguments of `pfc stat`.
+/// Which threads or CPUs.
 #[derive(Debug, Args)]
-pub struct StatArgs {
-    /// Events to count, together
-    #[arg(short, long = "event", value_name = "EVENT,...", value_delimiter = ',')]
-    pub events: Vec<String>,
+pub struct Whom {
     /// All threads of these processes that there are now
     #[arg(
         short,
@@ -306,6 +360,16 @@ pub struct StatArgs {
     /// All CPUs
     #[arg(short, long, group = "whom")]
     pub all_cpus: bool,
+}
+
+/// Arguments of `pfc stat`.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Events to count, together
+    #[arg(short, long = "event", value_name = "EVENT,...", value_delimiter = ',')]
+    pub events: Vec<String>,
+    #[command(flatten)]
+    pub whom: Whom,
     /// Print what came, each so many milliseconds
     #[arg(short = 'I', long = "interval-print", value_name = "MS", conflicts_with = "repeat",
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
@@ -326,6 +390,167 @@ pub struct StatArgs {
     /// What to run
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
+}
+
+/// Arguments of `pfc record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Events to sample, each by itself
+    #[arg(short, long = "event", value_name = "EVENT,...", value_delimiter = ',')]
+    pub events: Vec<String>,
+    /// Samples per second [4000]
+    #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "period",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub frequency: Option<u64>,
+    /// Events from one sample to the next
+    #[arg(short = 'c', long = "count", value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..=i64::MAX as u64))]
+    pub period: Option<u64>,
+    /// With call stacks, by frame pointers
+    #[arg(short = 'g', long = "call-graph")]
+    pub stacks: bool,
+    #[command(flatten)]
+    pub whom: Whom,
+    /// Pages of each ring, a power of two [128 of a CPU, 32 of a thread]
+    #[arg(short = 'm', long = "mmap-pages", value_name = "PAGES", value_parser = power_of_two)]
+    pub pages: Option<u64>,
+    /// Keep the newest samples, and write them at the end
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Another file at each SIGUSR2, with the time in its name
+    #[arg(long)]
+    pub switch_output: bool,
+    /// Only the command's first thread, without ptrace
+    #[arg(short = 'i', long)]
+    pub no_inherit: bool,
+    /// What to run
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    pub command: Vec<String>,
+}
+
+fn power_of_two(word: &str) -> Result<u64, String> {
+    match word.parse::<u64>() {
+        Ok(n) if n.is_power_of_two() && n <= 1 << 20 => Ok(n),
+        _ => Err("a power of two, such as 64".to_owned()),
+    }
+}
+
+/// Arguments of `pfc top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The event to sample
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+    /// Samples per second
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub frequency: u64,
+    #[command(flatten)]
+    pub whom: Whom,
+    /// Milliseconds between two tables
+    #[arg(short = 'I', long, value_name = "MS", default_value_t = 2000,
+          value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
+    pub interval: u64,
+    /// Stop after this many tables
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Lines shown per table in a pipe
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub lines: usize,
+    /// Plain lines, also on a terminal
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// A file of samples.
+#[derive(Debug, Args)]
+pub struct Input {
+    /// The file [pfc.data]
+    #[arg(short = 'i', long = "input", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Only samples of this event
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+}
+
+/// What lines of a report are made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum SortKey {
+    Comm,
+    Dso,
+    Sym,
+    Pid,
+    Tid,
+    Cpu,
+}
+
+/// Arguments of `pfc report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub input: Input,
+    /// Plain text, which it always is
+    #[arg(long)]
+    pub stdio: bool,
+    /// Show callers below each line
+    #[arg(short = 'g', long = "call-graph")]
+    pub stacks: bool,
+    /// What lines are made by
+    #[arg(
+        short,
+        long,
+        value_name = "KEY,...",
+        value_delimiter = ',',
+        default_value = "comm,dso,sym"
+    )]
+    pub sort: Vec<SortKey>,
+    /// Leave out lines below so many percent
+    #[arg(
+        short = 'F',
+        long = "percent-limit",
+        value_name = "PERCENT",
+        default_value_t = 0.0
+    )]
+    pub limit: f64,
+    /// Print JSON
+    #[arg(long, group = "format")]
+    pub json: bool,
+    /// For the Firefox Profiler, https://profiler.firefox.com: its JSON
+    #[arg(long, group = "format")]
+    pub firefox: bool,
+    /// For pprof: its protocol buffers, not compressed
+    #[arg(long, group = "format")]
+    pub pprof: bool,
+}
+
+impl ReportArgs {
+    /// Percent of a line that a caller has at least; half of one, as perf has it.
+    pub fn least(&self) -> f64 {
+        self.limit.max(0.5)
+    }
+}
+
+/// Arguments of `pfc script`.
+#[derive(Debug, Args)]
+pub struct ScriptArgs {
+    #[command(flatten)]
+    pub input: Input,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Print each stack once, and how many samples have it
+    #[arg(long, conflicts_with = "json")]
+    pub folded: bool,
+}
+
+/// Arguments of `pfc flamegraph`.
+#[derive(Debug, Args)]
+pub struct FlamegraphArgs {
+    #[command(flatten)]
+    pub input: Input,
+    /// What is written above it
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
 }
 
 /// Arguments of `pfc pmu` and `pfc doctor`.

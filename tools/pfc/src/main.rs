@@ -1,34 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc`: list, read, watch and snapshot the kernel's counters; count events.
+//! `pfc`: list, read, watch and snapshot the kernel's counters; count and sample
+//! events.
 //!
-//! Thin over the libraries `perfcounters` and `perfmon`; a file per subcommand.
+//! Thin over the libraries `perfcounters`, `perfmon` and `ring`; a file per subcommand.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `cli.rs` | the command line, with its help and examples |
 //! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands for counter pages |
 //! | `stat/` `pmu.rs` `doctor.rs` | those for contexts |
+//! | `record/` `data/` | samples, taken and written |
+//! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | samples, read and shown |
 //! | `document.rs` | the JSON that list, read and snapshot share |
 //! | `table.rs` `units.rs` `time.rs` | what values look like to people |
 //! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
 //! | `failure.rs` | what went wrong, what to do, the exit code |
 
 mod cli;
+mod data;
 mod doctor;
 mod document;
 mod export;
 mod failure;
+mod flamegraph;
 mod list;
 mod manual;
 mod out;
 mod pmu;
+mod profile;
 mod read;
+mod record;
 mod replace;
+mod report;
+mod script;
 mod snapshot;
 mod stat;
 mod table;
 mod time;
+mod top;
 mod units;
 mod watch;
 
@@ -66,7 +76,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
             return export::run(device, args, file).map(|()| ExitCode::SUCCESS)
         }
         Command::Stat(args) => return stat::run(device, args, file),
-        Command::Watch(_) => Out::stream(file)?,
+        Command::Record(args) => return record::run(device, args, file),
+        Command::Watch(_) | Command::Top(_) => Out::stream(file)?,
         _ => Out::open(file)?,
     };
     match &cli.command {
@@ -77,8 +88,12 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Completions { shell } => manual::completions(*shell, &mut out)?,
         Command::Man { directory } => manual::pages(directory.as_deref(), &mut out)?,
         Command::Pmu(args) => pmu::run(args, &mut out)?,
+        Command::Report(args) => report::run(args, &mut out)?,
+        Command::Flamegraph(args) => flamegraph::run(args, &mut out)?,
+        Command::Top(args) => top::run(device, args, &mut out)?,
+        Command::Script(args) => script::run(args, &mut out)?,
         Command::Doctor(args) => code = doctor::run(args, &mut out)?,
-        Command::Export(_) | Command::Stat(_) => {}
+        Command::Export(_) | Command::Stat(_) | Command::Record(_) => {}
     }
     out.finish()?;
     Ok(code)

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::os::unix::fs::{fchown, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{fchown, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file in the making. Dropped before [`Self::commit`], it leaves no trace.
@@ -60,6 +60,12 @@ impl Replacement {
             beside: None,
             place: place.into(),
         })
+    }
+
+    /// Writes over what was written before. `NotSeekable`: it is a pipe or the like.
+    pub fn patch(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().write_all_at(bytes, at)
     }
 
     /// Puts the file where it belongs.

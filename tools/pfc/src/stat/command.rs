@@ -12,9 +12,37 @@ use perfmon::Context;
 use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::thread::gettid;
 
-use super::counting::Group;
 use super::process::{self, State};
 use crate::failure::Failure;
+
+/// Who counts, or samples, what is followed.
+pub trait Crew {
+    /// Are they told of threads that are about to end?
+    const LEAVING: bool;
+
+    /// A context, not attached; none if there is nothing to count.
+    fn open(&self) -> io::Result<Option<Context>>;
+
+    /// One that was attached by its thread itself.
+    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()>;
+
+    /// A new thread, which has not run yet. Failures are theirs to remember.
+    fn follow(&mut self, thread: u32);
+
+    /// The command's first thread, in its exec.
+    fn begin(&mut self, thread: u32) {
+        self.follow(thread);
+    }
+
+    /// A thread in exec takes its process's number.
+    fn exec(&mut self, former: u32, now: u32) -> io::Result<()>;
+
+    /// A thread is about to end.
+    fn leaving(&mut self, _thread: u32) {}
+
+    /// A thread has ended.
+    fn end(&mut self, thread: u32) -> io::Result<()>;
+}
 
 /// The command's process.
 pub struct Child {
@@ -52,7 +80,7 @@ fn exec(words: &[String], trouble: &mut File, before: impl FnOnce() -> io::Resul
 
 impl Child {
     /// Followed: it waits until it is, and counting begins in its exec.
-    pub fn traced(words: &[String]) -> io::Result<Self> {
+    pub fn traced<C: Crew>(words: &[String], _: &C) -> io::Result<Self> {
         let (trouble, mut theirs) = pipe()?;
         let (mut wait, mut go) = pipe()?;
         let pid = process::fork(|| {
@@ -61,7 +89,7 @@ impl Child {
                 wait.read_exact(&mut byte)
             })
         })?;
-        if let Err(error) = process::seize(pid) {
+        if let Err(error) = process::seize(pid, C::LEAVING) {
             process::kill(pid, libc::SIGKILL);
             while process::wait_any()?.is_none_or(|(p, _)| p != pid) {
                 std::thread::yield_now();
@@ -81,11 +109,8 @@ impl Child {
 
     /// Not followed: it attaches its context itself, which needs no rights, and
     /// starts it as the last thing before exec.
-    pub fn alone(words: &[String], group: &mut Group) -> Result<Self, Failure> {
-        let context: Option<Context> = match group.recipe().is_empty() {
-            true => None,
-            false => Some(group.recipe().open()?),
-        };
+    pub fn alone(words: &[String], crew: &mut impl Crew) -> Result<Self, Failure> {
+        let context = crew.open()?;
         let (trouble, mut theirs) = pipe()?;
         let pid = process::fork(|| {
             exec(words, &mut theirs, || {
@@ -98,7 +123,7 @@ impl Child {
         })?;
         drop(theirs);
         if let Some(context) = context {
-            group.insert(pid.unsigned_abs(), context);
+            crew.insert(pid.unsigned_abs(), context)?;
         }
         let mut child = Self {
             pid,
@@ -116,6 +141,11 @@ impl Child {
     /// Does it run its program?
     pub fn has_begun(&self) -> bool {
         self.begun
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
     }
 
     /// Sends it a signal.
@@ -139,9 +169,9 @@ impl Child {
     }
 
     /// What children did since: `Some` when the command has ended.
-    pub fn look(&mut self, group: &mut Group) -> Result<Option<ExitStatus>, Failure> {
+    pub fn look(&mut self, crew: &mut impl Crew) -> Result<Option<ExitStatus>, Failure> {
         while let Some((pid, state)) = process::wait_any()? {
-            if let Some(status) = self.step(pid, state, group)? {
+            if let Some(status) = self.step(pid, state, crew)? {
                 return Ok(Some(status));
             }
         }
@@ -152,12 +182,12 @@ impl Child {
         &mut self,
         pid: i32,
         state: State,
-        group: &mut Group,
+        crew: &mut impl Crew,
     ) -> Result<Option<ExitStatus>, Failure> {
         let thread = pid.unsigned_abs();
         match state {
             State::Exited(_) | State::Killed(_) => {
-                group.end(thread)?;
+                crew.end(thread)?;
                 self.met.remove(&pid);
                 if pid == self.pid {
                     if !self.begun {
@@ -175,25 +205,26 @@ impl Child {
             State::Exec if pid == self.pid && !self.begun => {
                 self.begun = true;
                 self.met.insert(pid);
-                group.follow(thread);
+                crew.begin(thread);
             }
             State::Exec => {
                 if let Ok(former) = process::former_thread(pid) {
                     self.met.remove(&former);
                     self.met.insert(pid);
-                    group.rename(former.unsigned_abs(), thread)?;
+                    crew.exec(former.unsigned_abs(), thread)?;
                 }
             }
             State::Stop(signal) => {
                 // A new one stops so first, before it has run.
                 if self.begun && self.met.insert(pid) {
-                    group.follow(thread);
+                    crew.follow(thread);
                 }
                 if is_stop(signal) {
                     gone_is_well(process::leave_stopped(pid))?;
                     return Ok(None);
                 }
             }
+            State::Leaving => crew.leaving(thread),
             _ => {}
         }
         let signal = match state {

@@ -7,6 +7,7 @@ use std::io;
 
 use perfmon::{on_cpu, Context, Scope, Value};
 
+use super::command::Crew;
 use super::place::{Place, Plan};
 
 /// What each context is written with, and what is read of it.
@@ -64,16 +65,20 @@ impl Recipe {
         })
     }
 
-    /// Calls on a CPU's context are made there. One that is offline has ended
-    /// its context, which is then anybody's.
-    fn at<T>(&self, target: u32, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-        match self.scope {
-            Scope::Thread => work(),
-            Scope::System => match on_cpu(target, &mut work) {
-                Err(e) if e.kind() == io::ErrorKind::InvalidInput => work(),
-                done => done,
-            },
-        }
+    fn at<T>(&self, target: u32, work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        at(self.scope, target, work)
+    }
+}
+
+/// Calls on a CPU's context are made there. One that is offline has ended its context,
+/// which is then anybody's.
+pub fn at<T>(scope: Scope, target: u32, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match scope {
+        Scope::Thread => work(),
+        Scope::System => match on_cpu(target, &mut work) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => work(),
+            done => done,
+        },
     }
 }
 
@@ -96,10 +101,6 @@ impl Group {
         }
     }
 
-    pub fn recipe(&self) -> &Recipe {
-        &self.recipe
-    }
-
     /// Attached, not yet counting.
     pub fn load(&mut self, target: u32) -> io::Result<()> {
         if self.recipe.is_empty() {
@@ -112,21 +113,6 @@ impl Group {
         })?;
         self.live.insert(target, context);
         Ok(())
-    }
-
-    /// One that is attached by its thread itself.
-    pub fn insert(&mut self, target: u32, context: Context) {
-        self.live.insert(target, context);
-    }
-
-    /// A thread that is followed: attached and counting. What cannot be counted
-    /// is remembered.
-    pub fn follow(&mut self, target: u32) {
-        let started = self.load(target).and_then(|()| self.start_one(target));
-        if started.is_err() {
-            self.live.remove(&target);
-            self.lost += 1;
-        }
     }
 
     fn start_one(&self, target: u32) -> io::Result<()> {
@@ -155,25 +141,6 @@ impl Group {
         }
     }
 
-    /// A thread took its process's number: exec in a thread that was not the first.
-    pub fn rename(&mut self, former: u32, now: u32) -> io::Result<()> {
-        if former != now {
-            self.end(now)?;
-            if let Some(context) = self.live.remove(&former) {
-                self.live.insert(now, context);
-            }
-        }
-        Ok(())
-    }
-
-    /// A thread has ended: its counts stay.
-    pub fn end(&mut self, target: u32) -> io::Result<()> {
-        if let Some(context) = self.live.remove(&target) {
-            add(&mut self.ended, &context.read_pmds(&self.recipe.pmds)?);
-        }
-        Ok(())
-    }
-
     /// The sums so far, in the recipe's order.
     pub fn read(&self) -> io::Result<Vec<u64>> {
         let mut sums = self.ended.clone();
@@ -184,6 +151,48 @@ impl Group {
             add(&mut sums, &values);
         }
         Ok(sums)
+    }
+}
+
+impl Crew for Group {
+    const LEAVING: bool = false;
+
+    fn open(&self) -> io::Result<Option<Context>> {
+        match self.recipe.is_empty() {
+            true => Ok(None),
+            false => self.recipe.open().map(Some),
+        }
+    }
+
+    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()> {
+        self.live.insert(thread, context);
+        Ok(())
+    }
+
+    fn follow(&mut self, thread: u32) {
+        let started = self.load(thread).and_then(|()| self.start_one(thread));
+        if started.is_err() {
+            self.live.remove(&thread);
+            self.lost += 1;
+        }
+    }
+
+    fn exec(&mut self, former: u32, now: u32) -> io::Result<()> {
+        if former != now {
+            self.end(now)?;
+            if let Some(context) = self.live.remove(&former) {
+                self.live.insert(now, context);
+            }
+        }
+        Ok(())
+    }
+
+    /// Its counts stay.
+    fn end(&mut self, thread: u32) -> io::Result<()> {
+        if let Some(context) = self.live.remove(&thread) {
+            add(&mut self.ended, &context.read_pmds(&self.recipe.pmds)?);
+        }
+        Ok(())
     }
 }
 

@@ -12,14 +12,14 @@
 //! | `wait.rs` | children, Ctrl-C, time |
 //! | `report.rs` `derived.rs` | what is printed |
 
-mod command;
-mod counting;
+pub mod command;
+pub mod counting;
 mod derived;
 pub mod events;
 pub mod place;
 mod process;
 mod report;
-mod wait;
+pub mod wait;
 
 use std::io;
 use std::path::Path;
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use perfmon::Scope;
 use rustix::thread::gettid;
 
-use crate::cli::StatArgs;
+use crate::cli::{StatArgs, Whom};
 use crate::failure::Failure;
 use crate::out::Out;
 use command::Child;
@@ -41,7 +41,7 @@ use report::Report;
 use wait::{Waiter, Wake};
 
 /// Who is counted.
-enum Target {
+pub enum Target {
     /// The command, from its exec on.
     Command,
     /// These threads, for as long as the command runs.
@@ -60,7 +60,7 @@ pub struct Counts {
 }
 
 pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
-    let target = target(args)?;
+    let target = target(&args.whom, "count", !args.command.is_empty())?;
     let scope = match target {
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
@@ -111,7 +111,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
 }
 
 /// The command's own; 128 and the signal if one ended it.
-fn exit_code(status: ExitStatus) -> ExitCode {
+pub fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
         .code()
@@ -193,7 +193,8 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
     Failure::Refused(format!("cannot {what}: {todo}"))
 }
 
-fn target(args: &StatArgs) -> Result<Target, Failure> {
+/// Whom, as it was said; `what` is done with them.
+pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
         let list = args.cpus.as_ref().unwrap_or(&online);
@@ -217,11 +218,11 @@ fn target(args: &StatArgs) -> Result<Target, Failure> {
         return Ok(Target::Threads(args.threads.clone()));
     }
     if args.processes.is_empty() {
-        return match args.command.is_empty() {
-            true => Err(Failure::Refused(
-                "nothing to count: give a command, -p, -t, -C or -a; 'pfc stat --help' has examples".to_owned(),
-            )),
-            false => Ok(Target::Command),
+        return match command {
+            false => Err(Failure::Refused(format!(
+                "nothing to {what}: give a command, -p, -t, -C or -a; --help has examples"
+            ))),
+            true => Ok(Target::Command),
         };
     }
     let mut threads = Vec::new();
@@ -257,12 +258,12 @@ fn title(args: &StatArgs, target: &Target) -> String {
     };
     match target {
         Target::Command => format!("'{}'", args.command.join(" ")),
-        Target::Cpus(_) if args.cpus.is_none() => "'system wide'".to_owned(),
+        Target::Cpus(_) if args.whom.cpus.is_none() => "'system wide'".to_owned(),
         Target::Cpus(cpus) => format!("'CPU(s) {}'", list(cpus)),
-        Target::Threads(_) if !args.threads.is_empty() => {
-            format!("thread id '{}'", list(&args.threads))
+        Target::Threads(_) if !args.whom.threads.is_empty() => {
+            format!("thread id '{}'", list(&args.whom.threads))
         }
-        Target::Threads(_) => format!("process id '{}'", list(&args.processes)),
+        Target::Threads(_) => format!("process id '{}'", list(&args.whom.processes)),
     }
 }
 
@@ -311,7 +312,7 @@ impl Run<'_> {
         loop {
             match self.waiter.wait(Some(Instant::now()))? {
                 Wake::Interrupted | Wake::Terminated => self.interrupted = true,
-                Wake::Child => {}
+                Wake::Child | Wake::Switch | Wake::Ready => {}
                 Wake::Time => return Ok(self.interrupted),
             }
         }
@@ -330,7 +331,7 @@ impl Run<'_> {
                 for thread in threads {
                     match group.load(*thread) {
                         // Of a process, some may have ended since it was looked at.
-                        Err(e) if is_gone(&e) && self.args.threads.is_empty() => {}
+                        Err(e) if is_gone(&e) && self.args.whom.threads.is_empty() => {}
                         done => done.map_err(|e| refused(&format!("count thread {thread}"), &e))?,
                     }
                 }
@@ -365,7 +366,7 @@ impl Run<'_> {
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let words = &self.args.command;
         let mut child = match self.follow {
-            true => match Child::traced(words) {
+            true => match Child::traced(words, group) {
                 Err(error) => {
                     eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
                     self.follow = false;
@@ -392,7 +393,7 @@ impl Run<'_> {
                 }
                 // The terminal has told the command, too.
                 Wake::Interrupted => self.interrupted = true,
-                Wake::Child => {}
+                Wake::Child | Wake::Switch | Wake::Ready => {}
             }
         }
     }
@@ -430,6 +431,7 @@ impl Run<'_> {
                         }
                     }
                 }
+                Wake::Switch | Wake::Ready => {}
             }
         }
         group.stop();

@@ -23,6 +23,8 @@ pub enum State {
     Exec,
     /// It made another thread or process.
     Forked,
+    /// It ends, and its memory is still there.
+    Leaving,
 }
 
 fn checked(result: c_long) -> io::Result<c_long> {
@@ -69,6 +71,7 @@ fn decode(status: c_int) -> State {
     let signal = libc::WSTOPSIG(status);
     match status >> 16 {
         libc::PTRACE_EVENT_EXEC => State::Exec,
+        libc::PTRACE_EVENT_EXIT => State::Leaving,
         libc::PTRACE_EVENT_STOP => State::Stop(signal),
         0 => State::Signal(signal),
         _ => State::Forked,
@@ -88,9 +91,11 @@ fn ptrace(request: c_uint, pid: pid_t, data: usize) -> io::Result<()> {
     checked(result).map(|_| ())
 }
 
-/// Follows a process, and whatever it makes.
-pub fn seize(pid: pid_t) -> io::Result<()> {
-    let options = libc::PTRACE_O_TRACECLONE
+/// Follows a process, and whatever it makes; with a stop before each end, or not.
+pub fn seize(pid: pid_t, leaving: bool) -> io::Result<()> {
+    let leaving = if leaving { libc::PTRACE_O_TRACEEXIT } else { 0 };
+    let options = leaving
+        | libc::PTRACE_O_TRACECLONE
         | libc::PTRACE_O_TRACEFORK
         | libc::PTRACE_O_TRACEVFORK
         | libc::PTRACE_O_TRACEEXEC;

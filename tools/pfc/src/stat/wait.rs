@@ -3,11 +3,12 @@
 //! Waiting for children, for the user and for the time, at once.
 
 use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::low_level::pipe;
 
 /// Why it waits no more.
@@ -16,24 +17,29 @@ pub enum Wake {
     Child,
     Interrupted,
     Terminated,
+    /// SIGUSR2, if it was asked for.
+    Switch,
+    /// One of the files can be read.
+    Ready,
     Time,
+}
+
+fn signal(signal: i32, wake: Wake) -> io::Result<(UnixStream, Wake)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    pipe::register(signal, theirs)?;
+    Ok((ours, wake))
 }
 
 /// From its making on, these signals come here.
 pub struct Waiter {
-    signals: [(UnixStream, Wake); 3],
+    signals: Vec<(UnixStream, Wake)>,
 }
 
 impl Waiter {
     pub fn new() -> io::Result<Self> {
-        let signal = |signal, wake| {
-            let (ours, theirs) = UnixStream::pair()?;
-            ours.set_nonblocking(true)?;
-            pipe::register(signal, theirs)?;
-            Ok::<_, io::Error>((ours, wake))
-        };
         Ok(Self {
-            signals: [
+            signals: vec![
                 signal(SIGCHLD, Wake::Child)?,
                 signal(SIGINT, Wake::Interrupted)?,
                 signal(SIGTERM, Wake::Terminated)?,
@@ -41,21 +47,40 @@ impl Waiter {
         })
     }
 
+    /// With SIGUSR2.
+    pub fn with_switch() -> io::Result<Self> {
+        let mut this = Self::new()?;
+        this.signals.push(signal(SIGUSR2, Wake::Switch)?);
+        Ok(this)
+    }
+
     /// Until something comes, or it is that late.
     pub fn wait(&mut self, until: Option<Instant>) -> io::Result<Wake> {
+        self.wait_for(until, &[])
+    }
+
+    /// The same, or until one of these files can be read. Signals come first.
+    pub fn wait_for(
+        &mut self,
+        until: Option<Instant>,
+        files: &[BorrowedFd<'_>],
+    ) -> io::Result<Wake> {
         loop {
             let left = until.map(|t| t.saturating_duration_since(Instant::now()));
             let left = left.and_then(|t| Timespec::try_from(t).ok());
-            let mut fds = self
+            let mut fds: Vec<PollFd<'_>> = self
                 .signals
-                .each_ref()
-                .map(|(stream, _)| PollFd::new(stream, PollFlags::IN));
+                .iter()
+                .map(|(stream, _)| stream.as_fd())
+                .chain(files.iter().copied())
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
             match poll(&mut fds, left.as_ref()) {
                 Ok(0) => return Ok(Wake::Time),
                 Err(rustix::io::Errno::INTR) => continue,
                 done => done?,
             };
-            let ready = fds.each_ref().map(|fd| !fd.revents().is_empty());
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             for ((stream, wake), ready) in self.signals.iter_mut().zip(ready) {
                 if ready {
                     // However many there were, one look sees what they tell of.
@@ -64,6 +89,7 @@ impl Waiter {
                     return Ok(*wake);
                 }
             }
+            return Ok(Wake::Ready);
         }
     }
 }

@@ -1,0 +1,263 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: plain pmu-skylake full-skylake
+# timeout: 400
+# shellcheck disable=SC2015,SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
+#
+# pfc record, report, script and flamegraph: whom they sample, names of functions,
+# stacks, files; and that linux-perf, where there is one, reads the same from them.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+program=/tests/pfc_follow
+rounds=30000000
+
+status() { # WANTED COMMAND...
+	local want=$1 rc=0
+	shift
+	"$@" || rc=$?
+	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
+}
+samples() { # FILE
+	pfc script --json -i "$1" | wc -l
+}
+# The first line's share, in percent, if it is that function's.
+top() { # FILE FUNCTION
+	pfc report -i "$1" | awk -v f="$2" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
+}
+
+no_module() {
+	pfc record -o x true 2>words
+	rc=$?
+	cat words
+	[ $rc = 2 ] && grep -q "modprobe" words && [ ! -e x ]
+}
+no_format() {
+	pfc record -o x true 2>words
+	rc=$?
+	cat words
+	[ $rc = 2 ] && grep -q "modprobe pfm_ring" words && [ ! -e x ]
+}
+plain_record() {
+	pfc record -F 500 -o a $program calls $rounds 2>words || return 1
+	cat words
+	grep -qE '^\[ pfc record: Captured and wrote [0-9.]+ MB a \([0-9]+ samples\), 0 lost \]$' words || return 1
+	[ "$(samples a)" -ge 20 ]
+}
+where() {
+	share=$(top a work_inner)
+	echo "$share%"
+	pfc report -i a | head -n 15
+	[ "$share" -ge 80 ]
+}
+stacks() {
+	pfc record -g -F 500 -o g $program calls $rounds || return 1
+	pfc script --folded -i g >folded
+	sort -k2 -n folded | tail -n 3
+	all=$(awk '{ n += $NF } END { print n }' folded)
+	found=$(awk '/work_outer;work_middle;work_inner [0-9]+$/ { n += $NF } END { print n }' folded)
+	[ "$found" -ge $((all * 8 / 10)) ]
+}
+tree() {
+	pfc report -g -i g >table && head -n 20 table
+	grep -A 3 work_inner table | grep -q work_middle && grep -A 3 work_inner table | grep -q work_outer
+}
+periods() {
+	pfc record -e task-clock -c 5000000 -o p $program calls $rounds || return 1
+	pfc script --json -i p >lines
+	n=$(wc -l <lines)
+	echo "$n samples"
+	[ "$n" -ge 5 ] && [ "$(grep -c '"period":5000000' lines)" = "$n" ] && grep -q '"event":"task-clock"' lines
+}
+threads() {
+	pfc record -F 500 -o t $program threads $rounds 3 || return 1
+	[ "$(pfc script --json -i t | grep -o '"tid":[0-9]*' | sort -u | wc -l)" -ge 3 ]
+}
+children() {
+	pfc record -F 500 -o c sh -c "$program calls $rounds; sha256sum $program $program $program; :" || return 1
+	pfc report -i c --sort comm >table
+	cat table
+	grep -q pfc_follow table && [ "$(top c work_inner)" -ge 50 ]
+}
+only_first() {
+	pfc record -i -F 500 -o i $program threads $rounds 3 || return 1
+	[ "$(samples i)" -lt "$(($(samples t) / 2))" ]
+}
+kernel() {
+	pfc record -e task-clock -F 500 -g -o k sh -c 'for i in 1 2 3 4 5 6 7 8; do cat /proc/kallsyms; done >/dev/null' || return 1
+	pfc report -i k | head -n 20
+	pfc report -i k | grep -q '\[kernel.kallsyms\] *\[k\] [a-z]'
+}
+everything() {
+	$program calls 100000000000 &
+	victim=$!
+	pfc record -a -F 500 -o all -- sleep 1
+	rc=$?
+	pfc record -p $victim -F 500 -o one -- sleep 1 || rc=1
+	pfc record -C 0 -F 100 -o cpu -- sleep 1 || rc=1
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	pfc report -i all | head -n 15
+	pfc report -i one --sort comm,cpu | head -n 15
+	[ $rc = 0 ] && pfc report -i all | grep -q work_inner && [ "$(top one work_inner)" -ge 80 ] && [ "$(pfc report -i cpu --sort cpu | grep -v '^#' | awk 'NF { print $2 }')" = 0 ]
+}
+until_interrupted() {
+	$program calls 100000000000 &
+	victim=$!
+	pfc record -p $victim -F 200 -o u &
+	recorder=$!
+	sleep 1
+	kill -INT $recorder
+	wait $recorder
+	rc=$?
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	[ $rc = 0 ] && [ "$(samples u)" -gt 5 ]
+}
+recorder() {
+	rm -f f*
+	$program calls 100000000000 &
+	victim=$!
+	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
+	recorder=$!
+	sleep 2
+	kill -USR2 $recorder
+	within 10 sh -c 'ls f.*' || return 1
+	sleep 1
+	kill -INT $recorder
+	wait $recorder
+	rc=$?
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	ls -l f*
+	[ $rc = 0 ] && [ "$(ls f.* | wc -l)" = 2 ] || return 1
+	for file in f.*; do
+		# A page has room for so many, the newest.
+		n=$(samples "$file")
+		echo "$file: $n"
+		[ "$n" -gt 10 ] && [ "$n" -le 57 ] || return 1
+	done
+}
+switched() {
+	rm -f s*
+	$program calls 100000000000 &
+	victim=$!
+	pfc record --switch-output -p $victim -F 200 -o s &
+	recorder=$!
+	sleep 1
+	kill -USR2 $recorder
+	sleep 1
+	kill -INT $recorder
+	wait $recorder
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	[ "$(ls s.* | wc -l)" = 2 ] || { ls; return 1; }
+	for file in s.*; do
+		[ "$(top "$file" work_inner)" -ge 80 ] || return 1
+	done
+}
+lost() {
+	pfc record -c 20000 -e task-clock -m 1 -o l $program calls $rounds 2>words || return 1
+	cat words
+	# What is lost is said by both, or nothing is.
+	said=$(sed -n 's/.*samples), \([0-9]*\) lost.*/\1/p' words)
+	[ -n "$said" ]
+}
+picture() {
+	pfc flamegraph -i g -o g.svg || return 1
+	grep -q '<title>work_inner (' g.svg && grep -q '^</svg>' g.svg
+}
+broken() {
+	head -c 500 a >b
+	pfc report -i b 2>words
+	rc=$?
+	cat words
+	[ $rc = 2 ] && grep -q "cut short" words
+}
+two_events() {
+	pfc record -e cycles:u,instructions:u -F 500 -o two $program calls $rounds || return 1
+	pfc report -i two -e instructions:u | head -n 12
+	pfc report -i two | grep -q "event 'cycles:u'" && pfc report -i two | grep -q "event 'instructions:u'"
+}
+default_cycles() {
+	pfc report -i a | grep -q "event 'cycles'"
+}
+# linux-perf sees what pfc sees.
+perf_report() { # FILE
+	perf report --stdio -g none -i "$1" >theirs 2>words || { cat words; return 1; }
+	grep -v '^#' theirs | head -n 3
+	pfc report -i "$1" | grep -v '^#' | head -n 3
+	ours=$(top "$1" work_inner)
+	share=$(awk '!/^#/ && NF { sub("%", "", $1); print $NF == "work_inner" ? int($1) : 0; exit }' theirs)
+	[ "$share" -gt 0 ] && [ $((share - ours)) -le 1 ] && [ $((ours - share)) -le 1 ]
+}
+perf_script() {
+	perf script -i g >theirs 2>words || { cat words; return 1; }
+	head -n 8 theirs
+	[ "$(grep -c '^[^[:space:]]' theirs)" = "$(samples g)" ] && grep -q work_middle theirs
+}
+perf_threads() {
+	perf script -i t -F comm,tid,ip,sym,dso >theirs 2>words || return 1
+	[ "$(awk '{ print $2 }' theirs | sort -u | wc -l)" = "$(pfc script --json -i t | grep -o '"tid":[0-9]*' | sort -u | wc -l)" ]
+}
+# And pfc what linux-perf writes.
+perfs_file() {
+	perf record -F 500 -g -o theirs.data $program calls $rounds 2>/dev/null || return 1
+	pfc report -i theirs.data | head -n 12
+	[ "$(top theirs.data work_inner)" -ge 80 ] && pfc script --folded -i theirs.data | grep -q 'work_outer;work_middle;work_inner'
+}
+with_perf() { # NAME COMMAND...
+	case $(command -v perf) in
+	'') n=$((n + 1)) && echo "ok $n $1 # SKIP there is no perf here" ;;
+	*) check "$@" ;;
+	esac
+}
+with_pmu() { # NAME COMMAND...
+	case ${PMU:-} in
+	'') n=$((n + 1)) && echo "ok $n $1 # SKIP there is no PMU here" ;;
+	*) check "$@" ;;
+	esac
+}
+
+plan 30
+cd /tmp || exit 1
+unload
+check "1.9 pfc record says which module is missing" no_module
+insmod /modules/perfcounters.ko
+[ -z "${PMU:-}" ] || insmod /modules/pfm_intel.ko
+insmod /modules/pfm_soft.ko
+check "1.9 pfc record says which format is missing" no_format
+insmod /modules/pfm_ring.ko
+check "1.9 pfc record samples a command" plain_record
+with_pmu "1.9 cycles, if nothing is said" default_cycles
+check "1.9 pfc report says where it was" where
+check "1.10 stacks are the calls" stacks
+check "1.10 pfc report -g shows callers" tree
+check "1.7 -c is the period" periods
+check "1.2 threads are followed" threads
+check "1.2 children are" children
+check "1.2 with --no-inherit they are not" only_first
+check "1.9 the kernel's functions have names" kernel
+check "1.6 -a, -p and -C" everything
+check "1.6 -p until Ctrl-C" until_interrupted
+check "2.4 a flight recorder is read at SIGUSR2, the newest only" recorder
+check "2.7 --switch-output makes a file each" switched
+check "1.15 what is lost is said" lost
+with_pmu "1.7 two events are sampled, each by itself" two_events
+check "1.10 pfc flamegraph draws" picture
+check "1.9 status: the command's" status 7 pfc record -o x sh -c 'exit 7'
+check "1.9 status: no such command" status 127 pfc record -o x no_such_command
+check "1.9 status: wrong arguments" sh -c 'pfc record; [ $? = 2 ] && pfc record -F 1 -c 1 true; [ $? = 2 ] && pfc record -m 3 true; [ $? = 2 ] && pfc record -e no_such_event true; [ $? = 2 ]'
+check "1.9 a file that is cut short is refused" broken
+check "1.9 a file that is not there is" status 2 pfc report -i nowhere
+with_perf "1.9 perf report shows the same" perf_report a
+with_perf "1.9 and with stacks" perf_report g
+with_perf "1.9 perf script prints as many samples" perf_script
+with_perf "1.9 perf knows the threads" perf_threads
+with_perf "1.9 pfc reads perf's own file" perfs_file
+check "1.2 no context is left" busybox rmmod pfm_ring
+rm -f a b c f.* g g.svg i k l p s.* t u x two all one cpu folded table lines words theirs theirs.data said
+unload
+exit $failed

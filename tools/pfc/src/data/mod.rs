@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Samples in a file, in the format of linux-perf's perf.data: what `pfc record` writes
+//! can be read by `perf report` and the like, and the other way round.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `write.rs` | the file: header, attributes, records one after the other, features |
+//! | `record.rs` | what a record's bytes are |
+//!
+//! Read by the crate linux-perf-data: see `profile/`.
+
+pub mod record;
+pub mod write;
+
+pub use record::{Common, Encoder};
+pub use write::{in_memory, Attribute, Writer};
+
+/// Where a file goes, and comes from, if nothing is said.
+pub const DEFAULT: &str = "pfc.data";
+
+/// Addresses from here on are the kernel's.
+pub const KERNEL: u64 = 1 << 63;
+/// From here on they are no addresses: they say whose frames follow in a stack.
+pub const CONTEXTS: u64 = -4095_i64 as u64;

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A perf.data file: a header, a `perf_event_attr` for each event, records, and what is
+//! to be known besides.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::record::{CALLCHAIN, SAMPLE_TYPE};
+use crate::replace::Replacement;
+
+const MAGIC: &[u8; 8] = b"PERFILE2";
+const HEADER_BYTES: u64 = 104;
+const ATTRIBUTE_BYTES: u64 = 128;
+
+/// Bits of perf_event_attr.
+const INHERIT: u64 = 1 << 1;
+const EXCLUDE_USER: u64 = 1 << 4;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const MMAP: u64 = 1 << 8;
+const COMM: u64 = 1 << 9;
+const FREQUENCY: u64 = 1 << 10;
+const TASK: u64 = 1 << 13;
+const ID_ALL: u64 = 1 << 18;
+const MMAP2: u64 = 1 << 23;
+const COMM_EXEC: u64 = 1 << 24;
+const CLOCK_ID: u64 = 1 << 25;
+const MONOTONIC: u32 = 1;
+
+/// HEADER_*: features, ascending.
+const BUILD_ID: u32 = 2;
+const OSRELEASE: u32 = 4;
+const ARCH: u32 = 6;
+const CMDLINE: u32 = 11;
+const EVENT_DESC: u32 = 12;
+
+/// An event.
+#[derive(Clone, Debug, Default)]
+pub struct Attribute {
+    pub name: String,
+    /// PERF_TYPE_*.
+    pub kind: u32,
+    pub config: u64,
+    /// Counts from one sample to the next, or samples per second.
+    pub period: u64,
+    pub is_frequency: bool,
+    pub exclude_user: bool,
+    pub exclude_kernel: bool,
+    /// In samples.
+    pub id: u64,
+}
+
+impl Attribute {
+    fn bytes(&self, stacks: bool) -> Vec<u8> {
+        let when = |yes: bool, bit: u64| if yes { bit } else { 0 };
+        let flags = INHERIT
+            | MMAP
+            | COMM
+            | TASK
+            | ID_ALL
+            | MMAP2
+            | COMM_EXEC
+            | CLOCK_ID
+            | when(self.is_frequency, FREQUENCY)
+            | when(self.exclude_user, EXCLUDE_USER)
+            | when(self.exclude_kernel, EXCLUDE_KERNEL);
+        let mut to = Vec::new();
+        to.extend(self.kind.to_le_bytes());
+        to.extend((ATTRIBUTE_BYTES as u32).to_le_bytes());
+        for word in [
+            self.config,
+            self.period,
+            SAMPLE_TYPE | when(stacks, CALLCHAIN),
+            0,
+            flags,
+        ] {
+            to.extend(word.to_le_bytes());
+        }
+        to.resize(92, 0);
+        to.extend(MONOTONIC.to_le_bytes());
+        to.resize(ATTRIBUTE_BYTES as usize, 0);
+        to
+    }
+}
+
+/// A file in the making: of none if it is dropped before its end.
+pub struct Writer {
+    file: Replacement,
+    path: PathBuf,
+    frame: Frame,
+}
+
+impl Writer {
+    /// `command`: what was said to make it.
+    pub fn begin(
+        path: &Path,
+        attributes: &[Attribute],
+        stacks: bool,
+        command: &[String],
+    ) -> io::Result<Self> {
+        let mut this = Self {
+            file: Replacement::begin(path)?,
+            path: path.to_owned(),
+            frame: Frame {
+                attributes: attributes.to_vec(),
+                command: command.to_vec(),
+                stacks,
+                bytes: 0,
+            },
+        };
+        this.file.write_all(&this.frame.head(&[]))?;
+        Ok(this)
+    }
+
+    /// Records, whole ones.
+    pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
+        self.frame.bytes += records.len() as u64;
+        self.file.write_all(records)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file is whole; its bytes. `build_ids`: records of `Encoder::build_id`.
+    pub fn finish(mut self, build_ids: &[u8]) -> io::Result<u64> {
+        let (features, foot) = self.frame.foot(build_ids);
+        self.file.write_all(&foot)?;
+        self.file.patch(0, &self.frame.header(&features))?;
+        self.file.commit()?;
+        Ok(self.frame.data() + self.frame.bytes + foot.len() as u64)
+    }
+}
+
+/// A file in memory, of these records.
+pub fn in_memory(attributes: &[Attribute], stacks: bool, records: &[&[u8]]) -> Vec<u8> {
+    let frame = Frame {
+        attributes: attributes.to_vec(),
+        command: Vec::new(),
+        stacks,
+        bytes: records.iter().map(|r| r.len() as u64).sum(),
+    };
+    let (features, foot) = frame.foot(&[]);
+    let mut to = frame.head(&features);
+    records.iter().for_each(|r| to.extend(*r));
+    to.extend(foot);
+    to
+}
+
+/// What is around the records.
+struct Frame {
+    attributes: Vec<Attribute>,
+    command: Vec<String>,
+    stacks: bool,
+    /// Of the records.
+    bytes: u64,
+}
+
+impl Frame {
+    fn nr(&self) -> u64 {
+        self.attributes.len() as u64
+    }
+
+    /// Where the records begin.
+    fn data(&self) -> u64 {
+        HEADER_BYTES + (8 + ATTRIBUTE_BYTES + 16) * self.nr()
+    }
+
+    /// All that is before the records.
+    fn head(&self, features: &[u32]) -> Vec<u8> {
+        let mut to = self.header(features);
+        for attribute in &self.attributes {
+            to.extend(attribute.id.to_le_bytes());
+        }
+        for (n, attribute) in (0..).zip(&self.attributes) {
+            to.extend(attribute.bytes(self.stacks));
+            to.extend((HEADER_BYTES + 8 * n).to_le_bytes());
+            to.extend(8_u64.to_le_bytes());
+        }
+        to
+    }
+
+    fn header(&self, features: &[u32]) -> Vec<u8> {
+        let nr = self.nr();
+        let mut to = MAGIC.to_vec();
+        for word in [
+            HEADER_BYTES,
+            ATTRIBUTE_BYTES + 16,
+            HEADER_BYTES + 8 * nr,
+            (ATTRIBUTE_BYTES + 16) * nr,
+            self.data(),
+            self.bytes,
+            0,
+            0,
+            features.iter().fold(0, |bits, n| bits | (1 << n)),
+            0,
+            0,
+            0,
+        ] {
+            to.extend(word.to_le_bytes());
+        }
+        to
+    }
+
+    /// Features, and all that is behind the records.
+    fn foot(&self, build_ids: &[u8]) -> (Vec<u32>, Vec<u8>) {
+        let uname = rustix::system::uname();
+        let text = |t: &std::ffi::CStr| string(&t.to_string_lossy());
+        let mut command = (self.command.len() as u32).to_le_bytes().to_vec();
+        for word in &self.command {
+            command.extend(string(word));
+        }
+        let features = [
+            (BUILD_ID, build_ids.to_vec()),
+            (OSRELEASE, text(uname.release())),
+            (ARCH, text(uname.machine())),
+            (CMDLINE, command),
+            (EVENT_DESC, self.event_desc()),
+        ];
+        let mut at = self.data() + self.bytes + 16 * features.len() as u64;
+        let mut to = Vec::new();
+        for (_, bytes) in &features {
+            to.extend(at.to_le_bytes());
+            to.extend((bytes.len() as u64).to_le_bytes());
+            at += bytes.len() as u64;
+        }
+        for (_, bytes) in &features {
+            to.extend(bytes);
+        }
+        (features.iter().map(|(n, _)| *n).collect(), to)
+    }
+
+    fn event_desc(&self) -> Vec<u8> {
+        let mut to = (self.attributes.len() as u32).to_le_bytes().to_vec();
+        to.extend((ATTRIBUTE_BYTES as u32).to_le_bytes());
+        for attribute in &self.attributes {
+            to.extend(attribute.bytes(self.stacks));
+            to.extend(1_u32.to_le_bytes());
+            to.extend(string(&attribute.name));
+            to.extend(attribute.id.to_le_bytes());
+        }
+        to
+    }
+}
+
+/// Its length with zeros, and it with so many that it is a multiple of 64 bytes.
+fn string(text: &str) -> Vec<u8> {
+    let bytes = text.len() / 64 * 64 + 64;
+    let mut to = (bytes as u32).to_le_bytes().to_vec();
+    to.extend(text.as_bytes());
+    to.resize(4 + bytes, 0);
+    to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Region;
+    use super::super::{Common, Encoder};
+    use super::*;
+    use ring::Sample;
+
+    #[test]
+    fn r1_9_strings_end_with_a_zero() {
+        assert_eq!(string("")[..4], 64_u32.to_le_bytes());
+        assert_eq!(string(&"a".repeat(63)).len(), 4 + 64);
+        assert_eq!(string(&"a".repeat(64)).len(), 4 + 128);
+    }
+
+    #[test]
+    fn r1_9_an_attribute_is_the_kernels_structure() {
+        let attribute = Attribute {
+            kind: 4,
+            config: 0xc0,
+            period: 99,
+            is_frequency: true,
+            ..Attribute::default()
+        };
+        let bytes = attribute.bytes(true);
+        assert_eq!(bytes.len(), 128);
+        assert_eq!(bytes[..8], [4, 0, 0, 0, 128, 0, 0, 0]);
+        assert_eq!((bytes[8], bytes[16]), (0xc0, 99));
+        assert_eq!(bytes[24..32], (SAMPLE_TYPE | CALLCHAIN).to_le_bytes());
+        assert_eq!(bytes[92], 1);
+        assert_eq!(bytes[41] & 4, 4, "frequency");
+    }
+
+    /// What is written is read again, whatever the order in the file.
+    #[test]
+    fn r1_9_a_file_is_read_as_it_was_written() {
+        let path = std::env::temp_dir().join(format!("pfc-data-{}", std::process::id()));
+        let events = [("cycles:u", 1), ("counter:mm/faults", 2)].map(|(name, id)| Attribute {
+            name: name.to_owned(),
+            id,
+            period: 1000,
+            ..Attribute::default()
+        });
+        let mut writer = Writer::begin(&path, &events, true, &["pfc".to_owned()]).expect("a file");
+        let exe = std::env::current_exe().expect("a path");
+        let mut encoder = Encoder {
+            stacks: true,
+            ..Encoder::default()
+        };
+        let sample = |time, ip: u64, frames: &[u64]| Sample {
+            ip,
+            pid: 10,
+            tid: 11,
+            time,
+            cpu: 3,
+            last_reset: 0_u64.wrapping_sub(500),
+            frames: frames.to_vec(),
+            ..Sample::default()
+        };
+        encoder.sample(&sample(200, 0x5010, &[ring::STACK_USER, 0x5010, 0x5020]), 2);
+        let in_kernel = u64::MAX << 20;
+        let stack = [ring::STACK_KERNEL, in_kernel, ring::STACK_USER, 0x9000];
+        encoder.sample(&sample(100, in_kernel, &stack), 1);
+        let common = Common {
+            pid: 10,
+            tid: 10,
+            time: 50,
+            cpu: 0,
+            id: 1,
+        };
+        encoder.lost(7, &common);
+        encoder.throttle(true, &common);
+        encoder.comm("one", true, &common);
+        let region = Region {
+            start: 0x5000,
+            end: 0x6000,
+            path: exe.to_string_lossy().into_owned(),
+            ..Region::default()
+        };
+        encoder.region(&region, &Common { time: 51, ..common });
+        let thread = Common {
+            tid: 11,
+            time: 52,
+            ..common
+        };
+        encoder.fork((10, 10), &thread);
+        encoder.comm(
+            "two",
+            false,
+            &Common {
+                time: 150,
+                ..thread
+            },
+        );
+        writer.write(&encoder.bytes).expect("room");
+        let mut ids = Encoder::default();
+        ids.build_id(&exe.to_string_lossy(), &[1, 2, 3]);
+        let bytes = writer.finish(&ids.bytes).expect("room");
+        assert_eq!(std::fs::metadata(&path).expect("a file").len(), bytes);
+
+        let profile = crate::profile::Profile::load(Some(&path)).expect("samples");
+        assert_eq!(profile.events, ["cycles:u", "counter:mm/faults"]);
+        assert_eq!((profile.lost, profile.has_stacks), (7, true));
+        assert_eq!(profile.command, ["pfc"]);
+        let [first, second] = &profile.samples[..] else {
+            panic!("{:?}", profile.samples);
+        };
+        assert_eq!((first.time, first.event, first.period), (100, 0, 500));
+        assert_eq!((first.pid, first.tid, first.cpu), (10, 11, Some(3)));
+        assert_eq!((&*first.command, &*second.command), ("one", "two"));
+        assert!(profile.place(first).is_kernel);
+        assert_eq!((second.event, second.stack.len()), (1, 2));
+        assert_eq!(*profile.place(second).object, *exe.to_string_lossy());
+        // It has another build id.
+        assert!(!profile.place(second).is_known());
+        let addresses = |n: usize| -> Vec<u64> {
+            let stack = profile.stack(&profile.samples[n]);
+            stack.map(|f| f.address).collect()
+        };
+        assert_eq!(addresses(0), [in_kernel, 0x9000]);
+        assert_eq!(addresses(1), [0x5010, 0x5020]);
+        assert!(profile.only(Some("none")).is_err());
+
+        std::fs::remove_file(&path).expect("there");
+    }
+
+    #[test]
+    fn r1_9_a_file_that_is_not_whole_is_refused_or_read_in_part() {
+        let path = std::env::temp_dir().join(format!("pfc-broken-{}", std::process::id()));
+        let event = Attribute {
+            id: 1,
+            ..Attribute::default()
+        };
+        let mut writer = Writer::begin(&path, &[event], true, &[]).expect("a file");
+        let mut encoder = Encoder {
+            stacks: true,
+            ..Encoder::default()
+        };
+        let sample = Sample {
+            frames: vec![ring::STACK_USER, 0x1000, 0x2000],
+            pid: 10,
+            ..Sample::default()
+        };
+        let common = Common::default();
+        encoder.sample(&sample, 1);
+        encoder.comm("one", true, &common);
+        encoder.region(&Region::default(), &common);
+        encoder.fork((1, 1), &common);
+        writer.write(&encoder.bytes).expect("room");
+        writer.finish(&[]).expect("room");
+        let whole = std::fs::read(&path).expect("a file");
+        for end in (0..whole.len()).step_by(5) {
+            std::fs::write(&path, &whole[..end]).expect("room");
+            assert!(crate::profile::Profile::load(Some(&path)).is_err(), "{end}");
+        }
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0xff;
+            std::fs::write(&path, &bytes).expect("room");
+            let _ = crate::profile::Profile::load(Some(&path));
+        }
+        std::fs::remove_file(&path).expect("there");
+    }
+}

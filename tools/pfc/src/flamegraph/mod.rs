@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc flamegraph`: stacks as a picture, which a browser shows; a click on a function
+//! makes it as wide as the picture.
+//!
+//! The crate inferno, which draws such, has a licence (CDDL) that does not go with this
+//! program's. It takes what `pfc script --folded` prints.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+
+use crate::cli::FlamegraphArgs;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::profile::{folded, Profile};
+
+/// Pixels.
+const WIDTH: f64 = 1200.0;
+const LINE: f64 = 17.0;
+const MARGIN: f64 = 10.0;
+const HEAD: f64 = 48.0;
+/// Of a letter, on average.
+const LETTER: f64 = 7.0;
+/// What is narrower is left out.
+const LEAST: f64 = 0.1;
+
+/// Runs when a browser shows it.
+const SCRIPT: &str = include_str!("zoom.js");
+
+/// A function that was called here, and what it called.
+#[derive(Default)]
+struct Node {
+    samples: u64,
+    calls: BTreeMap<String, Node>,
+}
+
+impl Node {
+    fn of(stacks: &BTreeMap<String, u64>) -> Self {
+        let mut root = Self::default();
+        for (stack, samples) in stacks {
+            root.samples += samples;
+            let mut at = &mut root;
+            for name in stack.split(';') {
+                at = at.calls.entry(name.to_owned()).or_default();
+                at.samples += samples;
+            }
+        }
+        root
+    }
+
+    /// Of what is wide enough, this one included.
+    fn depth(&self, least: u64) -> usize {
+        let calls = self.calls.values().filter(|n| n.samples >= least);
+        1 + calls.map(|n| n.depth(least)).max().unwrap_or(0)
+    }
+}
+
+/// The picture's parts in the making.
+struct Picture {
+    text: String,
+    total: f64,
+    height: f64,
+}
+
+impl Picture {
+    fn node(&mut self, name: &str, node: &Node, before: u64, depth: usize) -> std::fmt::Result {
+        let (x, width) = (before as f64 / self.total, node.samples as f64 / self.total);
+        let pixels = width * (WIDTH - 2.0 * MARGIN);
+        if pixels < LEAST {
+            return Ok(());
+        }
+        let left = MARGIN + x * (WIDTH - 2.0 * MARGIN);
+        let top = self.height - MARGIN - LINE * (depth + 1) as f64;
+        let letters = ((pixels - 6.0) / LETTER).max(0.0) as usize;
+        let shown: String = match name.chars().count() <= letters {
+            true => name.to_owned(),
+            false if letters < 3 => String::new(),
+            false => name.chars().take(letters - 2).chain("..".chars()).collect(),
+        };
+        writeln!(
+            self.text,
+            "<g class=\"f\" data-x=\"{x:.7}\" data-w=\"{width:.7}\"><title>{} ({} samples, {:.2}%)</title>\
+             <rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{pixels:.1}\" height=\"{:.1}\" fill=\"{}\" rx=\"2\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
+            escaped(name),
+            node.samples,
+            width * 100.0,
+            LINE - 1.0,
+            colour(name),
+            left + 3.0,
+            top + LINE - 5.0,
+            escaped(&shown),
+        )?;
+        let mut before = before;
+        for (name, call) in &node.calls {
+            self.node(name, call, before, depth + 1)?;
+            before += call.samples;
+        }
+        Ok(())
+    }
+}
+
+/// The same for the same name; the kernel's are another kind.
+fn colour(name: &str) -> String {
+    // FNV-1a.
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    let (a, b) = (hash % 55, hash / 55 % 80);
+    match name.ends_with("_[k]") {
+        true => format!("rgb({},{},{})", 80 + a, 140 + b, 220 - a),
+        false => format!("rgb({},{},{})", 200 + a, 90 + b, 50 + a / 2),
+    }
+}
+
+/// As text in XML, which has no place for most control characters.
+fn escaped(text: &str) -> String {
+    let mut to = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => to.push_str("&amp;"),
+            '<' => to.push_str("&lt;"),
+            '>' => to.push_str("&gt;"),
+            '"' => to.push_str("&quot;"),
+            c if c.is_control() => to.push('?'),
+            c => to.push(c),
+        }
+    }
+    to
+}
+
+fn svg(stacks: &BTreeMap<String, u64>, title: &str) -> Result<String, std::fmt::Error> {
+    let root = Node::of(stacks);
+    let total = root.samples.max(1) as f64;
+    let least = (LEAST / (WIDTH - 2.0 * MARGIN) * total).ceil() as u64;
+    let height = HEAD + LINE * root.depth(least) as f64 + MARGIN;
+    let mut picture = Picture {
+        text: String::new(),
+        total,
+        height,
+    };
+    picture.node("all", &root, 0, 0)?;
+    Ok(format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         viewBox=\"0 0 {WIDTH} {height}\" font-family=\"monospace\" font-size=\"12\">\n\
+         <style>.f{{cursor:pointer}}.f:hover rect{{stroke:black}}.found rect{{fill:rgb(230,0,230)}}\
+         text{{pointer-events:none}}</style>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fffbe8\"/>\n\
+         <text x=\"{}\" y=\"20\" text-anchor=\"middle\" font-size=\"16\">{}</text>\n\
+         <text id=\"about\" x=\"{MARGIN}\" y=\"38\">click: zoom; Ctrl-F: find</text>\n\
+         {}<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n",
+        WIDTH / 2.0,
+        escaped(title),
+        picture.text,
+    ))
+}
+
+pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
+    let input = args.input.file.as_deref().map(Path::new);
+    let mut profile = Profile::load(input)?.only(args.input.event.as_deref())?;
+    if args.input.event.is_none() {
+        // Those of different events say nothing together.
+        let first = profile.samples.first().map_or(0, |s| s.event);
+        profile.samples.retain(|s| s.event == first);
+    }
+    if !profile.has_stacks {
+        eprintln!("pfc: the file has no stacks; pfc record -g takes them");
+    }
+    let event = profile.samples.first().map_or(0, |s| s.event);
+    let title = args.title.clone().unwrap_or_else(|| {
+        format!(
+            "{}, {} samples",
+            profile.events[event],
+            profile.samples.len()
+        )
+    });
+    let text = svg(&folded::folded(&profile), &title)
+        .map_err(|_| Failure::Refused("the picture could not be drawn".to_owned()))?;
+    out.write_all(text.as_bytes())?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_10_widths_are_shares_of_the_samples() {
+        let stacks = BTreeMap::from([
+            ("sh;main;f<int>".to_owned(), 3),
+            ("sh;main".to_owned(), 1),
+            ("ls;x_[k]".to_owned(), 4),
+        ]);
+        let text = svg(&stacks, "a & b").expect("a picture");
+        let line = |name: &str| {
+            let title = format!("<title>{name} (");
+            text.lines()
+                .find(|l| l.contains(&title))
+                .expect(name)
+                .to_owned()
+        };
+        assert!(line("all").contains("8 samples, 100.00%"));
+        assert!(line("main").contains("data-x=\"0.5000000\" data-w=\"0.5000000\""));
+        assert!(line("f&lt;int&gt;").contains("3 samples, 37.50%"));
+        assert!(line("ls").contains("data-x=\"0.0000000\""));
+        assert!(text.contains("a &amp; b"));
+        assert_eq!(text.matches("<g ").count(), text.matches("</g>").count());
+    }
+
+    #[test]
+    fn r1_10_what_cannot_be_seen_is_left_out() {
+        let stacks = BTreeMap::from([("a;b".to_owned(), 1_000_000), ("a;c;d".to_owned(), 1)]);
+        let text = svg(&stacks, "").expect("a picture");
+        assert!(text.contains("<title>b (") && !text.contains("<title>c ("));
+    }
+}

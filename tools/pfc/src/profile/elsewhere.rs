@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Profiles for other programs: the Firefox Profiler (<https://profiler.firefox.com>),
+//! and pprof.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+use fxprof_processed_profile::{
+    CategoryColor, CpuDelta, Frame, FrameFlags, FrameInfo, SamplingInterval, Timestamp,
+};
+use prost::Message;
+
+use super::Profile;
+
+/// The Firefox Profiler's processed format, JSON. All events together.
+pub fn firefox(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
+    let first = profile.samples.first().map_or(0, |s| s.time);
+    let at = |time: u64| Timestamp::from_nanos_since_reference(time.saturating_sub(first));
+    let mut theirs = fxprof_processed_profile::Profile::new(
+        "pfc record",
+        SystemTime::now().into(),
+        SamplingInterval::from_nanos(interval(profile)),
+    );
+    theirs.set_os_name("Linux");
+    theirs.set_symbolicated(true);
+    let user = theirs.add_category("User", CategoryColor::Yellow);
+    let kernel = theirs.add_category("Kernel", CategoryColor::Orange);
+    let (mut processes, mut threads) = (HashMap::new(), HashMap::new());
+    for sample in &profile.samples {
+        let (pid, tid) = (sample.pid.unsigned_abs(), sample.tid.unsigned_abs());
+        let process = *processes
+            .entry(pid)
+            .or_insert_with(|| theirs.add_process(&sample.command, pid, at(sample.time)));
+        let thread = *threads.entry((pid, tid)).or_insert_with(|| {
+            let thread = theirs.add_thread(process, tid, at(sample.time), pid == tid);
+            theirs.set_thread_name(thread, &sample.command);
+            thread
+        });
+        let frames: Vec<FrameInfo> = profile
+            .stack(sample)
+            .rev()
+            .map(|frame| {
+                let name = match frame.is_known() {
+                    true => frame.symbol.to_string(),
+                    false => format!("{:#x} ({})", frame.address, frame.short_object()),
+                };
+                FrameInfo {
+                    frame: Frame::Label(theirs.intern_string(&name)),
+                    category_pair: if frame.is_kernel { kernel } else { user }.into(),
+                    flags: FrameFlags::empty(),
+                }
+            })
+            .collect();
+        let stack = theirs.intern_stack_frames(thread, frames.into_iter());
+        theirs.add_sample(thread, at(sample.time), stack, CpuDelta::ZERO, 1);
+    }
+    serde_json::to_writer(to, &theirs).map_err(io::Error::from)
+}
+
+/// Nanoseconds from one sample to the next, the middle one; 0 is none.
+fn interval(profile: &Profile) -> u64 {
+    let mut gaps: Vec<u64> = profile
+        .samples
+        .windows(2)
+        .map(|two| two[1].time.saturating_sub(two[0].time))
+        .collect();
+    gaps.sort_unstable();
+    gaps.get(gaps.len() / 2).copied().unwrap_or(0).max(1)
+}
+
+/// `profile.proto` of <https://github.com/google/pprof>, as far as it is used here.
+mod proto {
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Profile {
+        #[prost(message, repeated, tag = "1")]
+        pub sample_type: Vec<ValueType>,
+        #[prost(message, repeated, tag = "2")]
+        pub sample: Vec<Sample>,
+        #[prost(message, repeated, tag = "3")]
+        pub mapping: Vec<Mapping>,
+        #[prost(message, repeated, tag = "4")]
+        pub location: Vec<Location>,
+        #[prost(message, repeated, tag = "5")]
+        pub function: Vec<Function>,
+        #[prost(string, repeated, tag = "6")]
+        pub string_table: Vec<String>,
+        #[prost(int64, tag = "10")]
+        pub duration_nanos: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+    pub struct ValueType {
+        #[prost(int64, tag = "1")]
+        pub kind: i64,
+        #[prost(int64, tag = "2")]
+        pub unit: i64,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Sample {
+        #[prost(uint64, repeated, tag = "1")]
+        pub location_id: Vec<u64>,
+        #[prost(int64, repeated, tag = "2")]
+        pub value: Vec<i64>,
+        #[prost(message, repeated, tag = "3")]
+        pub label: Vec<Label>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+    pub struct Label {
+        #[prost(int64, tag = "1")]
+        pub key: i64,
+        #[prost(int64, tag = "2")]
+        pub text: i64,
+        #[prost(int64, tag = "3")]
+        pub number: i64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+    pub struct Mapping {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(uint64, tag = "2")]
+        pub memory_start: u64,
+        #[prost(uint64, tag = "3")]
+        pub memory_limit: u64,
+        #[prost(int64, tag = "5")]
+        pub filename: i64,
+        #[prost(bool, tag = "7")]
+        pub has_functions: bool,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Location {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(uint64, tag = "2")]
+        pub mapping_id: u64,
+        #[prost(uint64, tag = "3")]
+        pub address: u64,
+        #[prost(message, repeated, tag = "4")]
+        pub line: Vec<Line>,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+    pub struct Line {
+        #[prost(uint64, tag = "1")]
+        pub function_id: u64,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+    pub struct Function {
+        #[prost(uint64, tag = "1")]
+        pub id: u64,
+        #[prost(int64, tag = "2")]
+        pub name: i64,
+        #[prost(int64, tag = "3")]
+        pub system_name: i64,
+        #[prost(int64, tag = "4")]
+        pub filename: i64,
+    }
+}
+
+/// Strings by their numbers; the first is the empty one.
+struct Strings(HashMap<String, i64>, Vec<String>);
+
+impl Strings {
+    fn number(&mut self, text: &str) -> i64 {
+        if let Some(n) = self.0.get(text) {
+            return *n;
+        }
+        let n = self.1.len() as i64;
+        self.1.push(text.to_owned());
+        self.0.insert(text.to_owned(), n);
+        n
+    }
+}
+
+/// pprof's format, not compressed: values are samples, and counts of each event.
+pub fn pprof(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
+    let mut strings = Strings(HashMap::new(), Vec::new());
+    strings.number("");
+    let mut theirs = proto::Profile::default();
+    let count = strings.number("count");
+    for name in ["samples"]
+        .into_iter()
+        .chain(profile.events.iter().map(String::as_str))
+    {
+        let kind = strings.number(name);
+        theirs
+            .sample_type
+            .push(proto::ValueType { kind, unit: count });
+    }
+    let mut mappings = HashMap::new();
+    let mut functions = HashMap::new();
+    for (id, frame) in (1..).zip(&profile.frames) {
+        let object = strings.number(&frame.object);
+        let mapping_id = *mappings.entry(object).or_insert_with(|| {
+            let id = theirs.mapping.len() as u64 + 1;
+            theirs.mapping.push(proto::Mapping {
+                id,
+                filename: object,
+                has_functions: true,
+                ..proto::Mapping::default()
+            });
+            id
+        });
+        let name = strings.number(&frame.symbol);
+        let function_id = *functions.entry((object, name)).or_insert_with(|| {
+            let id = theirs.function.len() as u64 + 1;
+            theirs.function.push(proto::Function {
+                id,
+                name,
+                system_name: name,
+                filename: object,
+            });
+            id
+        });
+        theirs.location.push(proto::Location {
+            id,
+            mapping_id,
+            address: frame.address,
+            line: vec![proto::Line { function_id }],
+        });
+    }
+    let (command, thread) = (strings.number("command"), strings.number("tid"));
+    // Those that are alike are one.
+    let mut alike: BTreeMap<(&[usize], &str, i32), Vec<i64>> = BTreeMap::new();
+    for sample in &profile.samples {
+        let values = alike
+            .entry((&sample.stack, &sample.command, sample.tid))
+            .or_insert_with(|| vec![0; 1 + profile.events.len()]);
+        values[0] += 1;
+        values[1 + sample.event] = values[1 + sample.event].saturating_add_unsigned(sample.period);
+    }
+    for ((stack, name, tid), value) in alike {
+        let label = |key, text, number| proto::Label { key, text, number };
+        theirs.sample.push(proto::Sample {
+            location_id: stack.iter().map(|n| *n as u64 + 1).collect(),
+            value,
+            label: vec![
+                label(command, strings.number(name), 0),
+                label(thread, 0, tid.into()),
+            ],
+        });
+    }
+    if let [first, .., last] = &profile.samples[..] {
+        theirs.duration_nanos = last.time.saturating_sub(first.time) as i64;
+    }
+    theirs.string_table = strings.1;
+    to.write_all(&theirs.encode_to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::synthetic;
+
+    #[test]
+    fn r1_10_pprof_has_all_samples() {
+        let mut bytes = Vec::new();
+        pprof(&synthetic(), &mut bytes).expect("room");
+        let theirs = proto::Profile::decode(&bytes[..]).expect("a profile");
+        let text = |n: i64| theirs.string_table[n as usize].as_str();
+        let kinds: Vec<&str> = theirs.sample_type.iter().map(|t| text(t.kind)).collect();
+        assert_eq!(kinds, ["samples", "cycles", "faults"]);
+        let sums: Vec<i64> = (0..3)
+            .map(|n| theirs.sample.iter().map(|s| s.value[n]).sum())
+            .collect();
+        assert_eq!(sums, [5, 400, 100]);
+        let most = theirs
+            .sample
+            .iter()
+            .max_by_key(|s| s.value[0])
+            .expect("one");
+        let names: Vec<&str> = most
+            .location_id
+            .iter()
+            .map(|id| {
+                let location = &theirs.location[*id as usize - 1];
+                assert_eq!(location.id, *id);
+                let function = &theirs.function[location.line[0].function_id as usize - 1];
+                text(function.name)
+            })
+            .collect();
+        assert_eq!(names, ["f", "main"]);
+        assert_eq!(text(0), "");
+    }
+
+    #[test]
+    fn r1_10_firefoxs_profile_has_threads_and_stacks() {
+        let mut bytes = Vec::new();
+        firefox(&synthetic(), &mut bytes).expect("room");
+        let all: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+        assert_eq!(all["meta"]["product"], "pfc record");
+        let thread = &all["threads"][0];
+        assert_eq!(thread["samples"]["length"], 5);
+        assert!(String::from_utf8_lossy(&bytes).contains("sys_read"));
+    }
+}

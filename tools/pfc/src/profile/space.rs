@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is mapped where: in each process, and in the kernel.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+/// A mapping.
+#[derive(Clone, Debug)]
+pub struct Region {
+    pub end: u64,
+    /// Of its beginning in the file.
+    pub offset: u64,
+    pub object: Rc<str>,
+}
+
+/// Mappings by their beginnings.
+#[derive(Clone, Debug, Default)]
+pub struct Space(BTreeMap<u64, Region>);
+
+impl Space {
+    /// What was there before goes.
+    pub fn insert(&mut self, start: u64, region: Region) {
+        let below = self.0.range(..region.end).rev();
+        let gone: Vec<u64> = below
+            .take_while(|(_, r)| r.end > start)
+            .map(|(s, _)| *s)
+            .collect();
+        for other in gone {
+            if let Some(old) = self.0.remove(&other) {
+                // Its parts on both sides stay.
+                if other < start {
+                    let mut left = old.clone();
+                    left.end = start;
+                    self.0.insert(other, left);
+                }
+                if old.end > region.end {
+                    let mut right = old.clone();
+                    right.offset = right.offset.wrapping_add(region.end.wrapping_sub(other));
+                    self.0.insert(region.end, right);
+                }
+            }
+        }
+        self.0.insert(start, region);
+    }
+
+    /// The mapping of an address, and where in its file that is.
+    pub fn find(&self, address: u64) -> Option<(&Region, u64)> {
+        let (start, region) = self.0.range(..=address).next_back()?;
+        let at = address.wrapping_sub(*start).wrapping_add(region.offset);
+        (address < region.end).then_some((region, at))
+    }
+}
+
+/// Processes and threads, as records tell of them.
+#[derive(Default)]
+pub struct Processes {
+    spaces: HashMap<i32, Space>,
+    names: HashMap<(i32, i32), Rc<str>>,
+    pub kernel: Space,
+}
+
+impl Processes {
+    pub fn comm(&mut self, pid: i32, tid: i32, name: &str, exec: bool) {
+        if exec {
+            self.spaces.remove(&pid);
+        }
+        self.names.insert((pid, tid), name.into());
+    }
+
+    pub fn fork(&mut self, (pid, tid): (i32, i32), (parent, parent_thread): (i32, i32)) {
+        let name = self.names.get(&(parent, parent_thread));
+        if let Some(name) = name.or(self.names.get(&(parent, parent))).cloned() {
+            self.names.insert((pid, tid), name);
+        }
+        if pid != parent {
+            let space = self.spaces.get(&parent).cloned();
+            self.spaces.insert(pid, space.unwrap_or_default());
+        }
+    }
+
+    pub fn map(&mut self, pid: i32, start: u64, region: Region) {
+        self.spaces.entry(pid).or_default().insert(start, region);
+    }
+
+    /// The thread's name, or its process's, or its number as perf shows it.
+    pub fn name(&mut self, pid: i32, tid: i32) -> Rc<str> {
+        if pid == 0 {
+            return "swapper".into();
+        }
+        let known = self.names.get(&(pid, tid));
+        if let Some(name) = known.or(self.names.get(&(pid, pid))) {
+            return name.clone();
+        }
+        let name: Rc<str> = format!(":{tid}").into();
+        self.names.insert((pid, tid), name.clone());
+        name
+    }
+
+    pub fn find(&self, pid: i32, address: u64) -> Option<(&Region, u64)> {
+        self.spaces.get(&pid)?.find(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(end: u64, offset: u64, object: &str) -> Region {
+        Region {
+            end,
+            offset,
+            object: object.into(),
+        }
+    }
+
+    #[test]
+    fn r1_9_a_mapping_goes_where_another_comes() {
+        let mut space = Space::default();
+        space.insert(0x1000, region(0x5000, 0x100, "a"));
+        space.insert(0x2000, region(0x3000, 0, "b"));
+        let find = |space: &Space, at| space.find(at).map(|(r, o)| (r.object.to_string(), o));
+        assert_eq!(find(&space, 0x1fff), Some(("a".into(), 0x10ff)));
+        assert_eq!(find(&space, 0x2004), Some(("b".into(), 4)));
+        assert_eq!(find(&space, 0x3000), Some(("a".into(), 0x2100)));
+        assert_eq!(find(&space, 0x5000), None);
+        assert_eq!(find(&space, 0xfff), None);
+        space.insert(0, region(u64::MAX, 0, "all"));
+        assert_eq!(find(&space, 0x2004), Some(("all".into(), 0x2004)));
+        assert_eq!(space.0.len(), 1);
+    }
+
+    #[test]
+    fn r1_9_a_child_has_what_its_parent_has_until_its_exec() {
+        let mut all = Processes::default();
+        all.comm(1, 1, "sh", true);
+        all.map(1, 0x1000, region(0x2000, 0, "sh"));
+        all.fork((2, 2), (1, 1));
+        assert!(all.find(2, 0x1000).is_some());
+        assert_eq!(&*all.name(2, 2), "sh");
+        all.comm(2, 2, "ls", true);
+        assert!(all.find(2, 0x1000).is_none() && all.find(1, 0x1000).is_some());
+        assert_eq!(&*all.name(2, 5), "ls");
+        assert_eq!(&*all.name(7, 8), ":8");
+        assert_eq!(&*all.name(0, 0), "swapper");
+    }
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Contexts that sample: one for each thread or CPU, alike, each with its ring.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use perfmon::{sampled, Context, Message, Scope, Value};
+use ring::{Argument, Record, Ring};
+
+use super::pace::Pace;
+use super::tasks::{now, Tasks};
+use crate::data::{Common, Encoder};
+use crate::stat::command::Crew;
+use crate::stat::counting::at;
+
+/// Threads are looked at for their processes' names in /proc.
+fn process(thread: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"));
+    line.and_then(|l| l.trim().parse().ok()).unwrap_or(thread)
+}
+
+/// A counter that samples.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    pub pmd: u16,
+    /// To begin with.
+    pub period: u64,
+    /// Samples per second, where the period is to follow them.
+    pub frequency: Option<u64>,
+    /// In its samples.
+    pub id: u64,
+}
+
+/// What each context is made of.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    pub scope: Scope,
+    pub format: &'static str,
+    pub argument: Argument,
+    pub pmcs: Vec<Value>,
+    pub samplers: Vec<Sampler>,
+}
+
+impl Recipe {
+    /// Written, not attached.
+    pub fn open(&self) -> io::Result<Context> {
+        let context = Context::create_format(self.scope, self.format, &self.argument.to_bytes())?;
+        context.write_pmcs(&self.pmcs)?;
+        let pmds: Vec<_> = self
+            .samplers
+            .iter()
+            .map(|s| sampled(s.pmd, s.period, s.id))
+            .collect();
+        context.write(&pmds)?;
+        Ok(context)
+    }
+
+    /// Can it be had, of this thread or that CPU?
+    pub fn try_on(&self, target: u32) -> io::Result<()> {
+        at(self.scope, target, || {
+            let context = self.open()?;
+            context.load(target)?;
+            Ring::open(&context)?;
+            context.unload()
+        })
+    }
+}
+
+struct Live {
+    context: Context,
+    ring: Ring,
+    /// Those of [`Recipe::samplers`] that follow a frequency.
+    paces: Vec<Option<Pace>>,
+    /// Records, so far.
+    lost: u64,
+    ended: bool,
+}
+
+/// What came out of the rings, until it is written.
+#[derive(Default)]
+pub struct Harvest {
+    pub records: Encoder,
+    pub samples: u64,
+    pub lost: u64,
+}
+
+/// All of them.
+pub struct Contexts {
+    recipe: Recipe,
+    live: BTreeMap<u32, Live>,
+    pub tasks: Tasks,
+    pub harvest: Harvest,
+    /// Threads that could not be sampled, and why the first could not.
+    pub missed: usize,
+    pub trouble: Option<io::Error>,
+    /// Rings that are read only when a file is to be made.
+    is_recorder: bool,
+    is_broken: bool,
+}
+
+impl Contexts {
+    pub fn new(recipe: Recipe, is_recorder: bool, stacks: bool) -> Self {
+        let id = recipe.samplers.first().map_or(0, |s| s.id);
+        let mut harvest = Harvest::default();
+        harvest.records.stacks = stacks;
+        Self {
+            recipe,
+            live: BTreeMap::new(),
+            tasks: Tasks::new(id),
+            harvest,
+            missed: 0,
+            trouble: None,
+            is_recorder,
+            is_broken: false,
+        }
+    }
+
+    /// Attached, not yet sampling.
+    pub fn load(&mut self, target: u32) -> io::Result<()> {
+        let recipe = &self.recipe;
+        let context = at(recipe.scope, target, || {
+            let context = recipe.open()?;
+            context.load(target)?;
+            Ok(context)
+        })?;
+        self.insert(target, context)
+    }
+
+    fn start_one(&self, target: u32) -> io::Result<()> {
+        match self.live.get(&target) {
+            Some(live) => at(self.recipe.scope, target, || live.context.start()),
+            None => Ok(()),
+        }
+    }
+
+    /// All sample. A thread that has ended meanwhile is no fault.
+    pub fn start(&self) -> io::Result<()> {
+        for target in self.live.keys() {
+            match self.start_one(*target) {
+                Err(e) if crate::stat::counting::is_gone(&e) => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    /// None samples any more.
+    pub fn stop(&self) {
+        for (target, live) in &self.live {
+            // What has ended samples no more, either.
+            let _ = at(self.recipe.scope, *target, || live.context.stop());
+        }
+    }
+
+    /// Those that have something to say.
+    pub fn files(&self) -> Vec<BorrowedFd<'_>> {
+        let live = self.live.values().filter(|live| !live.ended);
+        live.map(|live| live.context.as_fd()).collect()
+    }
+
+    /// Reads messages, and the rings if they are not kept for later.
+    pub fn turn(&mut self) -> io::Result<()> {
+        let targets: Vec<u32> = self.live.keys().copied().collect();
+        for target in targets {
+            let Some(live) = self.live.get_mut(&target) else {
+                continue;
+            };
+            while !live.ended {
+                match live.context.message() {
+                    Ok(None) => break,
+                    Ok(Some(Message::Overflow { .. })) => {}
+                    // Without messages there is nothing to wait for; the ring stays.
+                    Ok(Some(Message::End)) | Err(_) => live.ended = true,
+                }
+            }
+            if !self.is_recorder {
+                self.drain(target);
+                self.adjust(target)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all rings, whatever they are.
+    pub fn drain_all(&mut self) {
+        let targets: Vec<u32> = self.live.keys().copied().collect();
+        for target in &targets {
+            self.pause(*target, true);
+        }
+        for target in &targets {
+            self.drain(*target);
+        }
+        for target in &targets {
+            self.pause(*target, false);
+        }
+        if self.is_recorder {
+            self.live.retain(|_, live| !live.ended);
+        }
+    }
+
+    fn pause(&self, target: u32, paused: bool) {
+        if let (true, Some(live)) = (self.is_recorder, self.live.get(&target)) {
+            // While it is not paused the oldest records may go while they are read.
+            let _ = at(self.recipe.scope, target, || live.context.pause(paused));
+        }
+    }
+
+    fn drain(&mut self, target: u32) {
+        let Some(live) = self.live.get_mut(&target) else {
+            return;
+        };
+        let samplers = &self.recipe.samplers;
+        let first = samplers.first().map_or(0, |s| s.id);
+        let harvest = &mut self.harvest;
+        for record in live.ring.records() {
+            let common = |time| Common {
+                time,
+                id: first,
+                ..Common::default()
+            };
+            match record {
+                Record::Sample(sample) => {
+                    self.tasks.seen(&sample);
+                    let which = samplers.iter().position(|s| s.id == sample.eventid);
+                    if let Some(pace) = which.and_then(|n| live.paces[n].as_mut()) {
+                        pace.sample(sample.time);
+                    }
+                    let id = which.map_or(first, |_| sample.eventid);
+                    harvest.records.sample(&sample, id);
+                    harvest.samples += 1;
+                }
+                Record::Lost(lost) => harvest.records.lost(lost, &common(now())),
+                Record::Throttle(time) => harvest.records.throttle(true, &common(time)),
+                Record::Unthrottle(time) => harvest.records.throttle(false, &common(time)),
+                // Of a later kernel side.
+                Record::Other { .. } => {}
+            }
+        }
+        // The last that were lost are told by no record.
+        let lost = live.ring.lost();
+        harvest.lost += lost.saturating_sub(live.lost);
+        live.lost = lost;
+        self.is_broken |= live.ring.is_broken();
+    }
+
+    /// Periods that are to be others.
+    fn adjust(&mut self, target: u32) -> io::Result<()> {
+        let Some(live) = self.live.get_mut(&target) else {
+            return Ok(());
+        };
+        let mut pmds = Vec::new();
+        for (sampler, pace) in self.recipe.samplers.iter().zip(&mut live.paces) {
+            if let Some(period) = pace.as_mut().and_then(Pace::adjust) {
+                pmds.push(sampled(sampler.pmd, period, sampler.id));
+            }
+        }
+        if pmds.is_empty() || live.ended {
+            return Ok(());
+        }
+        // Where it cannot be done while it runs, the period stays.
+        let _ = at(self.recipe.scope, target, || live.context.write(&pmds));
+        Ok(())
+    }
+
+    /// Is there nobody left to sample?
+    pub fn is_over(&self) -> bool {
+        self.live.values().all(|live| live.ended)
+    }
+
+    /// Says what went wrong on the way.
+    pub fn finish(&self) {
+        if self.is_broken {
+            eprintln!("pfc: a ring held what is no record; is pfc as new as the module?");
+        }
+    }
+}
+
+impl Crew for Contexts {
+    const LEAVING: bool = true;
+
+    fn open(&self) -> io::Result<Option<Context>> {
+        self.recipe.open().map(Some)
+    }
+
+    fn insert(&mut self, thread: u32, context: Context) -> io::Result<()> {
+        let ring = Ring::open(&context)?;
+        let pace = |s: &Sampler| s.frequency.map(|f| Pace::new(f, s.period));
+        let live = Live {
+            ring,
+            paces: self.recipe.samplers.iter().map(pace).collect(),
+            context,
+            lost: 0,
+            ended: false,
+        };
+        self.live.insert(thread, live);
+        Ok(())
+    }
+
+    fn follow(&mut self, thread: u32) {
+        self.tasks.born(thread, now());
+        self.sample(thread);
+    }
+
+    fn begin(&mut self, thread: u32) {
+        self.tasks.exec(thread, now());
+        self.sample(thread);
+    }
+
+    fn exec(&mut self, former: u32, now_thread: u32) -> io::Result<()> {
+        if former != now_thread {
+            self.end(now_thread)?;
+            if let Some(live) = self.live.remove(&former) {
+                self.live.insert(now_thread, live);
+            }
+        }
+        // What was sampled before is of the former program.
+        if !self.is_recorder {
+            self.drain(now_thread);
+        }
+        self.tasks.exec(now_thread, now());
+        Ok(())
+    }
+
+    fn leaving(&mut self, thread: u32) {
+        // The last moment at which its code can be known.
+        self.tasks.leaving(thread, now());
+    }
+
+    fn end(&mut self, thread: u32) -> io::Result<()> {
+        if !self.is_recorder {
+            self.drain(thread);
+            self.live.remove(&thread);
+        } else if let Some(live) = self.live.get_mut(&thread) {
+            // What it did last may be what is wanted.
+            live.ended = true;
+        }
+        Ok(())
+    }
+}
+
+impl Contexts {
+    fn sample(&mut self, thread: u32) {
+        let started = self.load(thread).and_then(|()| self.start_one(thread));
+        if let Err(error) = started {
+            self.live.remove(&thread);
+            self.missed += 1;
+            self.trouble.get_or_insert(error);
+        }
+    }
+
+    /// Tells of processes that were there before: those of the threads, or all.
+    pub fn there(&mut self, threads: Option<&[u32]>) {
+        let time = now();
+        let mut processes: Vec<u32> = match threads {
+            Some(threads) => threads.iter().map(|t| process(*t)).collect(),
+            None => {
+                let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+                all.filter_map(|e| e.file_name().to_str()?.parse().ok())
+                    .collect()
+            }
+        };
+        processes.sort_unstable();
+        processes.dedup();
+        for pid in processes {
+            self.tasks.there(pid, time);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc report`: where samples were, the most first.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{json, Value};
+
+use crate::cli::{ReportArgs, SortKey};
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::profile::{elsewhere, Frame, Profile, Sample};
+
+/// Functions that called, each with its own callers.
+#[derive(Default)]
+struct Callers {
+    /// Counts of the samples that came this way.
+    period: u64,
+    next: HashMap<String, Callers>,
+}
+
+/// Samples that are alike in what the table is sorted by.
+pub struct Row {
+    pub cells: Vec<String>,
+    pub period: u64,
+    samples: u64,
+    callers: Callers,
+}
+
+impl SortKey {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Comm => "Command",
+            Self::Dso => "Shared Object",
+            Self::Sym => "Symbol",
+            Self::Pid => "Pid",
+            Self::Tid => "Tid",
+            Self::Cpu => "CPU",
+        }
+    }
+
+    /// In JSON.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Comm => "command",
+            Self::Dso => "object",
+            Self::Sym => "symbol",
+            Self::Pid => "pid",
+            Self::Tid => "tid",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    fn cell(self, profile: &Profile, sample: &Sample) -> String {
+        let frame = profile.place(sample);
+        match self {
+            Self::Comm => sample.command.to_string(),
+            Self::Dso => frame.short_object().to_owned(),
+            Self::Sym => symbol(frame),
+            Self::Pid => sample.pid.to_string(),
+            Self::Tid => sample.tid.to_string(),
+            Self::Cpu => sample.cpu.map_or("-".to_owned(), |n| n.to_string()),
+        }
+    }
+}
+
+/// As perf marks it.
+fn symbol(frame: &Frame) -> String {
+    let mark = if frame.is_kernel { 'k' } else { '.' };
+    format!("[{mark}] {}", frame.symbol)
+}
+
+fn caller(frame: &Frame) -> String {
+    match frame.is_known() {
+        true => frame.symbol.to_string(),
+        false => format!("{} ({})", frame.symbol, frame.short_object()),
+    }
+}
+
+/// The most first; at the same, by name.
+pub fn rows(profile: &Profile, samples: &[&Sample], keys: &[SortKey]) -> Vec<Row> {
+    let mut all: HashMap<Vec<String>, Row> = HashMap::new();
+    for sample in samples {
+        let cells: Vec<String> = keys.iter().map(|key| key.cell(profile, sample)).collect();
+        let row = all.entry(cells).or_insert_with_key(|cells| Row {
+            cells: cells.clone(),
+            period: 0,
+            samples: 0,
+            callers: Callers::default(),
+        });
+        row.samples += 1;
+        row.period = row.period.saturating_add(sample.period);
+        let mut at = &mut row.callers;
+        at.period = at.period.saturating_add(sample.period);
+        for frame in profile.stack(sample).skip(1) {
+            at = at.next.entry(caller(frame)).or_default();
+            at.period = at.period.saturating_add(sample.period);
+        }
+    }
+    let mut rows: Vec<Row> = all.into_values().collect();
+    rows.sort_by(|a, b| b.period.cmp(&a.period).then_with(|| a.cells.cmp(&b.cells)));
+    rows
+}
+
+impl Callers {
+    fn sorted(&self) -> Vec<(&String, &Callers)> {
+        let mut next: Vec<_> = self.next.iter().collect();
+        next.sort_by(|a, b| b.1.period.cmp(&a.1.period).then_with(|| a.0.cmp(b.0)));
+        next
+    }
+
+    /// A line each; one that all came from without a share of its own.
+    fn print(&self, total: f64, least: f64, depth: usize, out: &mut Out) -> std::io::Result<()> {
+        for (name, callers) in self.sorted() {
+            let share = percent(callers.period, total);
+            if share < least {
+                continue;
+            }
+            let indent = "  ".repeat(depth);
+            match callers.period == self.period {
+                true => writeln!(out, "            {indent}{name}")?,
+                false => writeln!(out, "            {indent}{share:.2}% {name}")?,
+            }
+            // What has but one caller is one line of descent.
+            let deeper = depth + usize::from(callers.next.len() > 1);
+            callers.print(total, least, deeper, out)?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let one = |(name, callers): (&String, &Callers)| json!({ "symbol": name, "period": callers.period, "callers": callers.json() });
+        self.sorted().into_iter().map(one).collect()
+    }
+}
+
+pub fn percent(part: u64, total: f64) -> f64 {
+    match total > 0.0 {
+        true => part as f64 * 100.0 / total,
+        false => 0.0,
+    }
+}
+
+pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
+    let input = args.input.file.as_deref().map(Path::new);
+    let profile = Profile::load(input)?.only(args.input.event.as_deref())?;
+    if args.pprof && out.is_terminal() {
+        return Err(Failure::Refused(
+            "pprof's format is not for terminals; say where to: -o FILE".to_owned(),
+        ));
+    }
+    match (args.json, args.firefox, args.pprof) {
+        (true, ..) => all_json(&profile, args, out),
+        (_, true, _) => Ok(elsewhere::firefox(&profile, out)?),
+        (_, _, true) => Ok(elsewhere::pprof(&profile, out)?),
+        _ => {
+            for (event, samples) in profile.by_event() {
+                table(&profile, event, &samples, args, out)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn table(
+    profile: &Profile,
+    event: usize,
+    samples: &[&Sample],
+    args: &ReportArgs,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let rows = rows(profile, samples, &args.sort);
+    let count: u64 = rows.iter().fold(0, |n, r| n.saturating_add(r.period));
+    let total = count as f64;
+    writeln!(out, "# Total Lost Samples: {}", profile.lost)?;
+    writeln!(
+        out,
+        "#\n# Samples: {} of event '{}'\n# Event count (approx.): {count}\n#",
+        samples.len(),
+        profile.events[event]
+    )?;
+    let shown: Vec<&Row> = rows
+        .iter()
+        .filter(|r| percent(r.period, total) >= args.limit)
+        .collect();
+    let width = |n: usize| {
+        let cells = shown.iter().map(|r| r.cells[n].chars().count());
+        cells.chain([args.sort[n].title().len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..args.sort.len()).map(width).collect();
+    let line = |cells: &[&str]| {
+        let cells: Vec<String> = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    let titles: Vec<&str> = args.sort.iter().map(|k| k.title()).collect();
+    let dots: Vec<String> = widths.iter().map(|n| ".".repeat(*n)).collect();
+    let dots: Vec<&str> = dots.iter().map(String::as_str).collect();
+    writeln!(out, "# Overhead  {}", line(&titles))?;
+    writeln!(out, "# ........  {}\n#", line(&dots))?;
+    for row in shown {
+        let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
+        let share = format!("{:.2}%", percent(row.period, total));
+        writeln!(out, "{share:>10}  {}", line(&cells))?;
+        if args.stacks && !row.callers.next.is_empty() {
+            let least = args.least() * percent(row.period, total) / 100.0;
+            row.callers.print(total, least, 0, out)?;
+            writeln!(out)?;
+        }
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+fn all_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
+    let mut events = Vec::new();
+    for (event, samples) in profile.by_event() {
+        let rows = rows(profile, &samples, &args.sort);
+        let total = rows.iter().fold(0, |n: u64, r| n.saturating_add(r.period));
+        let row = |row: &Row| {
+            let mut line = json!({
+                "overhead": percent(row.period, total as f64),
+                "period": row.period,
+                "samples": row.samples,
+            });
+            for (key, cell) in args.sort.iter().zip(&row.cells) {
+                line[key.name()] = cell.clone().into();
+            }
+            if args.stacks {
+                line["callers"] = row.callers.json();
+            }
+            line
+        };
+        events.push(json!({
+            "event": profile.events[event],
+            "samples": samples.len(),
+            "period": total,
+            "rows": rows.iter().map(row).collect::<Vec<_>>(),
+        }));
+    }
+    let all = json!({ "command": profile.command, "lost": profile.lost, "events": events });
+    writeln!(out, "{all}")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::synthetic;
+
+    #[test]
+    fn r1_10_the_most_comes_first() {
+        let profile = synthetic();
+        let samples = &profile.by_event()[&0];
+        let keys = [SortKey::Comm, SortKey::Dso, SortKey::Sym];
+        let rows = rows(&profile, samples, &keys);
+        let cells: Vec<String> = rows.iter().map(|r| r.cells.join(" ")).collect();
+        assert_eq!(
+            cells,
+            ["prog prog [.] f", "prog [kernel.kallsyms] [k] sys_read"]
+        );
+        assert_eq!((rows[0].period, rows[0].samples), (300, 3));
+        let callers = rows[0].callers.sorted();
+        assert_eq!((callers[0].0.as_str(), callers[0].1.period), ("main", 200));
+        assert_eq!(callers[1].0, "a;b");
+        let by_cpu = super::rows(&profile, samples, &[SortKey::Cpu]);
+        assert_eq!(by_cpu.len(), 1);
+    }
+
+    #[test]
+    fn r1_10_the_table_is_perfs() {
+        let path = std::env::temp_dir().join(format!("pfc-report-{}", std::process::id()));
+        let profile = synthetic();
+        let args = ReportArgs {
+            input: crate::cli::Input {
+                file: None,
+                event: None,
+            },
+            stdio: true,
+            stacks: true,
+            sort: vec![SortKey::Comm, SortKey::Dso, SortKey::Sym],
+            limit: 30.0,
+            json: false,
+            firefox: false,
+            pprof: false,
+        };
+        let mut out = Out::open(Some(&path)).expect("a file");
+        table(&profile, 0, &profile.by_event()[&0], &args, &mut out).expect("room");
+        out.finish().expect("room");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        assert_eq!(
+            text,
+            "# Total Lost Samples: 2\n#\n# Samples: 4 of event 'cycles'\n\
+             # Event count (approx.): 400\n#\n\
+             # Overhead  Command  Shared Object  Symbol\n\
+             # ........  .......  .............  ......\n#\n    \
+             75.00%  prog     prog           [.] f\n            \
+             50.00% main\n\n\n"
+        );
+        let mut out = Out::open(Some(&path)).expect("a file");
+        all_json(&profile, &args, &mut out).expect("room");
+        out.finish().expect("room");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        std::fs::remove_file(&path).expect("there");
+        let all: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(all["lost"], 2);
+        assert_eq!(all["events"][0]["rows"][0]["overhead"], 75.0);
+        assert_eq!(all["events"][0]["rows"][0]["callers"][0]["symbol"], "main");
+        assert_eq!(all["events"][1]["rows"][0]["symbol"], "[.] [unknown]");
+    }
+}

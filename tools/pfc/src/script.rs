@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc script`: each sample, as perf script prints it, as JSON, or stacks in lines.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{json, Value};
+
+use crate::cli::ScriptArgs;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::profile::{folded, Frame, Profile, Sample};
+
+pub fn run(args: &ScriptArgs, out: &mut Out) -> Result<(), Failure> {
+    let input = args.input.file.as_deref().map(Path::new);
+    let profile = Profile::load(input)?.only(args.input.event.as_deref())?;
+    if args.folded {
+        for (stack, samples) in folded::folded(&profile) {
+            writeln!(out, "{stack} {samples}")?;
+        }
+        return Ok(());
+    }
+    for sample in &profile.samples {
+        match args.json {
+            true => writeln!(out, "{}", object(&profile, sample))?,
+            false => text(&profile, sample, out)?,
+        }
+    }
+    Ok(())
+}
+
+fn place(frame: &Frame) -> String {
+    let symbol = match frame.is_known() {
+        true => format!("{}+{:#x}", frame.symbol, frame.offset),
+        false => frame.symbol.to_string(),
+    };
+    format!("{:>16x} {symbol} ({})", frame.address, frame.object)
+}
+
+fn text(profile: &Profile, sample: &Sample, out: &mut Out) -> Result<(), Failure> {
+    let cpu = sample.cpu.map_or(String::new(), |n| format!("[{n:03}] "));
+    write!(
+        out,
+        "{:>16} {:>7} {cpu}{:>5}.{:06}: {:>10} {}: ",
+        sample.command,
+        sample.tid,
+        sample.time / 1_000_000_000,
+        sample.time / 1000 % 1_000_000,
+        sample.period,
+        profile.events[sample.event],
+    )?;
+    if !profile.has_stacks {
+        writeln!(out, "{}", place(profile.place(sample)))?;
+        return Ok(());
+    }
+    writeln!(out)?;
+    for frame in profile.stack(sample) {
+        writeln!(out, "\t{}", place(frame))?;
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+fn object(profile: &Profile, sample: &Sample) -> Value {
+    let frame = |frame: &Frame| {
+        json!({
+            "address": format!("{:#x}", frame.address),
+            "symbol": frame.is_known().then_some(&*frame.symbol),
+            "offset": frame.offset,
+            "object": &*frame.object,
+            "kernel": frame.is_kernel,
+        })
+    };
+    json!({
+        "time": sample.time,
+        "event": profile.events[sample.event],
+        "period": sample.period,
+        "command": &*sample.command,
+        "pid": sample.pid,
+        "tid": sample.tid,
+        "cpu": sample.cpu,
+        "stack": profile.stack(sample).map(frame).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::tests::synthetic;
+
+    fn printed(profile: &Profile) -> String {
+        let path = std::env::temp_dir().join(format!("pfc-script-{}", std::process::id()));
+        let mut out = Out::open(Some(&path)).expect("a file");
+        text(profile, &profile.samples[0], &mut out).expect("room");
+        out.finish().expect("room");
+        let text = std::fs::read_to_string(&path).expect("a file");
+        std::fs::remove_file(path).expect("there");
+        text
+    }
+
+    #[test]
+    fn r1_10_samples_are_printed_as_perf_does() {
+        let mut profile = synthetic();
+        let head = "            prog      11 [001]     0.001000:        100 cycles: ";
+        let frames =
+            "\t            1004 f+0x4 (/bin/prog)\n\t            2008 main+0x8 (/bin/prog)\n";
+        assert_eq!(printed(&profile), format!("{head}\n{frames}\n"));
+        profile.has_stacks = false;
+        assert_eq!(
+            printed(&profile),
+            format!("{head}            1004 f+0x4 (/bin/prog)\n")
+        );
+    }
+
+    #[test]
+    fn r1_10_samples_are_exact_in_json() {
+        let profile = synthetic();
+        let value = object(&profile, &profile.samples[3]);
+        assert_eq!(value["time"], 4_000_000);
+        assert_eq!(value["stack"][0]["symbol"], "sys_read");
+        assert_eq!(value["stack"][0]["kernel"], true);
+        assert_eq!(value["stack"][1]["address"], "0x2008");
+        let value = object(&profile, &profile.samples[4]);
+        assert!(value["stack"][0]["symbol"].is_null());
+    }
+}

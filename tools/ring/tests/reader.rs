@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The reader against the engine's writer: forward and backward, wrapped, overwritten,
+//! full, and while it is written.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use engine::ring::{Page, Shared, Writer, Written, BACKWARD, OVERWRITE};
+use engine::sync::Word;
+use ring::{Argument, Reader, Record, Sample};
+
+struct Memory {
+    page: Page,
+    tail: Word,
+    data: Vec<Word>,
+}
+
+impl Memory {
+    fn new(flags: u32, words: usize) -> Self {
+        let page = Page::new();
+        page.init(flags, 4096, words as u64 * 8);
+        Self {
+            page,
+            tail: Word::new(0),
+            data: (0..words).map(|_| Word::new(0)).collect(),
+        }
+    }
+
+    fn shared(&self) -> Shared<'_> {
+        Shared {
+            page: &self.page,
+            tail: &self.tail,
+            data: &self.data,
+        }
+    }
+
+    fn writer(&self, flags: u32) -> Writer {
+        Writer::new(flags, self.data.len() as u64 * 8, 0)
+    }
+}
+
+fn numbers(records: impl Iterator<Item = Record>) -> Vec<u64> {
+    records
+        .map(|record| match record {
+            Record::Other { kind: 9, words } => {
+                // All of a record is of one writing.
+                assert!(words.iter().all(|w| *w == words[0]), "torn: {words:?}");
+                words[0]
+            }
+            Record::Lost(n) => 1_000_000 + n,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+/// Records of different lengths, so that they lie over the end.
+fn put(writer: &mut Writer, memory: &Memory, n: u64) -> Written {
+    let words = vec![n; 1 + (n % 5) as usize];
+    writer.write(&memory.shared(), 9, &[&words])
+}
+
+#[test]
+fn r1_9_samples_are_read() {
+    let memory = Memory::new(0, 64);
+    let mut writer = memory.writer(0);
+    let fixed = [
+        0x1000,
+        7 | (8 << 32),
+        99,
+        256 | (2 << 16) | (3 << 32),
+        0_u64.wrapping_sub(500),
+        4,
+        2 | (3 << 32),
+    ];
+    writer.write(
+        &memory.shared(),
+        1,
+        &[&fixed, &[11, 12], &[ring::STACK_USER, 0x1000, 0x2000]],
+    );
+    writer.write(&memory.shared(), 3, &[&[5]]);
+    writer.write(&memory.shared(), 4, &[&[6]]);
+    // Longer than it is.
+    writer.write(&memory.shared(), 1, &[&fixed]);
+    let mut reader = Reader::default();
+    let all: Vec<Record> = reader.records(memory.shared()).collect();
+    let sample = Sample {
+        ip: 0x1000,
+        pid: 7,
+        tid: 8,
+        time: 99,
+        pmd: 256,
+        set: 2,
+        cpu: 3,
+        last_reset: 0_u64.wrapping_sub(500),
+        eventid: 4,
+        values: vec![11, 12],
+        frames: vec![ring::STACK_USER, 0x1000, 0x2000],
+    };
+    assert_eq!(sample.period(), 500);
+    assert_eq!(all[0], Record::Sample(sample));
+    assert_eq!(all[1..3], [Record::Throttle(5), Record::Unthrottle(6)]);
+    assert!(matches!(all[3], Record::Other { kind: 1, .. }));
+    assert_eq!(all.len(), 4);
+}
+
+#[test]
+fn r1_9_forward_records_are_consumed_and_wrap() {
+    let memory = Memory::new(0, 16);
+    let (mut writer, mut reader) = (memory.writer(0), Reader::default());
+    let mut seen = Vec::new();
+    for n in 0..1000 {
+        assert_eq!(put(&mut writer, &memory, n), Written::Kept);
+        if n % 2 == 0 {
+            seen.extend(numbers(reader.records(memory.shared())));
+        }
+    }
+    seen.extend(numbers(reader.records(memory.shared())));
+    assert_eq!(seen, (0..1000).collect::<Vec<u64>>());
+    assert!(!reader.is_broken());
+}
+
+#[test]
+fn r1_9_what_is_lost_is_told() {
+    let memory = Memory::new(0, 16);
+    let (mut writer, mut reader) = (memory.writer(0), Reader::default());
+    let kept = (0..10)
+        .filter(|_| put(&mut writer, &memory, 0) == Written::Kept)
+        .count();
+    assert_eq!((kept, memory.page.lost()), (8, 2));
+    assert_eq!(numbers(reader.records(memory.shared())), [0; 8]);
+    put(&mut writer, &memory, 1);
+    assert_eq!(numbers(reader.records(memory.shared())), [1_000_002, 1]);
+}
+
+#[test]
+fn r1_9_a_record_that_is_not_asked_for_stays() {
+    let memory = Memory::new(0, 16);
+    let (mut writer, mut reader) = (memory.writer(0), Reader::default());
+    for _ in 0..8 {
+        put(&mut writer, &memory, 0);
+    }
+    assert!(reader.records(memory.shared()).next().is_some());
+    assert_eq!(put(&mut writer, &memory, 0), Written::Kept);
+    assert_eq!(put(&mut writer, &memory, 0), Written::Lost);
+    assert_eq!(reader.records(memory.shared()).count(), 8);
+}
+
+#[test]
+fn r2_1_backward_records_come_oldest_first() {
+    let memory = Memory::new(BACKWARD | OVERWRITE, 32);
+    let mut writer = memory.writer(BACKWARD | OVERWRITE);
+    let mut reader = Reader::default();
+    assert_eq!(numbers(reader.records(memory.shared())), []);
+    for n in 0..4 {
+        put(&mut writer, &memory, n);
+    }
+    assert_eq!(numbers(reader.records(memory.shared())), [0, 1, 2, 3]);
+    // Only what came since.
+    assert_eq!(numbers(reader.records(memory.shared())), []);
+    put(&mut writer, &memory, 4);
+    assert_eq!(numbers(reader.records(memory.shared())), [4]);
+}
+
+#[test]
+fn r2_3_after_any_wrap_all_that_is_whole_is_read() {
+    for last in 5..200 {
+        let memory = Memory::new(BACKWARD | OVERWRITE, 32);
+        let mut writer = memory.writer(BACKWARD | OVERWRITE);
+        for n in 0..=last {
+            put(&mut writer, &memory, n);
+        }
+        let seen = numbers(Reader::default().records(memory.shared()));
+        // The newest, as many as have room.
+        let mut words = 0;
+        let fit = |n: &u64| {
+            words += 2 + n % 5;
+            words <= 32
+        };
+        let mut wanted: Vec<u64> = (0..=last).rev().take_while(fit).collect();
+        wanted.reverse();
+        assert_eq!(seen, wanted);
+    }
+}
+
+#[test]
+fn r2_7_a_backward_ring_that_is_not_overwritten_is_consumed() {
+    let memory = Memory::new(BACKWARD, 16);
+    let (mut writer, mut reader) = (memory.writer(BACKWARD), Reader::default());
+    for _ in 0..9 {
+        put(&mut writer, &memory, 0);
+    }
+    assert_eq!(memory.page.lost(), 1);
+    assert_eq!(numbers(reader.records(memory.shared())), [0; 8]);
+    put(&mut writer, &memory, 1);
+    assert_eq!(numbers(reader.records(memory.shared())), [1_000_001, 1]);
+}
+
+#[test]
+fn r2_7_a_forward_ring_that_is_overwritten_loses_the_old() {
+    let memory = Memory::new(OVERWRITE, 16);
+    let (mut writer, mut reader) = (memory.writer(OVERWRITE), Reader::default());
+    for n in 0..3 {
+        put(&mut writer, &memory, n);
+    }
+    assert_eq!(numbers(reader.records(memory.shared())), [0, 1, 2]);
+    for n in 0..20 {
+        put(&mut writer, &memory, n);
+    }
+    assert_eq!(numbers(reader.records(memory.shared())), []);
+    put(&mut writer, &memory, 20);
+    assert_eq!(numbers(reader.records(memory.shared())), [20]);
+}
+
+#[test]
+fn r2_5_what_is_no_ring_ends_it() {
+    let memory = Memory::new(0, 16);
+    let mut writer = memory.writer(0);
+    put(&mut writer, &memory, 0);
+    memory.data[0].store_relaxed(3);
+    let mut reader = Reader::default();
+    assert_eq!(reader.records(memory.shared()).count(), 0);
+    assert!(reader.is_broken());
+}
+
+#[test]
+fn r2_5_no_record_is_torn_while_it_is_written() {
+    for flags in [0, OVERWRITE, BACKWARD, BACKWARD | OVERWRITE] {
+        let memory = Memory::new(flags, 64);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut writer = memory.writer(flags);
+                for n in 0..200_000 {
+                    put(&mut writer, &memory, n);
+                }
+                done.store(true, Ordering::Release);
+            });
+            let mut reader = Reader::default();
+            let (mut last, mut seen) = (None, 0);
+            loop {
+                let ended = done.load(Ordering::Acquire);
+                for n in numbers(reader.records(memory.shared())) {
+                    if n < 1_000_000 {
+                        assert!(last < Some(n), "{n} after {last:?}");
+                        (last, seen) = (Some(n), seen + 1);
+                    }
+                }
+                assert!(!reader.is_broken(), "flags {flags}");
+                if ended {
+                    break;
+                }
+            }
+            assert!(seen > 0, "flags {flags}");
+        });
+    }
+}
+
+#[test]
+fn r1_9_the_argument_is_the_kernels() {
+    let argument = Argument {
+        size: 0x10000,
+        flags: BACKWARD | OVERWRITE,
+        watermark: 5,
+        fields: ring::USER_STACK,
+        max_frames: 7,
+    };
+    let bytes = argument.to_bytes();
+    assert_eq!(bytes[..8], 0x10000_u64.to_ne_bytes());
+    assert_eq!(
+        bytes[8..24],
+        [3, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0]
+    );
+    assert_eq!(bytes[24..], [0; 40]);
+}
