@@ -178,6 +178,8 @@ pub fn bars(results: &Results, parts: Parts) -> Vec<Bar> {
         ));
         bars.push(group(results));
         bars.push(switch(results));
+        bars.push(sample(results));
+        bars.push(backward(results));
     }
     bars
 }
@@ -209,6 +211,60 @@ fn switch(results: &Results) -> Bar {
         "fewer instructions than perf",
         was,
     )
+}
+
+/// What a sample adds to its period, ours and perf's, in every guest.
+fn sample(results: &Results) -> Bar {
+    let costs = samples(results, "sample_forward", "sample_perf");
+    let text: Vec<String> = costs
+        .iter()
+        .map(|(n, ours, perf)| format!("{ours:.0} and {perf:.0} at {n}"))
+        .collect();
+    let was = match costs.len() {
+        0 => Err(results.why_not("sample_forward")),
+        _ => Ok((
+            text.join(", "),
+            costs.iter().all(|(_, ours, perf)| ours * 2.0 <= *perf),
+        )),
+    };
+    bar(
+        "a sample with its thread, time, CPU and another counter, of contexts and of perf, by CPUs",
+        "half of perf's instructions",
+        was,
+    )
+}
+
+/// Seed A2: backward costs no more than forward.
+fn backward(results: &Results) -> Bar {
+    let costs = samples(results, "sample_backward", "sample_forward");
+    let text: Vec<String> = costs
+        .iter()
+        .map(|(n, backward, forward)| format!("{backward:.0} and {forward:.0} at {n}"))
+        .collect();
+    let was = match costs.len() {
+        0 => Err(results.why_not("sample_backward")),
+        _ => Ok((
+            text.join(", "),
+            costs
+                .iter()
+                .all(|(_, backward, forward)| *backward <= forward * 1.01),
+        )),
+    };
+    bar(
+        "a sample into a backward ring and into a forward one, by CPUs",
+        "no more, to 1 %",
+        was,
+    )
+}
+
+/// What a sample adds to its period, of two kinds, by CPUs.
+fn samples(results: &Results, one: &str, other: &str) -> Vec<(u32, f64, f64)> {
+    let added = |name: &str, cpus| {
+        let with = results.count(name, cpus)?.per_value();
+        Some(with - crate::sample::PERIOD as f64)
+    };
+    let both = |n| Some((n, added(one, n)?, added(other, n)?));
+    results.cpus().into_iter().filter_map(both).collect()
 }
 
 fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
@@ -406,6 +462,19 @@ mod tests {
         for k in [1, 2, 4, 8] {
             records.push(count(&format!("group_{k}"), cpus, k, 7 + k));
         }
+        records.push(count("sample_perf", cpus, 1, crate::sample::PERIOD + 3000));
+        records.push(count(
+            "sample_forward",
+            cpus,
+            1,
+            crate::sample::PERIOD + 1500,
+        ));
+        records.push(count(
+            "sample_backward",
+            cpus,
+            1,
+            crate::sample::PERIOD + 1500,
+        ));
         records.push(count("switch", cpus, 2, 10_000));
         records.push(count("switch_perf_4", cpus, 2, 12_000));
         records.push(count("switch_context_4", cpus, 2, 11_998));

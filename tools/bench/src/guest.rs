@@ -14,6 +14,7 @@ use rustix::time::{clock_gettime, ClockId};
 use crate::count::count;
 use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS, PAGE_FAULTS};
 use crate::record::{Adds, Count, Failure, Record};
+use crate::sample;
 use crate::switch::{context, PingPong, COUNTERS};
 use crate::sys::{first_in_line, getppid, nops, PerCpuArray};
 
@@ -120,6 +121,17 @@ impl Guest {
             Err(error) => self.failed(name, &error),
         }
         let _ = first_in_line(false);
+    }
+
+    /// A loop of known length and a sample, of what `sampled` makes.
+    fn samples<T>(&self, name: &str, sampled: impl FnOnce() -> io::Result<T>) {
+        match sampled() {
+            Ok(_sampled) => self.operation(name, 1, &mut |n| {
+                sample::periods(n);
+                Ok(())
+            }),
+            Err(error) => self.failed(name, &error),
+        }
     }
 
     /// Ours: a thread's context, read by a call and by its page.
@@ -251,6 +263,8 @@ pub fn run(adds: bool) -> io::Result<()> {
         guest.perf(&format!("perf_read_{count}"), PAGE_FAULTS, count);
     }
     // perf gives the PMU back some time after its last event: ours comes first.
+    guest.samples("sample_forward", || sample::context("ring"));
+    guest.samples("sample_backward", || sample::context("flight-recorder"));
     if let Err(error) = guest.contexts() {
         guest.failed("context_read_1", &error);
     }
@@ -259,6 +273,7 @@ pub fn run(adds: bool) -> io::Result<()> {
     guest.switch("switch_perf_4", || {
         PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
     });
+    guest.samples("sample_perf", sample::events);
     for count in [1, 4] {
         guest.perf(&format!("perf_pmu_{count}"), INSTRUCTIONS, count);
     }

@@ -28,6 +28,7 @@ mod peers;
 mod plot;
 mod record;
 mod report;
+mod sample;
 mod switch;
 mod sys;
 

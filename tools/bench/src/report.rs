@@ -123,6 +123,12 @@ pub const OPERATIONS: &[(&str, &str)] = &[
         "switch_perf_4",
         "the same, each with a group of 4 perf events",
     ),
+    (
+        "sample_forward",
+        "20,040 instructions and a sample, into a ring",
+    ),
+    ("sample_backward", "the same, backward"),
+    ("sample_perf", "the same, by perf"),
     ("proc_stat", "/proc/stat, read only"),
     ("proc_stat_parsed", "/proc/stat, read and parsed"),
     ("proc_interrupts", "/proc/interrupts, read only"),

@@ -217,6 +217,11 @@ pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> 
     map(file, words)
 }
 
+/// A ring's pages, read-only: it is overwritten. It stays mapped.
+pub fn map_ring(file: &File, pages: usize) -> io::Result<()> {
+    map(file, pages * 512).map(drop)
+}
+
 fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
     let len = words * size_of::<AtomicU64>();
     // SAFETY: No address is asked for, so no existing memory is touched.
