@@ -5,8 +5,7 @@
 
 use crate::context::Error;
 use crate::pmu::{Numbers, Scope};
-use crate::random::Random;
-use crate::sampling::{self, Attr};
+use crate::sampling;
 
 /// `pfarg_ctx.ctx_flags`.
 pub const FL_SYSTEM_WIDE: u32 = 0x02;
@@ -207,22 +206,6 @@ impl Pmd {
             || self.reg_short_reset != 0
             || !self.reg_reset_pmds.is_empty()
             || !self.reg_smpl_pmds.is_empty()
-    }
-
-    /// How it overflows.
-    pub fn attr(&self) -> Attr {
-        Attr {
-            pmd: self.reg_num,
-            flags: self.reg_flags,
-            long: self.reg_long_reset,
-            short: self.reg_short_reset,
-            last: self.reg_value,
-            reset_pmds: self.reg_reset_pmds,
-            smpl_pmds: self.reg_smpl_pmds,
-            eventid: self.reg_smpl_eventid,
-            mask: self.reg_random_mask,
-            random: Random::new(self.reg_random_seed),
-        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! 64-bit value, modulo its width. So nothing of another task can show.
 
 use crate::claims::Claims;
-use crate::pmu::{kind, Map, Numbers, Register, Scope, FIRST_SOFT, MOST, NUMBERS, ROWS};
+use crate::pmu::{kind, Map, Numbers, Register, Rows, Scope, FIRST_SOFT, MOST, NUMBERS, ROWS};
 
 /// Why a call was refused. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,11 +222,13 @@ pub struct Registers {
     /// PMCs whose counters are as wide as they are.
     narrow: Numbers,
     /// PMDs whose overflows are waited for.
-    armed: Numbers,
+    armed: Rows,
     /// Those of them that have overflowed.
-    pending: Numbers,
+    pending: Rows,
     /// PMDs that were set since their counters were.
-    touched: Numbers,
+    touched: Rows,
+    /// Some PMDs show their counter's own bits only.
+    mixed: bool,
     pmc: [u64; NUMBERS],
     pmd: [u64; NUMBERS],
     /// What all that makes the hardware do.
@@ -241,9 +243,10 @@ impl Default for Registers {
             pmc_used: Numbers::default(),
             pmd_used: Numbers::default(),
             narrow: Numbers::default(),
-            armed: Numbers::default(),
-            pending: Numbers::default(),
-            touched: Numbers::default(),
+            armed: Rows::default(),
+            pending: Rows::default(),
+            touched: Rows::default(),
+            mixed: false,
             pmc: [0; NUMBERS],
             pmd: [0; NUMBERS],
             program: Program {
@@ -306,7 +309,7 @@ impl Registers {
                 *place = value;
             }
             self.pmd_used.set(number.into());
-            self.pending.clear(number.into());
+            self.pending.clear(number);
         }
     }
 
@@ -318,14 +321,14 @@ impl Registers {
     /// Waits for a PMD's overflow, or not.
     pub fn set_armed(&mut self, number: u16, armed: bool) {
         match armed {
-            true => self.armed.set(number.into()),
-            false => self.armed.clear(number.into()),
+            true => self.armed.set(number),
+            false => self.armed.clear(number),
         }
     }
 
     /// PMDs that have overflowed since the last time.
     #[inline]
-    pub fn take_pending(&mut self) -> Numbers {
+    pub fn take_pending(&mut self) -> Rows {
         core::mem::take(&mut self.pending)
     }
 
@@ -338,12 +341,12 @@ impl Registers {
     /// A new period begins with this value, in which what it counted beyond the old
     /// one is counted already.
     #[inline]
-    pub fn reset(&mut self, map: &Map<'_>, number: u16, value: u64) {
-        let beyond = self.pmd(map, number);
+    pub fn reset<'a>(&mut self, map: impl FnOnce() -> Map<'a>, number: u16, value: u64) {
+        let beyond = self.shown(map, number);
         if let Some(place) = self.pmd.get_mut(usize::from(number)) {
             let period = value.wrapping_neg();
             *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(0));
-            self.touched.set(number.into());
+            self.touched.set(number);
         }
     }
 
@@ -352,7 +355,7 @@ impl Registers {
     pub fn set_value(&mut self, number: u16, value: u64) {
         if let Some(place) = self.pmd.get_mut(usize::from(number)) {
             *place = value;
-            self.touched.set(number.into());
+            self.touched.set(number);
         }
     }
 
@@ -368,6 +371,15 @@ impl Registers {
         match map.pmd(number) {
             Some(register) if self.is_narrow(register, number) => value & register.mask(),
             _ => value,
+        }
+    }
+
+    /// The same; `map` is asked only where it matters.
+    #[inline]
+    pub fn shown<'a>(&self, map: impl FnOnce() -> Map<'a>, number: u16) -> u64 {
+        match self.mixed {
+            true => self.pmd(&map(), number),
+            false => self.value(number),
         }
     }
 
@@ -418,11 +430,14 @@ impl Registers {
         let claims = self.claims(map, Claims::NONE);
         let written = self.pmc_used.0.first().copied().unwrap_or(0);
         let mut interrupting = 0;
+        let own = |r: &Register| r.is(kind::NO_64);
+        let rows = [map.hardware.pmds, map.soft.pmds];
+        self.mixed = !self.narrow.is_empty() || rows.into_iter().flatten().any(own);
         self.program.clear();
         for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
             if (claims.pmds >> n) & 1 != 0 {
                 let narrow = self.is_narrow(register, n as u16);
-                let armed = self.armed.has(n);
+                let armed = self.armed.has(n as u16);
                 if armed {
                     interrupting |= register.pmcs;
                 }
@@ -443,7 +458,7 @@ impl Registers {
         for (n, register) in map.soft.pmds.iter().take(ROWS).enumerate() {
             let number = FIRST_SOFT.wrapping_add(n as u16);
             if register.is(kind::COUNTER) && self.pmd_used.has(number.into()) {
-                let armed = self.armed.has(number.into());
+                let armed = self.armed.has(number);
                 let carried = register.is(kind::TASK) && scope == Scope::Thread;
                 self.program.carries |= armed && carried;
                 self.program.clocks |= armed && register.is(kind::CLOCK);
@@ -474,7 +489,7 @@ impl Registers {
                     false => *value < moved,
                 };
                 if over && counter.armed {
-                    self.pending.set(counter.pmd.into());
+                    self.pending.set(counter.pmd);
                 }
             }
         }
@@ -483,13 +498,16 @@ impl Registers {
     /// The same of virtual counters: those that are carried, or those that are not.
     #[inline]
     pub fn grow(&mut self, carried: bool, mut now: impl FnMut(&Growth) -> u64) {
+        if self.program.nr_growths == 0 {
+            return;
+        }
         for growth in self.program.growths_mut(carried) {
             let now = now(growth);
             let moved = moved(&mut growth.start, now, growth.mask);
             if let Some(value) = self.pmd.get_mut(usize::from(growth.pmd)) {
                 *value = value.wrapping_add(moved);
-                if *value < moved && self.armed.has(growth.pmd.into()) {
-                    self.pending.set(growth.pmd.into());
+                if *value < moved && self.armed.has(growth.pmd) {
+                    self.pending.set(growth.pmd);
                 }
             }
         }
@@ -514,7 +532,7 @@ impl Registers {
                 write(counter);
             }
         }
-        self.touched = Numbers::default();
+        self.touched = Rows::default();
     }
 
     /// The same while they count, of those whose overflow moved or came.
@@ -522,7 +540,7 @@ impl Registers {
     pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
         let touched = core::mem::take(&mut self.touched);
         for counter in self.program.counters_mut() {
-            if counter.armed && (counter.is_spent() || touched.has(counter.pmd.into())) {
+            if counter.armed && (counter.is_spent() || touched.has(counter.pmd)) {
                 counter.arm(self.pmd.get(usize::from(counter.pmd)).copied().unwrap_or(0));
                 write(counter);
             }
@@ -535,7 +553,7 @@ impl Registers {
         let mut least = None;
         for carried in [false, true] {
             for growth in self.program.growths_mut(carried) {
-                if growth.clock && self.armed.has(growth.pmd.into()) {
+                if growth.clock && self.armed.has(growth.pmd) {
                     let value = self.pmd.get(usize::from(growth.pmd)).copied().unwrap_or(0);
                     let left = value.wrapping_neg().wrapping_sub(1).saturating_add(1);
                     least = Some(least.map_or(left, |l: u64| l.min(left)));

@@ -71,6 +71,87 @@ impl Numbers {
     }
 }
 
+/// A set of PMDs that have rows: the hardware's, and the kernel's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    hardware: u64,
+    soft: u64,
+}
+
+impl Rows {
+    #[inline]
+    fn bit(number: u16) -> Self {
+        let one = |n: u16| 1u64.checked_shl(n.into()).unwrap_or(0);
+        match number.checked_sub(FIRST_SOFT) {
+            None => Self {
+                hardware: one(number),
+                soft: 0,
+            },
+            Some(n) => Self {
+                hardware: 0,
+                soft: one(n),
+            },
+        }
+    }
+
+    /// Puts one in. A number without a row is none.
+    #[inline]
+    pub fn set(&mut self, number: u16) {
+        self.add(&Self::bit(number));
+    }
+
+    /// Takes one out.
+    pub fn clear(&mut self, number: u16) {
+        let bit = Self::bit(number);
+        self.hardware &= !bit.hardware;
+        self.soft &= !bit.soft;
+    }
+
+    /// Is it in?
+    #[inline]
+    pub fn has(&self, number: u16) -> bool {
+        let bit = Self::bit(number);
+        (self.hardware & bit.hardware) | (self.soft & bit.soft) != 0
+    }
+
+    /// Is none in it?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.hardware | self.soft == 0
+    }
+
+    /// Is one of the hardware's in it?
+    #[inline]
+    pub fn has_hardware(&self) -> bool {
+        self.hardware != 0
+    }
+
+    /// Puts all of another set in.
+    #[inline]
+    pub fn add(&mut self, other: &Self) {
+        self.hardware |= other.hardware;
+        self.soft |= other.soft;
+    }
+
+    /// Calls a function with each, ascending.
+    #[inline(always)]
+    pub fn each(&self, mut function: impl FnMut(u16)) {
+        for (mut left, first) in [(self.hardware, 0), (self.soft, FIRST_SOFT)] {
+            while left != 0 {
+                function(left.trailing_zeros() as u16 | first);
+                left &= left.wrapping_sub(1);
+            }
+        }
+    }
+
+    /// As the calls have it.
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = Numbers::default();
+        self.each(|n| numbers.set(n.into()));
+        numbers
+    }
+}
+
 /// `perfmon_register.type`.
 pub mod kind {
     #![allow(missing_docs, reason = "documented in include/linux/perfmon.h")]

@@ -222,10 +222,12 @@ impl Writer {
         if let Some(word) = ring.word(at) {
             word.store_relaxed(header(bytes, kind));
         }
-        for value in parts.iter().flat_map(|part| part.iter()) {
-            at = at.wrapping_add(8);
-            if let Some(word) = ring.word(at) {
-                word.store_relaxed(*value);
+        for part in parts {
+            for value in *part {
+                at = at.wrapping_add(8);
+                if let Some(word) = ring.word(at) {
+                    word.store_relaxed(*value);
+                }
             }
         }
         self.head = head;

@@ -2,7 +2,8 @@
 
 //! What a PMD does when it overflows, and the messages that tell of it.
 
-use crate::pmu::Numbers;
+use crate::calls::Pmd;
+use crate::pmu::{kind, Map, Numbers, Rows};
 use crate::random::Random;
 
 /// `PFM_REGFL_OVFL_NOTIFY`.
@@ -22,7 +23,7 @@ pub mod action {
 }
 
 /// A PMD that samples.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Attr {
     /// The PMD.
     pub pmd: u16,
@@ -35,9 +36,11 @@ pub struct Attr {
     /// What it was set to the last time.
     pub last: u64,
     /// PMDs that are set with it.
-    pub reset_pmds: Numbers,
-    /// PMDs that its samples record.
-    pub smpl_pmds: Numbers,
+    pub reset_pmds: Rows,
+    values: [u16; VALUES],
+    nr_values: usize,
+    /// Those of them that only the description knows.
+    virtuals: u64,
     /// For the format.
     pub eventid: u64,
     /// Bits of the period that are random.
@@ -47,6 +50,49 @@ pub struct Attr {
 }
 
 impl Attr {
+    /// How a PMD overflows that was written so.
+    pub fn new(map: &Map<'_>, pmd: &Pmd) -> Self {
+        let mut attr = Self {
+            pmd: pmd.reg_num,
+            flags: pmd.reg_flags,
+            long: pmd.reg_long_reset,
+            short: pmd.reg_short_reset,
+            last: pmd.reg_value,
+            reset_pmds: Rows::default(),
+            values: [0; VALUES],
+            nr_values: 0,
+            virtuals: 0,
+            eventid: pmd.reg_smpl_eventid,
+            mask: pmd.reg_random_mask,
+            random: Random::new(pmd.reg_random_seed),
+        };
+        for number in pmd.reg_reset_pmds.iter() {
+            attr.reset_pmds.set(number as u16);
+        }
+        for (place, number) in attr.values.iter_mut().zip(pmd.reg_smpl_pmds.iter()) {
+            *place = number as u16;
+            let row = map.pmd(number as u16);
+            if row.is_some_and(|r| r.is(kind::VIRTUAL) && !r.is(kind::COUNTER)) {
+                attr.virtuals |= 1u64.wrapping_shl(attr.nr_values as u32);
+            }
+            attr.nr_values = attr.nr_values.wrapping_add(1);
+        }
+        attr
+    }
+
+    /// PMDs that its samples record, ascending; and whether only the description
+    /// knows what they are.
+    #[inline]
+    pub fn values(&self) -> impl Iterator<Item = (u16, bool)> + '_ {
+        let mut virtuals = self.virtuals;
+        let all = self.values.get(..self.nr_values).unwrap_or(&[]);
+        all.iter().map(move |number| {
+            let is = virtuals & 1 != 0;
+            virtuals >>= 1;
+            (*number, is)
+        })
+    }
+
     /// Where the next period begins, random bits included: they make it longer, as
     /// periods are negative.
     #[inline]

@@ -19,6 +19,7 @@ use engine::calls::Pmd;
 use engine::claims::Claims;
 use engine::context::{Error, Growth, Registers};
 use engine::pmu::{kind, Scope};
+use engine::sampling::Attr;
 use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
@@ -116,7 +117,7 @@ impl Context {
             ),
             None => (None, None),
         };
-        let sampling = Sampling::new(buffer);
+        let sampling = Sampling::new(buffer)?;
         let context = Arc::pin_init(
             try_pin_init!(Self {
                 bell: Bell::new()?,
@@ -431,7 +432,7 @@ impl Context {
                 let samples = counts && (in_format || pmd.samples());
                 registers.set_armed(pmd.reg_num, samples);
                 if samples || sampling.attr(pmd.reg_num).is_some() {
-                    sampling.set(pmd.attr());
+                    sampling.set(Attr::new(&map, pmd));
                 }
                 let all = [&pmd.reg_smpl_pmds, &pmd.reg_reset_pmds];
                 for number in all.into_iter().flat_map(|set| set.iter()) {

@@ -9,7 +9,7 @@
 //! however late its interrupt is.
 
 use engine::context::Error;
-use engine::pmu::{kind, Numbers, Scope};
+use engine::pmu::{Rows, Scope};
 use engine::sampling::{self, action, Attr, Message, Queue, VALUES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVec};
@@ -30,12 +30,14 @@ const UNTHROTTLE: u16 = 4;
 /// What a context has, when it samples, besides its registers.
 pub(crate) struct Sampling {
     attrs: KVec<Attr>,
+    /// Of the sample that is being taken; an NMI's stack is small.
+    values: KBox<[u64; VALUES]>,
     pub(crate) buffer: Option<KBox<Buffer>>,
     pub(crate) queue: Queue,
     /// Nothing counts until a restart.
     pub(crate) masked: bool,
     /// PMDs that the restart sets.
-    ended: Numbers,
+    ended: Rows,
     /// Nothing counts until then: a storm.
     throttled: Option<u64>,
     /// Its own thread loaded it.
@@ -44,18 +46,19 @@ pub(crate) struct Sampling {
 
 impl Sampling {
     /// What is there at first.
-    pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Self {
+    pub(crate) fn new(buffer: Option<KBox<Buffer>>) -> Result<Self> {
         let mut queue = Queue::default();
         queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
-        Self {
+        Ok(Self {
             attrs: KVec::new(),
+            values: KBox::new([0; VALUES], GFP_KERNEL_ACCOUNT)?,
             buffer,
             queue,
             masked: false,
-            ended: Numbers::default(),
+            ended: Rows::default(),
             throttled: None,
             own: false,
-        }
+        })
     }
 
     /// May its registers be in the hardware?
@@ -68,7 +71,7 @@ impl Sampling {
     pub(crate) fn rest(&mut self) {
         self.masked = false;
         self.throttled = None;
-        self.ended = Numbers::default();
+        self.ended = Rows::default();
     }
 
     /// How a PMD overflows.
@@ -103,7 +106,7 @@ impl Sampling {
                 let _ = self.attrs.push_within_capacity(new);
             }
         }
-        self.ended.clear(new.pmd.into());
+        self.ended.clear(new.pmd);
     }
 }
 
@@ -165,7 +168,7 @@ pub(crate) fn interrupt(interrupted: Interrupted) -> u32 {
         handled = 1;
     }
     if handled != 0 {
-        let pause = nmi::storm(msr::time_stamp().wrapping_sub(began));
+        let pause = nmi::storm(began);
         if pause != 0 {
             for context in loaded.into_iter().flatten() {
                 context.throttle(pause);
@@ -260,7 +263,7 @@ impl Context {
             self.tell(&mut state, nmi::of_interrupt());
             self.go_on(&mut state);
             drop(state);
-            let pause = nmi::storm(msr::time_stamp().wrapping_sub(began));
+            let pause = nmi::storm(began);
             if pause != 0 {
                 self.throttle(pause);
             }
@@ -276,25 +279,20 @@ impl Context {
         let pending = state.registers.take_pending();
         let place = nmi::place(interrupted, self.privileged);
         // Its own interrupt comes later, and nothing says then whose it is.
-        let hardware = pending.0.first().is_some_and(|bits| *bits != 0);
-        if interrupted.is_none() && hardware && has_no_status() {
+        if interrupted.is_none() && pending.has_hardware() && has_no_status() {
             nmi::expect();
         }
         let mut nr = 0u32;
         let mut todo = 0;
-        let mut told = Numbers::default();
-        for pmd in pending.iter() {
+        let mut told = Rows::default();
+        pending.each(|pmd| {
             nr = nr.wrapping_add(1);
-            let wants = self.sample(state, pmd as u16, &place);
-            let notify = state
-                .sampling
-                .attr(pmd as u16)
-                .is_some_and(|attr| attr.flags & sampling::NOTIFY != 0);
-            if wants & action::NOTIFY != 0 && notify {
+            let wants = self.sample(state, pmd, &place);
+            if wants & action::NOTIFY != 0 {
                 told.set(pmd);
             }
             todo |= wants;
-        }
+        });
         if !told.is_empty() {
             todo |= self.notify(state, &place, &told);
         } else if todo & action::WAKE != 0 {
@@ -311,7 +309,7 @@ impl Context {
         nr
     }
 
-    /// A sample of one PMD: what its format wants to be done.
+    /// A sample of one PMD: what is to be done. NOTIFY only if it tells of overflows.
     #[inline]
     fn sample(&self, state: &mut State, pmd: u16, place: &Place) -> u32 {
         let State {
@@ -320,27 +318,34 @@ impl Context {
             thread,
             ..
         } = state;
-        let Some(attr) = sampling.attrs.iter().find(|attr| attr.pmd == pmd) else {
+        let Sampling {
+            attrs,
+            values,
+            buffer,
+            ..
+        } = sampling;
+        let Some(attr) = attrs.iter().find(|attr| attr.pmd == pmd) else {
             return action::RESET;
         };
         let notify = attr.flags & sampling::NOTIFY != 0;
-        let Some(buffer) = &mut sampling.buffer else {
+        let Some(buffer) = buffer else {
             return match notify {
                 true => action::NOTIFY | action::MASK,
                 false => action::RESET,
             };
         };
-        let map = self.described().map();
-        let mut values = [0u64; VALUES];
-        let mut nr = 0;
-        for (place, number) in values.iter_mut().zip(attr.smpl_pmds.iter()) {
-            nr += 1;
-            *place = match map.pmd(number as u16) {
-                Some(r) if r.is(kind::VIRTUAL) && !r.is(kind::COUNTER) => {
-                    let control = registers.control_of(&map, r);
-                    self.value_now(number as u16, r.address, control, thread.as_ref())
+        let mut nr = 0usize;
+        for (value, (number, is_virtual)) in values.iter_mut().zip(attr.values()) {
+            nr = nr.wrapping_add(1);
+            *value = match is_virtual {
+                false => registers.shown(|| self.described().map(), number),
+                true => {
+                    let map = self.described().map();
+                    map.pmd(number).map_or(0, |r| {
+                        let control = registers.control_of(&map, r);
+                        self.value_now(number, r.address, control, thread.as_ref())
+                    })
                 }
-                _ => registers.pmd(&map, number as u16),
             };
         }
         let mut flags = 0;
@@ -351,11 +356,16 @@ impl Context {
             flags |= description::OVERFLOW_KERNEL;
         }
         let values = values.get(..nr).unwrap_or(&[]);
-        buffer.overflow(place, pmd, attr.last, attr.eventid, flags, values)
+        let wants = buffer.overflow(place, pmd, attr.last, attr.eventid, flags, values);
+        match notify {
+            true => wants,
+            false => wants & !action::NOTIFY,
+        }
     }
 
     /// A message of these PMDs; what else is to be done if there is no room for it.
-    fn notify(&self, state: &mut State, place: &Place, pmds: &Numbers) -> u32 {
+    #[cold]
+    fn notify(&self, state: &mut State, place: &Place, pmds: &Rows) -> u32 {
         let message = Message {
             msg_type: sampling::OVFL,
             msg_ovfl_pid: place.pid,
@@ -363,7 +373,7 @@ impl Context {
             msg_ovfl_cpu: place.cpu as u16,
             msg_ovfl_tid: place.tid,
             msg_ovfl_ip: place.ip,
-            msg_ovfl_pmds: *pmds,
+            msg_ovfl_pmds: pmds.numbers(),
         };
         let kept = self.silent || state.sampling.queue.push(&message);
         self.bell.ring();
@@ -374,6 +384,7 @@ impl Context {
     }
 
     /// Nothing counts until a restart.
+    #[cold]
     fn mask(&self, state: &mut State) {
         if state.cpu.is_some() {
             self.take_out(state);
@@ -386,26 +397,33 @@ impl Context {
     }
 
     /// PMDs begin another period, and those that go with them.
-    fn reset(&self, state: &mut State, pmds: &Numbers, long: bool) {
-        let map = self.described().map();
-        let mut others = Numbers::default();
-        for pmd in pmds.iter() {
-            if let Some(attr) = state.sampling.attr_mut(pmd as u16) {
+    #[inline]
+    fn reset(&self, state: &mut State, pmds: &Rows, long: bool) {
+        let State {
+            registers,
+            sampling,
+            ..
+        } = state;
+        let mut others = Rows::default();
+        pmds.each(|pmd| {
+            if let Some(attr) = sampling.attr_mut(pmd) {
                 let value = attr.next(long);
                 others.add(&attr.reset_pmds);
                 match long {
-                    true => state.registers.set_value(pmd as u16, value),
-                    false => state.registers.reset(&map, pmd as u16, value),
+                    true => registers.set_value(pmd, value),
+                    false => registers.reset(|| self.described().map(), pmd, value),
                 }
             }
+        });
+        if others.is_empty() {
+            return;
         }
-        for pmd in others.iter().filter(|pmd| !pmds.has(*pmd)) {
-            let value = match state.sampling.attr_mut(pmd as u16) {
-                Some(attr) => attr.next(long),
-                None => 0,
-            };
-            state.registers.set_value(pmd as u16, value);
-        }
+        others.each(|pmd| {
+            if !pmds.has(pmd) {
+                let value = sampling.attr_mut(pmd).map_or(0, |attr| attr.next(long));
+                registers.set_value(pmd, value);
+            }
+        });
     }
 
     /// Counters and timers wait for the next overflows, if it is still in the hardware.

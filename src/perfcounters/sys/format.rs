@@ -22,7 +22,7 @@ use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::formats;
 
 /// Most parts of a record.
-const PARTS: usize = 8;
+const PARTS: usize = 4;
 /// Most bytes of a buffer.
 const MOST: u64 = 1 << 30;
 
@@ -268,10 +268,16 @@ impl Ring {
 
     #[inline]
     fn write(&mut self, kind: u16, parts: &[&[u64]]) -> Written {
-        let mut writer = self.writer;
-        let written = writer.write(&self.shared(), kind, parts);
-        self.writer = writer;
-        written
+        // SAFETY: By the type's invariant; atomic words, of zeroed memory, apart from
+        // the writer.
+        let shared = unsafe {
+            Shared {
+                page: self.page.as_ref(),
+                tail: self.tail.as_ref(),
+                data: core::slice::from_raw_parts(self.data.as_ptr(), self.words),
+            }
+        };
+        self.writer.write(&shared, kind, parts)
     }
 }
 

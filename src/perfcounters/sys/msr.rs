@@ -6,6 +6,8 @@
 //! is held (`contexts::Session`), and only values that its masks allow: no
 //! write can fault. Any context, with interrupts off where it matters who runs.
 
+use core::arch::asm;
+
 use super::shim;
 
 /// Writes.
@@ -25,8 +27,13 @@ pub(crate) fn read(address: u64) -> u64 {
 /// Reads a counter by its number.
 #[inline]
 pub(crate) fn read_counter(rdpmc: u32) -> u64 {
+    let (low, high): (u32, u32);
     // SAFETY: See the module.
-    unsafe { shim::pfm_rdpmc(rdpmc) }
+    unsafe {
+        asm!("rdpmc", in("ecx") rdpmc, out("eax") low, out("edx") high,
+            options(nostack, preserves_flags))
+    }
+    (u64::from(high) << 32) | u64::from(low)
 }
 
 /// The time stamp counter.

@@ -44,7 +44,10 @@ pub(crate) fn place(interrupted: Option<Interrupted>, kernel: bool) -> Place {
     let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
     // SAFETY: It fills the structure in; the registers stay for the interrupt.
     unsafe {
-        let missed = shim::pfm_missed();
+        let missed = match regs.is_null() {
+            true => shim::pfm_missed(),
+            false => 0,
+        };
         shim::pfm_where(&mut place, regs, missed, kernel);
     }
     Place {
@@ -81,11 +84,11 @@ pub(crate) fn was_expected() -> bool {
     unsafe { shim::pfm_expected() }
 }
 
-/// After samples that took so many time stamps: nanoseconds for which there must not
+/// After samples that began at that time stamp: nanoseconds for which there must not
 /// be more; 0: none.
-pub(crate) fn storm(spent: u64) -> u64 {
+pub(crate) fn storm(began: u64) -> u64 {
     // SAFETY: Preemption off.
-    unsafe { shim::pfm_storm(spent) }
+    unsafe { shim::pfm_storm(began) }
 }
 
 /// Lets overflows of this CPU be NMIs.

@@ -58,7 +58,7 @@ impl<T> RawLock<T> {
         // SAFETY: Reads the flags, by the stack.
         unsafe { core::arch::asm!("pushfq", "popq {f}", f = out(reg) flags, options(att_syntax, preserves_flags)) }
         // SAFETY: Initialised, by the type's invariant.
-        unsafe { shim::pfm_trylock(self.lock.get()) }.then_some(Guard { lock: self, flags })
+        unsafe { shim::pfm_trylock(self.lock.get()) }.then(|| Guard { lock: self, flags })
     }
 }
 

@@ -57,7 +57,7 @@ extern "C" {
     pub(crate) static pfm_counting: [u64; 2];
     pub(crate) fn pfm_lock_init(lock: *mut bindings::raw_spinlock_t);
     pub(crate) fn pfm_wrmsr(msr: u32, value: u64);
-    pub(crate) fn pfm_rdpmc(counter: u32) -> u64;
+    pub(crate) fn pfm_rdmsr(msr: u32) -> u64;
     pub(crate) fn pfm_msr_holds(msr: u32) -> bool;
     pub(crate) fn pfm_reserve(msr: u32) -> bool;
     pub(crate) fn pfm_release(msr: u32);
@@ -123,7 +123,6 @@ extern "C" {
     pub(crate) fn pfm_now() -> u64;
     pub(crate) fn pfm_in_nmi() -> bool;
     pub(crate) fn pfm_irq_regs() -> *const bindings::pt_regs;
-    pub(crate) fn pfm_rdmsr(msr: u32) -> u64;
     pub(crate) fn pfm_trylock(lock: *mut bindings::raw_spinlock_t) -> bool;
     pub(crate) fn pfm_nmi_start() -> c_int;
     pub(crate) fn pfm_nmi_stop();
@@ -132,7 +131,7 @@ extern "C" {
     pub(crate) fn pfm_missed() -> u64;
     pub(crate) fn pfm_expect();
     pub(crate) fn pfm_expected() -> bool;
-    pub(crate) fn pfm_storm(spent: u64) -> u64;
+    pub(crate) fn pfm_storm(began: u64) -> u64;
     pub(crate) fn pfm_memory_new(size: u64) -> *mut c_void;
     pub(crate) fn pfm_memory_free(memory: *mut c_void);
     pub(crate) fn pfm_memory_map(

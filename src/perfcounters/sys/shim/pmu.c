@@ -48,15 +48,18 @@ void pfm_lock_init(raw_spinlock_t *lock)
 	raw_spin_lock_init(lock);
 }
 
-/* Bare instructions: no paravirtual call, no tracing, and fit for an NMI. */
+/*
+ * Bare instructions: no paravirtual call, no tracing, and fit for an NMI. A value that
+ * cannot be is a warning of the kernel's, no worse.
+ */
 void pfm_wrmsr(u32 msr, u64 value)
 {
 	native_wrmsrq(msr, value);
 }
 
-u64 pfm_rdpmc(u32 counter)
+u64 pfm_rdmsr(u32 msr)
 {
-	return native_read_pmc(counter);
+	return native_rdmsrq(msr);
 }
 
 /*

@@ -20,7 +20,7 @@ DECLARE_PER_CPU(u64[2], pfm_counting);
 
 void pfm_lock_init(raw_spinlock_t *lock);
 void pfm_wrmsr(u32 msr, u64 value);
-u64 pfm_rdpmc(u32 counter);
+u64 pfm_rdmsr(u32 msr);
 bool pfm_msr_holds(u32 msr);
 bool pfm_reserve(u32 msr);
 void pfm_release(u32 msr);

@@ -178,11 +178,6 @@ bool pfm_in_nmi(void)
 	return in_nmi();
 }
 
-u64 pfm_rdmsr(u32 msr)
-{
-	return native_rdmsrq(msr);
-}
-
 bool pfm_trylock(raw_spinlock_t *lock)
 {
 	return raw_spin_trylock(lock);
@@ -285,26 +280,24 @@ struct storm {
 static DEFINE_PER_CPU(struct storm, storms);
 
 /* After a sample: nanoseconds for which it must be the last; 0: none. */
-u64 pfm_storm(u64 spent)
+u64 pfm_storm(u64 began)
 {
 	struct storm *storm = this_cpu_ptr(&storms);
 	u64 now = rdtsc(), window = (u64)tsc_khz * STORM_MS, gone = now - storm->began;
 	u32 rate = READ_ONCE(max_sample_rate), percent = READ_ONCE(max_sample_percent);
 
-	if (!window)
-		return 0;
-	if (gone >= window) {
+	storm->spent += now - began;
+	storm->nr++;
+	if (unlikely(gone >= window)) {
 		storm->began = now;
 		storm->spent = 0;
 		storm->nr = 0;
-		gone = 0;
+		return 0;
 	}
-	storm->spent += spent;
-	storm->nr++;
-	if ((rate && storm->nr > max(rate / (1000 / STORM_MS), 1U)) ||
-	    (percent && storm->spent * 100 > window * percent))
-		return STORM_MS * NSEC_PER_MSEC - gone * (STORM_MS * NSEC_PER_MSEC) / window;
-	return 0;
+	if (likely((!rate || storm->nr * (1000 / STORM_MS) <= rate) &&
+		   (!percent || storm->spent * 100 <= window * percent)))
+		return 0;
+	return STORM_MS * NSEC_PER_MSEC - gone * (STORM_MS * NSEC_PER_MSEC) / window;
 }
 
 void *pfm_memory_new(u64 size)

@@ -44,7 +44,6 @@ void pfm_where(struct pfm_where *where, struct pt_regs *regs, u64 ip, bool kerne
 u64 pfm_now(void);
 bool pfm_in_nmi(void);
 struct pt_regs *pfm_irq_regs(void);
-u64 pfm_rdmsr(u32 msr);
 bool pfm_trylock(raw_spinlock_t *lock);
 int pfm_nmi_start(void);
 void pfm_nmi_stop(void);
@@ -53,7 +52,7 @@ void pfm_miss(struct pt_regs *regs);
 u64 pfm_missed(void);
 void pfm_expect(void);
 bool pfm_expected(void);
-u64 pfm_storm(u64 spent);
+u64 pfm_storm(u64 began);
 void *pfm_memory_new(u64 size);
 void pfm_memory_free(void *memory);
 int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable);
