@@ -651,6 +651,34 @@ static void lifetimes(void)
 	begin_worker();
 }
 
+/* Contexts end while their overflows are told, on another CPU. */
+static void brief(void)
+{
+	__u64 end = now() + bounded(3000) * 1000000, seen = 0;
+	/* While there is one, what all contexts need stays: without, each takes long. */
+	int other = pfm_create(0);
+	unsigned int rounds;
+
+	pfm_load(other, this_thread());
+	may_spin = 1;
+	for (rounds = 0; now() < end; rounds++) {
+		struct ring r = new_ring(rounds % 2 ? "ring" : "flight-recorder", 0, SIZE, worker_tid);
+
+		pfm_start(r.fd);
+		usleep(rounds * 37 % 3000);
+		if (rounds % 3 == 0)
+			pfm_stop(r.fd);
+		if (rounds % 3 == 1)
+			pfm_unload(r.fd);
+		seen += head_of(&r) != 0;
+		ring_close(&r);
+	}
+	may_spin = 0;
+	close(other);
+	if (!ok(rounds > 10 && seen, "1.2 %s: contexts come and go while they sample", source->name))
+		note("%u, %llu", rounds, seen);
+}
+
 static void on(const struct source *s)
 {
 	source = s;
@@ -659,6 +687,7 @@ static void on(const struct source *s)
 	hostile(PERFMON_RING_BACKWARD);
 	flight_recorder();
 	lifetimes();
+	brief();
 }
 
 int main(void)
@@ -666,7 +695,7 @@ int main(void)
 	bool pmu = getenv("PMU");
 	int log;
 
-	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 7) + 2);
+	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 7 + 1) + 2);
 	load("max_sample_rate=0 max_sample_percent=0");
 	log = klog_mark();
 	if (pmu) {

@@ -69,6 +69,7 @@ impl Pmu {
                 pmds: &self.soft,
             },
             global_ctrl: 0x38f,
+            ..Map::default()
         }
     }
 }
@@ -227,7 +228,7 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     r.set_pmc(0, NO_EMUL64, ENABLE);
     r.set_pmc(1, 0, ENABLE);
     r.plan(&map, Scope::Thread);
-    r.begin();
+    r.begin(|_| ());
     for pmd in [0, 1] {
         r.set_pmd(&map, pmd, (1 << 40) - 1);
     }
@@ -295,22 +296,23 @@ fn r1_3_numbers_are_a_set() {
 
 #[test]
 fn r1_3_reserved_fields_are_zero_and_the_set_is_0() {
-    assert_eq!(
-        Ctx {
-            ctx_flags: 2,
+    // A CPU cannot be blocked, and there are no other flags.
+    for (ctx_flags, scope) in [
+        (0, Ok(Scope::Thread)),
+        (1, Ok(Scope::Thread)),
+        (2, Ok(Scope::System)),
+        (3, Err(Error::Flags)),
+        (0x80, Ok(Scope::Thread)),
+        (0x82, Ok(Scope::System)),
+        (4, Err(Error::Flags)),
+        (0x100, Err(Error::Flags)),
+    ] {
+        let ctx = Ctx {
+            ctx_flags,
             ..Ctx::default()
-        }
-        .scope(),
-        Ok(Scope::System)
-    );
-    assert_eq!(
-        Ctx {
-            ctx_flags: 1,
-            ..Ctx::default()
-        }
-        .scope(),
-        Err(Error::Flags)
-    );
+        };
+        assert_eq!(ctx.scope(), scope, "{ctx_flags:#x}");
+    }
     assert_eq!(
         Pmc {
             reg_set: 1,
@@ -327,15 +329,20 @@ fn r1_3_reserved_fields_are_zero_and_the_set_is_0() {
         .check(),
         Err(Error::NoSet)
     );
-    assert_eq!(
-        Pmd {
-            reg_flags: 1,
+    // Bits to randomise need the flag.
+    for (reg_flags, reg_random_mask, checked) in [
+        (1, 0, Ok(())),
+        (3, 0xff, Ok(())),
+        (4, 0, Err(Error::Flags)),
+        (1, 0xff, Err(Error::Flags)),
+    ] {
+        let pmd = Pmd {
+            reg_flags,
+            reg_random_mask,
             ..Pmd::default()
-        }
-        .check(),
-        Err(Error::Flags)
-    );
-    // Obsolete already in perfmon2; long and short resets are sampling's, harmless.
+        };
+        assert_eq!(pmd.check(), checked, "{reg_flags} {reg_random_mask}");
+    }
     assert_eq!(
         Pmd {
             reg_random_seed: 1,
@@ -401,7 +408,7 @@ proptest! {
         let mut unseen = 0u64;
         r.set_pmc(0, 0, ENABLE);
         r.plan(&map, Scope::Thread);
-        r.begin();
+        r.begin(|_| ());
         for step in steps {
             match step {
                 Step::Count(n) => {
@@ -425,7 +432,7 @@ proptest! {
                     // Back again: the counter is put at 0.
                     hardware = 0;
                     unseen = 0;
-                    r.begin();
+                    r.begin(|_| ());
                 }
                 Step::Write(value) => {
                     r.fold(|_| hardware);
@@ -433,7 +440,7 @@ proptest! {
                     r.plan(&map, Scope::Thread);
                     hardware = 0;
                     unseen = 0;
-                    r.begin();
+                    r.begin(|_| ());
                     model = value;
                 }
             }

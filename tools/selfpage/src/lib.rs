@@ -89,6 +89,7 @@ mod tests {
                 pmds: &[],
             },
             global_ctrl: 0,
+            ..Map::default()
         };
         let mut registers = Registers::default();
         registers.set_pmc(0, 0, 1);
