@@ -115,16 +115,39 @@ impl Default for Page {
     }
 }
 
+/// The data of a ring, as its writer has them: 64-bit words that others read meanwhile.
+pub trait Data {
+    /// Sets the word of a position, relaxed.
+    fn put(&self, position: u64, value: u64);
+}
+
+impl Data for [Word] {
+    #[inline]
+    fn put(&self, position: u64, value: u64) {
+        let mask = self.len().wrapping_sub(1);
+        if let Some(word) = self.get((position / 8) as usize & mask) {
+            word.store_relaxed(value);
+        }
+    }
+}
+
 /// What both sides have of a ring. The data were zeros when it began.
-#[derive(Clone, Copy)]
-pub struct Shared<'a> {
+pub struct Shared<'a, D: ?Sized = [Word]> {
     /// How it stands. The writer's.
     pub page: &'a Page,
     /// The reader's word.
     pub tail: &'a Word,
     /// The data: a power of two.
-    pub data: &'a [Word],
+    pub data: &'a D,
 }
+
+impl<D: ?Sized> Clone for Shared<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: ?Sized> Copy for Shared<'_, D> {}
 
 impl<'a> Shared<'a> {
     fn word(&self, position: u64) -> Option<&'a Word> {
@@ -180,7 +203,7 @@ impl Writer {
 
     /// Begins at another position than 0, a multiple of 8, which the tail must say, too:
     /// for tests of what comes after years.
-    pub fn begin(&mut self, ring: &Shared<'_>, position: u64) {
+    pub fn begin<D: ?Sized>(&mut self, ring: &Shared<'_, D>, position: u64) {
         self.head = position;
         ring.page.reserve.store_relaxed(position);
         ring.page.head.store_release(position);
@@ -188,7 +211,7 @@ impl Writer {
 
     /// Bytes that may be written.
     #[inline]
-    fn room(&self, ring: &Shared<'_>) -> u64 {
+    fn room<D: ?Sized>(&self, ring: &Shared<'_, D>) -> u64 {
         if self.flags & OVERWRITE != 0 {
             return self.size;
         }
@@ -214,20 +237,22 @@ impl Writer {
     }
 
     #[inline]
-    fn put(&mut self, ring: &Shared<'_>, kind: u16, bytes: u64, parts: &[&[u64]]) {
+    fn put<D: Data + ?Sized>(
+        &mut self,
+        ring: &Shared<'_, D>,
+        kind: u16,
+        bytes: u64,
+        parts: &[&[u64]],
+    ) {
         let (mut at, head) = self.place(bytes);
         // A: pairs with D.
         ring.page.reserve.store_relaxed(head);
         fence_release();
-        if let Some(word) = ring.word(at) {
-            word.store_relaxed(header(bytes, kind));
-        }
+        ring.data.put(at, header(bytes, kind));
         for part in parts {
             for value in *part {
                 at = at.wrapping_add(8);
-                if let Some(word) = ring.word(at) {
-                    word.store_relaxed(*value);
-                }
+                ring.data.put(at, *value);
             }
         }
         self.head = head;
@@ -238,7 +263,12 @@ impl Writer {
     /// Writes a record. Any context; one at a time. Records of up to 16 bytes less than
     /// the ring's always find room in the end, larger ones unless some were lost before.
     #[inline]
-    pub fn write(&mut self, ring: &Shared<'_>, kind: u16, parts: &[&[u64]]) -> Written {
+    pub fn write<D: Data + ?Sized>(
+        &mut self,
+        ring: &Shared<'_, D>,
+        kind: u16,
+        parts: &[&[u64]],
+    ) -> Written {
         let mut bytes = 8u64;
         for part in parts {
             bytes = bytes.wrapping_add((part.len() as u64).wrapping_mul(8));

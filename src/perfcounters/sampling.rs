@@ -439,11 +439,16 @@ impl Context {
 
     /// The timer of clocks that are waited for. Interrupts off; it is in the hardware. In
     /// an NMI there is one already.
+    #[inline]
     pub(crate) fn set_timer(&self, state: &mut State) {
         if state.registers.program.clocks && !sched::in_nmi() {
-            if let Some(left) = state.registers.clock_left() {
-                self.bell.ring_after(left);
-            }
+            self.start_timer(state);
+        }
+    }
+
+    fn start_timer(&self, state: &mut State) {
+        if let Some(left) = state.registers.clock_left() {
+            self.bell.ring_after(left);
         }
     }
 

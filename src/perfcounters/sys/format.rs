@@ -79,7 +79,7 @@ impl Format {
     /// going already.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         // SAFETY: NULL, or a module whose format is registered.
-        unsafe { bindings::try_module_get(self.raw().owner) }.then_some(Pinned { raw: self.raw })
+        unsafe { bindings::try_module_get(self.raw().owner) }.then(|| Pinned { raw: self.raw })
     }
 }
 
@@ -240,6 +240,26 @@ impl Areas {
     }
 }
 
+/// The data of a ring.
+///
+/// # Invariants
+///
+/// `first` is the first of `mask + 1` words, a power of two, that live as long.
+struct Words {
+    first: NonNull<u64>,
+    mask: usize,
+}
+
+impl ring::Data for Words {
+    #[inline(always)]
+    fn put(&self, position: u64, value: u64) {
+        let at = (position / 8) as usize & self.mask;
+        // SAFETY: Masked, so one of the words. Who reads them meanwhile is user space,
+        // by the protocol of the engine's ring: one aligned store, as WRITE_ONCE().
+        unsafe { self.first.add(at).write_volatile(value) }
+    }
+}
+
 /// The writing side of a ring.
 ///
 /// # Invariants
@@ -249,21 +269,13 @@ struct Ring {
     writer: Writer,
     page: NonNull<Page>,
     tail: NonNull<Word>,
-    data: NonNull<Word>,
-    words: usize,
+    data: Words,
 }
 
 impl Ring {
-    #[inline]
-    fn shared(&self) -> Shared<'_> {
+    fn page(&self) -> &Page {
         // SAFETY: By the type's invariant; atomic words, of zeroed memory.
-        unsafe {
-            Shared {
-                page: self.page.as_ref(),
-                tail: self.tail.as_ref(),
-                data: core::slice::from_raw_parts(self.data.as_ptr(), self.words),
-            }
-        }
+        unsafe { self.page.as_ref() }
     }
 
     #[inline]
@@ -274,7 +286,7 @@ impl Ring {
             Shared {
                 page: self.page.as_ref(),
                 tail: self.tail.as_ref(),
-                data: core::slice::from_raw_parts(self.data.as_ptr(), self.words),
+                data: &self.data,
             }
         };
         self.writer.write(&shared, kind, parts)
@@ -343,13 +355,15 @@ impl Buffer {
                     writer: Writer::new(layout.ring_flags, size, layout.watermark),
                     page: start.cast(),
                     tail: tail.address.cast(),
-                    data: data.cast(),
-                    words: (size / 8) as usize,
+                    // INVARIANT: as many words as that.
+                    data: Words {
+                        first: data.cast(),
+                        mask: ((size / 8) as usize).wrapping_sub(1),
+                    },
                 },
                 GFP_KERNEL_ACCOUNT,
             )?;
-            new.shared()
-                .page
+            new.page()
                 .init(layout.ring_flags, PAGE_SIZE as u32, size);
             raw.ring = (&raw mut *new).cast();
             ring = Some(new);
@@ -426,7 +440,7 @@ impl Buffer {
     /// Holds a ring, or lets it go on.
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let ring = self.ring.as_ref().ok_or(EINVAL)?;
-        ring.shared().page.pause(paused);
+        ring.page().pause(paused);
         Ok(())
     }
 }

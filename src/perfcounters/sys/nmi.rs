@@ -12,26 +12,13 @@ use crate::sampling;
 #[derive(Clone, Copy)]
 pub(crate) struct Interrupted(*const bindings::pt_regs);
 
-/// Where and when an overflow was.
-pub(crate) struct Place {
-    /// The instruction.
-    pub(crate) ip: u64,
-    /// Nanoseconds of CLOCK_MONOTONIC.
-    pub(crate) time: u64,
-    /// NULL, or what was interrupted.
-    pub(super) regs: *const bindings::pt_regs,
-    /// The process.
-    pub(crate) pid: u32,
-    /// The thread.
-    pub(crate) tid: u32,
-    /// The CPU.
-    pub(crate) cpu: u32,
-}
+/// Where and when an overflow was; `regs` is NULL, or what was interrupted.
+pub(crate) use super::shim::Where as Place;
 
 /// Where this CPU is: by what was interrupted; else by an NMI that was missed; else
 /// where its thread left user mode. `kernel`: may that be in the kernel? Any context,
 /// preemption off.
-#[inline]
+#[inline(always)]
 pub(crate) fn place(interrupted: Option<Interrupted>, kernel: bool) -> Place {
     let mut place = shim::Where {
         ip: 0,
@@ -50,14 +37,7 @@ pub(crate) fn place(interrupted: Option<Interrupted>, kernel: bool) -> Place {
         };
         shim::pfm_where(&mut place, regs, missed, kernel);
     }
-    Place {
-        ip: place.ip,
-        time: place.time,
-        regs: place.regs,
-        pid: place.pid,
-        tid: place.tid,
-        cpu: place.cpu,
-    }
+    place
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC. Any context.

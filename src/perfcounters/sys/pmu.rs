@@ -135,7 +135,7 @@ impl Description {
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
         // SAFETY: NULL, or a module whose description is registered.
-        unsafe { bindings::try_module_get(owner) }.then_some(Pinned {
+        unsafe { bindings::try_module_get(owner) }.then(|| Pinned {
             owner,
             check: self.raw().check,
             read: self.raw().read,

@@ -123,13 +123,33 @@ impl Guest {
         let _ = first_in_line(false);
     }
 
+    /// What the handler of the overflow took of that.
+    fn handler(&self, name: &str) {
+        let name = format!("{name}_handler");
+        match nmis() {
+            Ok((ticks, agree)) => tell(&Record::Count(Count {
+                operation: name,
+                cpus: self.cpus,
+                values: 1,
+                operations: [0, 1],
+                ticks: [0, ticks],
+                agree: [agree, agree],
+            })),
+            Err(error) => self.failed(&name, &error),
+        }
+    }
+
     /// A loop of known length and a sample, of what `sampled` makes.
     fn samples<T>(&self, name: &str, sampled: impl FnOnce() -> io::Result<T>) {
         match sampled() {
-            Ok(_sampled) => self.operation(name, 1, &mut |n| {
-                sample::periods(n);
-                Ok(())
-            }),
+            Ok(_sampled) => {
+                let _ = nmis();
+                self.operation(name, 1, &mut |n| {
+                    sample::periods(n);
+                    Ok(())
+                });
+                self.handler(name);
+            }
             Err(error) => self.failed(name, &error),
         }
     }
@@ -198,6 +218,17 @@ impl Guest {
             }));
         }
         Ok(())
+    }
+}
+
+/// What bench.ko has seen of NMIs since the last time: the shortest, and how many
+/// took just as long.
+fn nmis() -> io::Result<(u64, u32)> {
+    let text = std::fs::read_to_string("/proc/bench_nmi")?;
+    let mut words = text.split_whitespace().map(str::parse);
+    match (words.next(), words.next()) {
+        (Some(Ok(ticks)), Some(Ok(agree))) => Ok((ticks, agree as u32)),
+        _ => Err(io::Error::other("/proc/bench_nmi says nothing")),
     }
 }
 

@@ -129,6 +129,12 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ),
     ("sample_backward", "the same, backward"),
     ("sample_perf", "the same, by perf"),
+    (
+        "sample_forward_handler",
+        "of that the handler of the interrupt, into a ring",
+    ),
+    ("sample_backward_handler", "the same, backward"),
+    ("sample_perf_handler", "the same, by perf"),
     ("proc_stat", "/proc/stat, read only"),
     ("proc_stat_parsed", "/proc/stat, read and parsed"),
     ("proc_interrupts", "/proc/interrupts, read only"),

@@ -279,25 +279,33 @@ struct storm {
 
 static DEFINE_PER_CPU(struct storm, storms);
 
-/* After a sample: nanoseconds for which it must be the last; 0: none. */
-u64 pfm_storm(u64 began)
+/* Every 16th is timed, for all of them. */
+#define STORM_EACH	16
+
+static noinline u64 storm_look(struct storm *storm, u64 began)
 {
-	struct storm *storm = this_cpu_ptr(&storms);
 	u64 now = rdtsc(), window = (u64)tsc_khz * STORM_MS, gone = now - storm->began;
 	u32 rate = READ_ONCE(max_sample_rate), percent = READ_ONCE(max_sample_percent);
 
-	storm->spent += now - began;
-	storm->nr++;
-	if (unlikely(gone >= window)) {
+	storm->spent += (now - began) * STORM_EACH;
+	if (!window || gone >= window) {
 		storm->began = now;
 		storm->spent = 0;
 		storm->nr = 0;
 		return 0;
 	}
-	if (likely((!rate || storm->nr * (1000 / STORM_MS) <= rate) &&
-		   (!percent || storm->spent * 100 <= window * percent)))
+	if ((!rate || storm->nr * (1000 / STORM_MS) <= rate) &&
+	    (!percent || storm->spent * 100 <= window * percent))
 		return 0;
 	return STORM_MS * NSEC_PER_MSEC - gone * (STORM_MS * NSEC_PER_MSEC) / window;
+}
+
+/* After a sample: nanoseconds for which it must be the last; 0: none. */
+u64 pfm_storm(u64 began)
+{
+	struct storm *storm = this_cpu_ptr(&storms);
+
+	return ++storm->nr % STORM_EACH ? 0 : storm_look(storm, began);
 }
 
 void *pfm_memory_new(u64 size)
