@@ -257,7 +257,7 @@ struct perfmon_part {
 #define PERFMON_RING_LOST	2
 
 /*
- * Writes a record of some parts, at most 4: its header comes first by itself. From
+ * Writes a record of one to three parts: its header comes first by itself. From
  * perfmon_format.overflow() only.
  */
 u32 perfmon_ring_write(struct perfmon_buffer *buffer, u16 type,

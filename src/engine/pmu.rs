@@ -120,6 +120,18 @@ impl Rows {
         self.hardware | self.soft == 0
     }
 
+    /// The one in it, if it is but one.
+    #[inline]
+    pub fn only(&self) -> Option<u16> {
+        let (bits, first) = match self.soft {
+            0 => (self.hardware, 0),
+            _ if self.hardware == 0 => (self.soft, FIRST_SOFT),
+            _ => return None,
+        };
+        let one = bits != 0 && bits & bits.wrapping_sub(1) == 0;
+        one.then_some(bits.trailing_zeros() as u16 | first)
+    }
+
     /// Is one of the hardware's in it?
     #[inline]
     pub fn has_hardware(&self) -> bool {

@@ -41,11 +41,16 @@ const SAMPLE: u16 = 1;
 /// Frames of each stack.
 const FRAMES: usize = 127;
 
-/// What it keeps: the interrupt's stack has no room for the frames.
+/// Words of `struct perfmon_sample` behind its header.
+const HEAD: usize = 7;
+/// PMDs that a sample records at most.
+const VALUES: usize = 64;
+
+/// What it keeps: the interrupt's stack has no room for a record.
 struct State {
     fields: u32,
     max_frames: u32,
-    frames: [u64; 2 * (FRAMES + 1)],
+    record: [u64; HEAD + VALUES + 2 * (FRAMES + 1)],
 }
 
 fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
@@ -79,14 +84,21 @@ fn init(buffer: &mut Filled<'_, State>, arg: &Arg, fields: u32) {
 
 #[inline]
 fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
-    let state = &mut *buffer.state;
-    let nr = match state.fields {
-        0 => 0,
-        fields => o.stack(fields, state.max_frames, &mut state.frames),
-    };
-    let frames = Part::of(state.frames.get(..nr).unwrap_or(&[]));
+    let State {
+        fields,
+        max_frames,
+        record,
+    } = &mut *buffer.state;
     let values = o.values();
-    let head = [
+    let (head, more) = record.split_at_mut(HEAD);
+    for (word, value) in more.iter_mut().zip(values) {
+        *word = *value;
+    }
+    let nr = match (*fields, more.get_mut(values.len()..)) {
+        (0, _) | (_, None) => 0,
+        (fields, Some(frames)) => o.stack(fields, *max_frames, frames),
+    };
+    let all = [
         o.ip,
         u64::from(o.pid) | (u64::from(o.tid) << 32),
         o.time,
@@ -95,8 +107,10 @@ fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
         o.eventid,
         values.len() as u64 | ((nr as u64) << 32),
     ];
-    let parts = [Part::of(&head), Part::of(values), frames];
-    match buffer.write(SAMPLE, &parts) {
+    head.copy_from_slice(&all);
+    let words = HEAD.wrapping_add(values.len()).wrapping_add(nr);
+    let part = Part::of(buffer.state.record.get(..words).unwrap_or(&[]));
+    match buffer.write(SAMPLE, &[part]) {
         RING_DUE => DO_RESET | DO_WAKE,
         _ => DO_RESET,
     }

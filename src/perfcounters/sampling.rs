@@ -282,6 +282,11 @@ impl Context {
         if interrupted.is_none() && pending.has_hardware() && has_no_status() {
             nmi::expect();
         }
+        if let Some(pmd) = pending.only() {
+            let todo = self.sample(state, pmd, &place);
+            self.follow(state, &place, &pending, todo);
+            return 1;
+        }
         let mut nr = 0u32;
         let mut todo = 0;
         let mut told = Rows::default();
@@ -294,19 +299,25 @@ impl Context {
             todo |= wants;
         });
         if !told.is_empty() {
-            todo |= self.notify(state, &place, &told);
-        } else if todo & action::WAKE != 0 {
-            if state.sampling.queue.is_empty() {
-                self.notify(state, &place, &pending);
-            }
+            todo = (todo & !action::NOTIFY) | self.notify(state, &place, &told);
+        }
+        self.follow(state, &place, &pending, todo);
+        nr
+    }
+
+    /// Does what is to be done about PMDs that overflowed.
+    #[inline]
+    fn follow(&self, state: &mut State, place: &Place, pending: &Rows, mut todo: u32) {
+        let wake = todo & action::WAKE != 0 && state.sampling.queue.is_empty();
+        if todo & action::NOTIFY != 0 || wake {
+            todo |= self.notify(state, place, pending);
         }
         if todo & action::MASK != 0 {
-            state.sampling.ended.add(&pending);
+            state.sampling.ended.add(pending);
             self.mask(state);
         } else {
-            self.reset(state, &pending, false);
+            self.reset(state, pending, false);
         }
-        nr
     }
 
     /// A sample of one PMD: what is to be done. NOTIFY only if it tells of overflows.
@@ -405,7 +416,7 @@ impl Context {
             ..
         } = state;
         let mut others = Rows::default();
-        pmds.each(|pmd| {
+        let mut one = |pmd| {
             if let Some(attr) = sampling.attr_mut(pmd) {
                 let value = attr.next(long);
                 others.add(&attr.reset_pmds);
@@ -414,7 +425,11 @@ impl Context {
                     false => registers.reset(|| self.described().map(), pmd, value),
                 }
             }
-        });
+        };
+        match pmds.only() {
+            Some(pmd) => one(pmd),
+            None => pmds.each(one),
+        }
         if others.is_empty() {
             return;
         }

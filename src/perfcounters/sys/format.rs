@@ -21,8 +21,6 @@ use super::shim;
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::formats;
 
-/// Most parts of a record.
-const PARTS: usize = 4;
 /// Most bytes of a buffer.
 const MOST: u64 = 1 << 30;
 
@@ -481,22 +479,27 @@ unsafe extern "C" fn perfmon_ring_write(
     parts: *const Part,
     nr: u32,
 ) -> u32 {
-    let mut slices: [&[u64]; PARTS] = [&[]; PARTS];
-    let nr = (nr as usize).min(PARTS);
-    for (n, slice) in slices.iter_mut().take(nr).enumerate() {
-        // SAFETY: By the function's requirement.
-        unsafe {
-            let part = &*parts.add(n);
-            if part.nr != 0 && !part.words.is_null() {
-                *slice = core::slice::from_raw_parts(part.words, part.nr as usize);
-            }
-        }
-    }
     // SAFETY: Of a `Buffer`, whose lock is held; its ring is nobody else's meanwhile.
     let Some(ring) = (unsafe { (*buffer).ring.cast::<Ring>().as_mut() }) else {
         return description::RING_LOST;
     };
-    match ring.write(kind, slices.get(..nr).unwrap_or(&[])) {
+    let slice = |n: usize| -> &[u64] {
+        // SAFETY: By the function's requirement.
+        unsafe {
+            let part = &*parts.add(n);
+            match part.nr == 0 || part.words.is_null() {
+                true => &[],
+                false => core::slice::from_raw_parts(part.words, part.nr as usize),
+            }
+        }
+    };
+    let written = match nr {
+        1 => ring.write(kind, &[slice(0)]),
+        2 => ring.write(kind, &[slice(0), slice(1)]),
+        3 => ring.write(kind, &[slice(0), slice(1), slice(2)]),
+        _ => return description::RING_LOST,
+    };
+    match written {
         Written::Kept => description::RING_KEPT,
         Written::Due => description::RING_DUE,
         Written::Lost => description::RING_LOST,
