@@ -81,16 +81,17 @@ pub struct Rows {
 impl Rows {
     #[inline]
     fn bit(number: u16) -> Self {
-        let one = |n: u16| 1u64.checked_shl(n.into()).unwrap_or(0);
-        match number.checked_sub(FIRST_SOFT) {
-            None => Self {
-                hardware: one(number),
+        let bit = 1u64.wrapping_shl(number.into());
+        match number & !63 {
+            0 => Self {
+                hardware: bit,
                 soft: 0,
             },
-            Some(n) => Self {
+            FIRST_SOFT => Self {
                 hardware: 0,
-                soft: one(n),
+                soft: bit,
             },
+            _ => Self::default(),
         }
     }
 

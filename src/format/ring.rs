@@ -90,7 +90,7 @@ fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
         record,
     } = &mut *buffer.state;
     let values = o.values();
-    let (head, more) = record.split_at_mut(HEAD);
+    let [ip, ids, time, what, last_reset, eventid, nrs, more @ ..] = record;
     for (word, value) in more.iter_mut().zip(values) {
         *word = *value;
     }
@@ -98,18 +98,15 @@ fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
         (0, _) | (_, None) => 0,
         (fields, Some(frames)) => o.stack(fields, *max_frames, frames),
     };
-    let all = [
-        o.ip,
-        u64::from(o.pid) | (u64::from(o.tid) << 32),
-        o.time,
-        u64::from(o.pmd) | (u64::from(o.set) << 16) | (u64::from(o.cpu) << 32),
-        o.last_reset,
-        o.eventid,
-        values.len() as u64 | ((nr as u64) << 32),
-    ];
-    head.copy_from_slice(&all);
+    *ip = o.ip;
+    *ids = u64::from(o.pid) | (u64::from(o.tid) << 32);
+    *time = o.time;
+    *what = u64::from(o.pmd) | (u64::from(o.set) << 16) | (u64::from(o.cpu) << 32);
+    *last_reset = o.last_reset;
+    *eventid = o.eventid;
+    *nrs = values.len() as u64 | ((nr as u64) << 32);
     let words = HEAD.wrapping_add(values.len()).wrapping_add(nr);
-    let part = Part::of(buffer.state.record.get(..words).unwrap_or(&[]));
+    let part = Part::of(record.get(..words).unwrap_or(&[]));
     match buffer.write(SAMPLE, &[part]) {
         RING_DUE => DO_RESET | DO_WAKE,
         _ => DO_RESET,
