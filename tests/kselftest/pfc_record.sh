@@ -108,7 +108,7 @@ until_interrupted() {
 	victim=$!
 	pfc record -p $victim -F 200 -o u &
 	recorder=$!
-	sleep 1
+	sleep 3
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
@@ -122,7 +122,7 @@ recorder() {
 	victim=$!
 	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
 	recorder=$!
-	sleep 2
+	sleep 4
 	kill -USR2 $recorder
 	within 10 sh -c 'ls f.*' || return 1
 	sleep 1
@@ -146,9 +146,9 @@ switched() {
 	victim=$!
 	pfc record --switch-output -p $victim -F 200 -o s &
 	recorder=$!
-	sleep 1
+	sleep 3
 	kill -USR2 $recorder
-	sleep 1
+	sleep 2
 	kill -INT $recorder
 	wait $recorder
 	kill -9 $victim
