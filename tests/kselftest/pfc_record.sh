@@ -137,7 +137,7 @@ recorder() {
 		# A page has room for so many, the newest.
 		kept=$(samples "$file")
 		echo "$file: $kept"
-		[ "$kept" -gt 10 ] && [ "$kept" -le 57 ] || return 1
+		[ "$kept" -gt 10 ] && [ "$kept" -le 64 ] || return 1
 	done
 }
 switched() {
