@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 pub use engine::calls::FL_SYSTEM_WIDE as SYSTEM_WIDE;
-use engine::calls::{self, Ctx, Load, Pmc, Pmd, Start, Vector};
+use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Start, Vector};
 use rustix::io;
 use rustix::ioctl::{ioctl, NoArg, Opcode, Setter};
 
@@ -19,26 +19,6 @@ pub const RANDOM: u32 = 0x02;
 pub(crate) const MESSAGE_END: u32 = 2;
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 64;
-
-/// `struct perfmon_create`.
-#[repr(C)]
-struct Create {
-    ctx: Ctx,
-    name: u64,
-    uuid: [u8; 16],
-    arg: u64,
-    arg_size: u64,
-}
-
-const _: () = assert!(size_of::<Create>() == 64 + 8 + 16 + 2 * 8);
-
-const fn write_call(number: u32, size: usize) -> u32 {
-    (1 << 30) | ((size as u32) << 16) | (0xb6 << 8) | number
-}
-
-const CREATE_FORMAT: u32 = write_call(9, size_of::<Create>());
-const RESTART: u32 = (0xb6 << 8) | 10;
-const PAUSE: u32 = write_call(11, size_of::<u32>());
 
 /// The first number of the kernel's own registers.
 pub const FIRST_SOFT: u16 = 256;
@@ -91,14 +71,19 @@ pub fn create_format(
             ctx_flags: flags,
             ..Ctx::default()
         },
-        name: format.as_ptr() as u64,
+        name: format.to_bytes_with_nul().as_ptr() as u64,
         uuid: [0; 16],
         arg: argument.as_ptr() as u64,
         arg_size: argument.len() as u64,
     };
     // SAFETY: the call reads such a structure, the name up to its NUL, and as many
     // bytes of the argument as it says; both are borrowed until it is over.
-    unsafe { ioctl(fd, Setter::<{ CREATE_FORMAT as Opcode }, _>::new(arg)) }
+    unsafe {
+        ioctl(
+            fd,
+            Setter::<{ calls::CREATE_FORMAT as Opcode }, _>::new(arg),
+        )
+    }
 }
 
 /// `PERFMON_WRITE_PMCS`.
@@ -169,11 +154,16 @@ pub fn stop(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// `PERFMON_RESTART`.
 pub fn restart(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the call takes nothing.
-    unsafe { ioctl(fd, NoArg::<{ RESTART as Opcode }>::new()) }
+    unsafe { ioctl(fd, NoArg::<{ calls::RESTART as Opcode }>::new()) }
 }
 
 /// `PERFMON_PAUSE`.
 pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
     // SAFETY: the call reads such a number and nothing else.
-    unsafe { ioctl(fd, Setter::<{ PAUSE as Opcode }, _>::new(u32::from(paused))) }
+    unsafe {
+        ioctl(
+            fd,
+            Setter::<{ calls::PAUSE as Opcode }, _>::new(u32::from(paused)),
+        )
+    }
 }

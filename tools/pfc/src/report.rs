@@ -300,7 +300,7 @@ mod tests {
              # Overhead  Command  Shared Object  Symbol\n\
              # ........  .......  .............  ......\n#\n    \
              75.00%  prog     prog           [.] f\n            \
-             50.00% main\n\n\n"
+             50.00% main\n            25.00% a;b\n\n\n"
         );
         let mut out = Out::open(Some(&path)).expect("a file");
         all_json(&profile, &args, &mut out).expect("room");

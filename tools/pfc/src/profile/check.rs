@@ -65,9 +65,9 @@ pub fn check(file: &[u8]) -> Result<(), &'static str> {
     part(file, *attributes_at, *attributes)?;
     records(part(file, *data_at, *data_bytes)?)?;
     let end = data_at.checked_add(*data_bytes).ok_or(SHORT)?;
-    let mut table = Bytes(part(file, end, u64::MAX.min(file.len() as u64 - end))?);
+    let mut table = Bytes(part(file, end, (file.len() as u64).saturating_sub(end))?);
     for bit in 0..128 {
-        if features[bit / 64] >> (bit % 64) & 1 == 0 {
+        if (features[bit / 64] >> (bit % 64)) & 1 == 0 {
             continue;
         }
         let (at, bytes) = (table.u64().ok_or(SHORT)?, table.u64().ok_or(SHORT)?);

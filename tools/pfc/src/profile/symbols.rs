@@ -2,6 +2,7 @@
 
 //! Names of functions, from the symbol tables of ELF files.
 
+use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -116,8 +117,12 @@ pub fn build_id(path: &str) -> Option<Vec<u8>> {
 /// Where packages of symbols put them.
 fn debug_file(id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = id.split_first()?;
-    let rest: String = rest.iter().map(|b| format!("{b:02x}")).collect();
-    Some(format!("/usr/lib/debug/.build-id/{first:02x}/{rest}.debug").into())
+    let mut path = format!("/usr/lib/debug/.build-id/{first:02x}/");
+    for byte in rest {
+        write!(path, "{byte:02x}").ok()?;
+    }
+    path.push_str(".debug");
+    Some(path.into())
 }
 
 /// As it was in the source.

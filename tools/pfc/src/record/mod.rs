@@ -51,14 +51,16 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         Target::Cpus(_) => Scope::System,
         _ => Scope::Thread,
     };
+    // From now on signals are heard, however long the rest takes.
+    let waiter = match args.switch_output || args.overwrite {
+        true => Waiter::with_switch()?,
+        false => Waiter::new()?,
+    };
     let (attributes, contexts) = prepare(device, args, scope, &target)?;
     let mut run = Run {
         args,
         contexts,
-        waiter: match args.switch_output || args.overwrite {
-            true => Waiter::with_switch()?,
-            false => Waiter::new()?,
-        },
+        waiter,
         attributes,
         path: file.unwrap_or(Path::new(data::DEFAULT)).to_owned(),
         file: None,

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
 use ring::Sample;
@@ -315,18 +316,29 @@ fn region(line: &str) -> Option<Region> {
 
 /// Where the kernel and its modules are, where that may be known.
 fn kernel(to: &mut Encoder, id: u64) {
-    let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-    let address = |wanted: &str| {
-        symbols.lines().find_map(|line| {
-            let mut words = line.split_whitespace();
-            let at = u64::from_str_radix(words.next()?, 16).ok()?;
-            (words.nth(1)? == wanted && at != 0).then_some(at)
-        })
-    };
-    let Some(start) = address("_text") else {
+    // It is long: only up to what is looked for, which is near its beginning.
+    let mut found = [0; 3];
+    if let Ok(file) = fs::File::open("/proc/kallsyms") {
+        for line in BufReader::new(file).lines().map_while(Result::ok) {
+            let mut words = line.split_ascii_whitespace();
+            let (at, name) = (words.next().unwrap_or_default(), words.nth(1));
+            let which = ["_text", "_etext", "_edata"];
+            if let Some(n) = which.iter().position(|w| Some(*w) == name) {
+                found[n] = u64::from_str_radix(at, 16).unwrap_or(0);
+                if found[n] == 0 || !found.contains(&0) {
+                    break;
+                }
+            }
+        }
+    }
+    let [start, text, data] = found;
+    if start == 0 {
         return;
-    };
-    let end = address("_edata").or(address("_etext")).unwrap_or(u64::MAX);
+    }
+    let end = [data, text]
+        .into_iter()
+        .find(|at| *at > start)
+        .unwrap_or(u64::MAX);
     to.kernel(start, end, start, "[kernel.kallsyms]_text", id);
     let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
     for line in modules.lines() {

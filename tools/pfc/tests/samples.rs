@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc report` and the like as a user runs them, where there is nothing to show.
+
+mod device;
+
+use device::pfc;
+
+fn refused(args: &[&str], word: &str) {
+    let run = pfc(args);
+    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
+    assert!(run.err.contains(word), "{args:?}: {}", run.err);
+}
+
+#[test]
+fn r1_9_a_file_that_is_not_there_is_said() {
+    for command in ["report", "script", "flamegraph"] {
+        refused(&[command, "-i", "/nowhere"], "pfc record COMMAND");
+    }
+}
+
+#[test]
+fn r1_9_a_file_that_is_no_perf_data_is_refused() {
+    let exe = std::env::current_exe().expect("a path");
+    let exe = exe.to_string_lossy();
+    refused(&["report", "-i", &exe], "no perf.data");
+    refused(&["script", "--folded", "-i", "/dev/null"], "no perf.data");
+    refused(&["report", "-i", "/"], "cannot read");
+}
+
+#[test]
+fn r1_9_options_that_do_not_go_together_are_refused() {
+    refused(&["record"], "give a command");
+    refused(&["record", "-F", "1", "-c", "1", "true"], "cannot be used");
+    refused(&["record", "-m", "3", "true"], "power of two");
+    refused(&["record", "-p", "1", "-a", "true"], "cannot be used");
+    refused(&["report", "--json", "--pprof"], "cannot be used");
+    refused(&["script", "--json", "--folded"], "cannot be used");
+    refused(&["report", "--sort", "colour"], "comm, dso, sym");
+}
