@@ -82,6 +82,8 @@ pub(crate) struct Context {
     pub(crate) privileged: bool,
     /// It queues no messages.
     pub(crate) silent: bool,
+    /// Its thread waits for restarts.
+    pub(crate) blocks: bool,
     registers: Arc<pmu::Registers>,
     global_ctrl: u64,
     /// The memory of its buffer.
@@ -96,6 +98,8 @@ pub(crate) struct Kind {
     pub(crate) scope: Scope,
     /// No messages.
     pub(crate) silent: bool,
+    /// The thread waits while its tool looks.
+    pub(crate) blocks: bool,
     /// What it samples into.
     pub(crate) buffer: Option<(Buffer, Arc<Areas>)>,
 }
@@ -108,6 +112,7 @@ impl Context {
         let Kind {
             scope,
             silent,
+            blocks,
             buffer,
         } = kind;
         let (buffer, areas) = match buffer {
@@ -124,6 +129,7 @@ impl Context {
                 scope,
                 privileged: sched::is_kernel_open(),
                 silent,
+                blocks,
                 areas,
                 registers,
                 global_ctrl,
@@ -550,6 +556,9 @@ impl Context {
 
     fn attach(&self, task: ARef<Task>, claims: Claims) -> Result {
         let address = sched::address(&task);
+        if self.blocks && address == sched::current() {
+            return Err(EINVAL);
+        }
         let again = task.clone();
         let ended = {
             let mut state = self.state.lock();
@@ -608,6 +617,7 @@ impl Context {
             state.sampling.rest();
             claims = core::mem::replace(&mut state.claims, Claims::NONE);
         });
+        self.bell.go();
         session.claim(self.scope, &self.registers, &claims, &Claims::NONE)?;
         if was != Target::None && self.scope == Scope::Thread {
             session.unwatch();

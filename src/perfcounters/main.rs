@@ -53,6 +53,7 @@ struct PerfCounters {
     _devices: sys::file::Devices,
     _hotplug: sys::cpu::Hotplug,
     _registry: counters::Loaded,
+    _bells: sys::bell::Bells,
 }
 
 impl kernel::Module for PerfCounters {
@@ -67,6 +68,7 @@ impl kernel::Module for PerfCounters {
             _sleep: sys::wake::Sleep::register(),
             _hotplug: hotplug,
             _registry: registry,
+            _bells: sys::bell::Bells,
             _devices: sys::file::Devices::register()?,
             _perfmon: sys::perfmon::register()?,
         })

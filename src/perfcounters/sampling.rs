@@ -299,9 +299,9 @@ impl Context {
             todo |= wants;
         });
         if !told.is_empty() {
-            todo = (todo & !action::NOTIFY) | self.notify(state, &place, &told);
+            todo |= self.notify(state, &place, &told);
         }
-        self.follow(state, &place, &pending, todo);
+        self.act(state, &pending, todo);
         nr
     }
 
@@ -312,9 +312,19 @@ impl Context {
         if todo & action::NOTIFY != 0 || wake {
             todo |= self.notify(state, place, pending);
         }
+        self.act(state, pending, todo);
+    }
+
+    /// The same, once it is told.
+    #[inline]
+    fn act(&self, state: &mut State, pending: &Rows, todo: u32) {
         if todo & action::MASK != 0 {
             state.sampling.ended.add(pending);
             self.mask(state);
+            let own = state.target == Target::Thread(sched::current());
+            if self.blocks && own && todo & action::NOTIFY != 0 {
+                self.bell.block();
+            }
         } else {
             self.reset(state, pending, false);
         }
@@ -506,6 +516,7 @@ impl Context {
         .map_err(refused)?;
         if let Target::Thread(task) = done.map_err(refused)? {
             self.find_running(task);
+            self.bell.go();
         }
         Ok(())
     }

@@ -217,7 +217,7 @@ static void full(void)
 int main(void)
 {
 	m = this_model();
-	plan(40);
+	plan(46);
 	write_file("/proc/sys/kernel/nmi_watchdog", "0");
 	sampling_modules(m);
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");

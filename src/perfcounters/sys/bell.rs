@@ -74,6 +74,19 @@ impl Bell {
         unsafe { shim::pfm_bell_hush(self.raw.as_ptr()) }
     }
 
+    /// The current thread sleeps before it is in user mode again, until
+    /// [`go`](Self::go) or a signal. Any context.
+    pub(crate) fn block(&self) {
+        // SAFETY: By the type's invariant.
+        unsafe { shim::pfm_bell_block(self.raw.as_ptr()) }
+    }
+
+    /// Who sleeps there goes on. Process context.
+    pub(crate) fn go(&self) {
+        // SAFETY: By the type's invariant.
+        unsafe { shim::pfm_bell_go(self.raw.as_ptr()) }
+    }
+
     /// Sleeps until it has rung and something is ready; `EINTR`-like at a signal.
     pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
         /// # Safety
@@ -118,6 +131,16 @@ impl Drop for Bell {
     fn drop(&mut self) {
         // SAFETY: Ours; nobody has it any more.
         unsafe { shim::pfm_bell_free(self.raw.as_ptr()) }
+    }
+}
+
+/// Bells' code, in use while the module is; drop waits for the last thread in it.
+pub(crate) struct Bells;
+
+impl Drop for Bells {
+    fn drop(&mut self) {
+        // SAFETY: Process context; there are no bells any more.
+        unsafe { shim::pfm_bells_end() }
     }
 }
 

@@ -21,7 +21,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{Device, Ops};
 use super::format::{self, Areas, Buffer};
-use super::sched;
+use super::{misc, sched};
 use crate::contexts::{Context, Kind};
 use crate::formats::{self, Wanted};
 use crate::pmu::{self, refused};
@@ -308,6 +308,7 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
     let context = Context::new(Kind {
         scope,
         silent: ctx.ctx_flags & calls::FL_OVFL_NO_MSG != 0,
+        blocks: ctx.ctx_flags & calls::FL_NOTIFY_BLOCK != 0,
         buffer,
     });
     let mut opened = opened.lock();
@@ -354,8 +355,11 @@ fn pmds(
 
 fn write_pmds(context: &Context, vector: Vector) -> Result {
     let map = context.described().map();
-    let given = pmds(context, &vector, Pmd::check)?;
-    for pmd in &given {
+    let mut given = pmds(context, &vector, Pmd::check)?;
+    for pmd in &mut given {
+        if pmd.reg_random_seed == 0 {
+            pmd.reg_random_seed = u32::from_ne_bytes(misc::random());
+        }
         let counts = |number: u16| map.pmd(number).is_some_and(|r| r.is(kind::COUNTER));
         let usable = |number: u16| {
             map.pmd(number)

@@ -98,6 +98,9 @@ extern "C" {
     pub(crate) fn pfm_bell_call(bell: *mut Bell);
     pub(crate) fn pfm_bell_after(bell: *mut Bell, nanoseconds: u64);
     pub(crate) fn pfm_bell_hush(bell: *mut Bell);
+    pub(crate) fn pfm_bell_block(bell: *mut Bell);
+    pub(crate) fn pfm_bell_go(bell: *mut Bell);
+    pub(crate) fn pfm_bells_end();
     pub(crate) fn pfm_bell_poll(
         bell: *mut Bell,
         file: *mut bindings::file,

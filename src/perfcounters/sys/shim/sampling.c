@@ -8,12 +8,14 @@
 #include <linux/irq_work.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
+#include <linux/module.h>
 #include <linux/nmi.h>
 #include <linux/perf_event.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task_stack.h>
 #include <linux/sched/user.h>
 #include <linux/slab.h>
+#include <linux/task_work.h>
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
@@ -52,7 +54,32 @@ struct pfm_bell {
 	struct hrtimer timer;
 	struct fasync_struct *fasync;
 	const void *context;
+	/* The monitored thread waits for its restart. */
+	wait_queue_head_t restarts;
+	struct callback_head block;
+	atomic_t blocks;
+	bool going;
+	refcount_t holders;
 };
+
+static bool has_blocked;
+
+static void bell_put(struct pfm_bell *bell)
+{
+	if (refcount_dec_and_test(&bell->holders))
+		kfree(bell);
+}
+
+/* The thread, on its way to user mode. A signal lets it go, as in perfmon2. */
+static void bell_block(struct callback_head *head)
+{
+	struct pfm_bell *bell = container_of(head, struct pfm_bell, block);
+
+	wait_event_interruptible(bell->restarts, READ_ONCE(bell->going));
+	atomic_set_release(&bell->blocks, 0);
+	bell_put(bell);
+	module_put(THIS_MODULE);
+}
 
 static void bell_wake(struct irq_work *work)
 {
@@ -85,6 +112,9 @@ struct pfm_bell *pfm_bell_new(void)
 	init_waitqueue_head(&bell->readers);
 	bell->wake = IRQ_WORK_INIT(bell_wake);
 	bell->look = IRQ_WORK_INIT_HARD(bell_look);
+	init_waitqueue_head(&bell->restarts);
+	init_task_work(&bell->block, bell_block);
+	refcount_set(&bell->holders, 1);
 	hrtimer_setup(&bell->timer, bell_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
 	return bell;
 }
@@ -95,7 +125,39 @@ void pfm_bell_free(struct pfm_bell *bell)
 	irq_work_sync(&bell->look);
 	hrtimer_cancel(&bell->timer);
 	irq_work_sync(&bell->wake);
-	kfree(bell);
+	pfm_bell_go(bell);
+	bell_put(bell);
+}
+
+/* The current thread waits, before it is in user mode again. Any context. */
+void pfm_bell_block(struct pfm_bell *bell)
+{
+	if (atomic_xchg(&bell->blocks, 1))
+		return;
+	WRITE_ONCE(bell->going, false);
+	WRITE_ONCE(has_blocked, true);
+	refcount_inc(&bell->holders);
+	__module_get(THIS_MODULE);
+	if (task_work_add(current, &bell->block, in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
+		/* It is about to end. Not the last holder: the context is one. */
+		refcount_dec(&bell->holders);
+		module_put(THIS_MODULE);
+		atomic_set(&bell->blocks, 0);
+	}
+}
+
+/* It goes on. */
+void pfm_bell_go(struct pfm_bell *bell)
+{
+	WRITE_ONCE(bell->going, true);
+	wake_up(&bell->restarts);
+}
+
+/* The module goes: no thread is behind bell_block()'s last line any more. */
+void pfm_bells_end(void)
+{
+	if (has_blocked)
+		synchronize_rcu_tasks();
 }
 
 void pfm_bell_hang(struct pfm_bell *bell, const void *context)

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skylake pmu-amd2 pmu-k8 pmu-skid pmu-late pmu-merge pmu-spurious
+ * timeout: 200
+ *
+ * Random periods are as asked for, and see what fixed ones in step with a loop do not;
+ * samples and counts agree with perf's, whatever becomes of an interrupt; the PMU goes
+ * to and fro; a thread waits while its tool looks.
+ */
+#include "sampling.h"
+#include <signal.h>
+
+#define SIZE	(1 << 20)
+
+static const struct pmu_model *m;
+
+static struct pfm_dfl_smpl_entry *entry(struct pfm_dfl_smpl_hdr *hdr, unsigned int n)
+{
+	return (void *)hdr + sizeof(*hdr) + n * sizeof(struct pfm_dfl_smpl_entry);
+}
+
+/* D. F. Carta's minimal standard generator, as it is defined. */
+static __u64 carta(__u32 *state)
+{
+	__u64 low = *state = *state * 16807ULL % 0x7fffffff;
+
+	*state = *state * 16807ULL % 0x7fffffff;
+	return low | (__u64)*state << 31;
+}
+
+static int open_sampling(struct pfarg_pmd *pmd, size_t size, struct pfm_dfl_smpl_hdr **hdr)
+{
+	int fd = pfm_create_default(0, size), rc;
+
+	if (fd < 0) {
+		errno = -fd;
+		bail("create");
+	}
+	*hdr = pfm_map_default(fd, size);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	rc = pfm_write_smpl(fd, pmd);
+	if (!rc)
+		rc = pfm_load(fd, this_thread());
+	if (rc) {
+		errno = -rc;
+		bail("load");
+	}
+	return fd;
+}
+
+static void shut(int fd, struct pfm_dfl_smpl_hdr *hdr, size_t size)
+{
+	munmap(hdr, size);
+	close(fd);
+}
+
+/* The very numbers that the seed gives; and their mean and spread. */
+static void random_periods(void)
+{
+	struct pfarg_pmd pmd = {
+		.reg_flags = PFM_REGFL_RANDOM, .reg_value = -2000, .reg_short_reset = -2000,
+		.reg_long_reset = -2000, .reg_random_mask = 0x3ff, .reg_random_seed = 20261121,
+	};
+	__u64 sum = 0, period, least = -1ULL, most = 0;
+	unsigned int n, wrong = 0, i;
+	struct pfm_dfl_smpl_hdr *hdr;
+	__u32 state = 20261121;
+	int fd = open_sampling(&pmd, SIZE, &hdr);
+
+	pfm_start(fd);
+	spin(5000000);
+	pfm_stop(fd);
+	n = hdr->hdr_count;
+	/* The first period is the value that was written. */
+	for (i = 1; i < n; i++) {
+		period = -entry(hdr, i)->last_reset_val;
+		wrong += period != 2000 + (carta(&state) & 0x3ff);
+		sum += period;
+		least = period < least ? period : least;
+		most = period > most ? period : most;
+	}
+	is(wrong, 0, "1.11 random periods are the generator's");
+	if (!ok(n > 3900 && n < 4100 && sum / (n - 1) > 2490 && sum / (n - 1) < 2533 &&
+		least < 2020 && most > 3003, "1.11 of the mean and the spread that were asked for"))
+		note("%u, mean %llu, %llu to %llu", n, sum / (n - 1), least, most);
+	shut(fd, hdr, SIZE);
+}
+
+/* 1000 instructions a round, a tenth of them between step_a and step_b. */
+extern char step_a[], step_b[], step_end[];
+
+static __attribute__((noinline)) void step(__u64 rounds)
+{
+	asm volatile(".globl step_a, step_b, step_end\n"
+		     "step_a: .rept 100\n nop\n .endr\n"
+		     "step_b: .rept 898\n nop\n .endr\n"
+		     "dec %0\n jnz step_a\n"
+		     "step_end:" : "+r"(rounds) : : "cc", "memory");
+}
+
+static double share(bool random)
+{
+	struct pfarg_pmd pmd = {
+		.reg_value = -3000, .reg_short_reset = -3000, .reg_long_reset = -3000,
+		.reg_random_seed = 7,
+	};
+	struct pfm_dfl_smpl_hdr *hdr;
+	unsigned int n, i, a = 0;
+	int fd;
+
+	if (random) {
+		pmd.reg_flags = PFM_REGFL_RANDOM;
+		pmd.reg_random_mask = 0x3ff;
+	}
+	fd = open_sampling(&pmd, SIZE, &hdr);
+	pfm_start(fd);
+	step(10000);
+	pfm_stop(fd);
+	n = hdr->hdr_count;
+	for (i = 0; i < n; i++)
+		a += entry(hdr, i)->ip >= (__u64)step_a && entry(hdr, i)->ip < (__u64)step_b;
+	shut(fd, hdr, SIZE);
+	return n ? (double)a / n : -1;
+}
+
+static void lock_step(void)
+{
+	double fixed = share(false), random = share(true);
+
+	note("a tenth of a loop seems to be %.3f of it by a period in step, %.3f by random ones",
+	     fixed, random);
+	ok(fixed < 0.001 || fixed > 0.999, "1.11 a period in step with a loop sees one place of it");
+	ok(random > 0.07 && random < 0.13, "1.11 random ones see it as it is");
+}
+
+/* Samples times period, and what is left, is what perf counts. */
+static void with_perf(void)
+{
+	struct pfarg_pmd pmd = {
+		.reg_value = -10007, .reg_short_reset = -10007, .reg_long_reset = -10007,
+	};
+	struct pfm_dfl_smpl_hdr *hdr;
+	__u64 perf, ours, tries;
+	int fd, turns, wrong = 0;
+
+	for (turns = 0; turns < 100 && wrong < 5; turns++) {
+		struct pfm_dfl_smpl_hdr *h;
+
+		for (tries = 0; tries < 2000; tries++) {
+			fd = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+			if (fd >= 0)
+				break;
+			usleep(1000);
+		}
+		if (fd < 0)
+			bail("perf_event_open");
+		perf = perf_spin(fd, 500000);
+		close(fd);
+		/* perf gives the PMU back a moment later. */
+		for (tries = 0; tries < 2000; tries++) {
+			fd = pfm_create_default(0, SIZE);
+			pfm_write_pmc(fd, 0, pfm_instructions(m));
+			pfm_write_smpl(fd, &pmd);
+			if (!pfm_load(fd, this_thread()))
+				break;
+			close(fd);
+			usleep(1000);
+		}
+		if (tries == 2000)
+			bail("load after perf");
+		h = hdr = pfm_map_default(fd, SIZE);
+		pfm_start(fd);
+		spin(500000);
+		pfm_stop(fd);
+		ours = hdr->hdr_count * 10007 + pfm_read_pmd(fd, 0) + 10007;
+		if (h->hdr_count != ours / 10007 || ours + 100 < perf || ours > perf + 100) {
+			note("turn %d: %llu samples, %llu; perf %llu", turns, h->hdr_count, ours, perf);
+			wrong++;
+		}
+		shut(fd, hdr, SIZE);
+	}
+	is(turns, 100, "1.7 perf and contexts take turns a hundred times");
+	is(wrong, 0, "1.7 and samples times period are what perf counts");
+}
+
+static volatile __u64 *shared;
+
+/* Another process, which waits while its tool looks. */
+static void blocked(void)
+{
+	struct pfarg_ovfl_msg msg;
+	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), pid, status, i;
+	__u64 a, b;
+
+	is(pfm_create(PFM_FL_NOTIFY_BLOCK | PFM_FL_SYSTEM_WIDE), -EINVAL, "1.8 nobody blocks a CPU");
+	is(pfm_load(fd, this_thread()), -EINVAL, "1.8 nor himself");
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid = fork();
+	if (!pid) {
+		/* Or it would hold what it is monitored by. */
+		close(fd);
+		for (;;)
+			++*shared;
+	}
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
+	is(pfm_load(fd, pid), 0, "1.8 but another process");
+	pfm_start(fd);
+	for (i = 0; i < 10; i++) {
+		if (!pfm_message(fd, &msg, 5000))
+			break;
+		/* It is on its way to where it waits. */
+		usleep(50000);
+		a = *shared;
+		usleep(20000);
+		b = *shared;
+		if (a != b || pfm_restart(fd))
+			break;
+	}
+	is(i, 10, "1.8 it stands still from a message to the restart");
+	pfm_message(fd, &msg, 5000);
+	usleep(50000);
+	a = *shared;
+	kill(pid, SIGSTOP);
+	kill(pid, SIGCONT);
+	usleep(50000);
+	ok(*shared != a, "1.8 a signal lets it go");
+	pfm_restart(fd);
+	pfm_message(fd, &msg, 5000);
+	usleep(50000);
+	a = *shared;
+	close(fd);
+	usleep(50000);
+	ok(*shared != a, "1.8 so does the end of its tool");
+	fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
+	pfm_load(fd, pid);
+	pfm_start(fd);
+	pfm_message(fd, &msg, 5000);
+	kill(pid, SIGKILL);
+	is(waitpid(pid, &status, 0), pid, "1.8 it can be killed meanwhile");
+	close(fd);
+}
+
+int main(void)
+{
+	const char *name = getenv("PMU");
+	bool fault = name && (!strcmp(name, "skid") || !strcmp(name, "late") ||
+			      !strcmp(name, "merge") || !strcmp(name, "spurious"));
+
+	m = fault ? SKYLAKE : this_model();
+	plan(14);
+	sampling_modules(m);
+	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
+	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	random_periods();
+	lock_step();
+	with_perf();
+	blocked();
+	ok(!kernel_said("Uhhuh"), "1.7 no NMI was nobody's");
+	return finish();
+}
