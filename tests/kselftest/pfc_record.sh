@@ -122,7 +122,8 @@ recorder() {
 	victim=$!
 	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
 	recorder=$!
-	sleep 4
+	# It has looked at all the kernel's symbols by then.
+	sleep 8
 	kill -USR2 $recorder
 	within 10 sh -c 'ls f.*' || return 1
 	sleep 1

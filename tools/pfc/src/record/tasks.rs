@@ -317,12 +317,12 @@ fn region(line: &str) -> Option<Region> {
 /// Where the kernel and its modules are, where that may be known.
 fn kernel(to: &mut Encoder, id: u64) {
     // It is long: only up to what is looked for, which is near its beginning.
-    let mut found = [0; 3];
+    let mut found = [0; 2];
     if let Ok(file) = fs::File::open("/proc/kallsyms") {
         for line in BufReader::new(file).lines().map_while(Result::ok) {
             let mut words = line.split_ascii_whitespace();
             let (at, name) = (words.next().unwrap_or_default(), words.nth(1));
-            let which = ["_text", "_etext", "_edata"];
+            let which = ["_text", "_etext"];
             if let Some(n) = which.iter().position(|w| Some(*w) == name) {
                 found[n] = u64::from_str_radix(at, 16).unwrap_or(0);
                 if found[n] == 0 || !found.contains(&0) {
@@ -331,14 +331,11 @@ fn kernel(to: &mut Encoder, id: u64) {
             }
         }
     }
-    let [start, text, data] = found;
+    let [start, end] = found;
     if start == 0 {
         return;
     }
-    let end = [data, text]
-        .into_iter()
-        .find(|at| *at > start)
-        .unwrap_or(u64::MAX);
+    let end = if end > start { end } else { u64::MAX };
     to.kernel(start, end, start, "[kernel.kallsyms]_text", id);
     let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
     for line in modules.lines() {
