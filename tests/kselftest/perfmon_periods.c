@@ -246,19 +246,25 @@ static void blocked(void)
 
 int main(void)
 {
-	const char *name = getenv("PMU");
-	bool fault = name && (!strcmp(name, "skid") || !strcmp(name, "late") ||
-			      !strcmp(name, "merge") || !strcmp(name, "spurious"));
+	const char *name = getenv("PMU") ?: "";
+	/* An interrupt that does not come is seen at the next look only. */
+	bool silent = !strcmp(name, "late") || !strcmp(name, "merge");
+	bool spurious = !strcmp(name, "spurious");
 
-	m = fault ? SKYLAKE : this_model();
-	plan(14);
+	m = silent || spurious || !strcmp(name, "skid") ? SKYLAKE : this_model();
+	plan(silent ? 8 : 14);
 	sampling_modules(m);
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
 	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
-	random_periods();
-	lock_step();
-	with_perf();
+	if (!silent) {
+		random_periods();
+		lock_step();
+		with_perf();
+	}
 	blocked();
-	ok(!kernel_said("Uhhuh"), "1.7 no NMI was nobody's");
+	if (spurious)
+		skip("1.7 no NMI was nobody's", "some are");
+	else
+		ok(!kernel_said("Uhhuh"), "1.7 no NMI was nobody's");
 	return finish();
 }
