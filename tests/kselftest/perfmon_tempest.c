@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: plain pmu-skylake pmu-amd2
+ * timeout: 200
+ *
+ * Whoever samples and whoever is sampled come and go, are killed, end, become other
+ * programs; CPUs go and come; formats are to be removed in use. Afterwards everything
+ * is given back. The rig looks at the kernel's log.
+ */
+#include "kselftest_pc.h"
+#include "sampling.h"
+#include <dirent.h>
+#include <signal.h>
+
+#define WORKERS		6
+#define MONITORS	6
+#define MS		1000000ULL
+
+static const char *const formats[] = { "default", "ring", "flight-recorder", "call-stack", "n-way",
+				       "histogram" };
+static const char *const format_modules[] = { "pfm_default", "pfm_ring", "pfm_nway",
+					      "pfm_histogram" };
+
+/* Pids of those that can be sampled, and what was done, for all to see. */
+static struct {
+	volatile int worker[WORKERS];
+	volatile long opened, loaded, messages, restarts, kills, in_use, removed, offline;
+	volatile bool over;
+} *all;
+
+static __u32 seed;
+
+static __u32 roll(__u32 sides)
+{
+	seed = seed * 1664525 + 1013904223;
+	return (seed >> 8) % sides;
+}
+
+/* Works, sleeps, has children, becomes another program, ends. */
+static void work(int n)
+{
+	all->worker[n] = getpid();
+	for (;;) {
+		spin(200000);
+		switch (roll(40)) {
+		case 0:
+			usleep(1000);
+			break;
+		case 1:
+			if (!fork()) {
+				spin(10000);
+				_exit(0);
+			}
+			wait(NULL);
+			break;
+		case 2:
+			_exit(0);
+		case 3:
+			execl("/proc/self/exe", "perfmon_tempest", "work", NULL);
+			_exit(0);
+		default:
+			break;
+		}
+	}
+}
+
+static int create(bool pmu, bool system)
+{
+	static const __u64 sizes[] = { 4096, 65536 };
+	const char *format = formats[roll(6)];
+	__u64 size = sizes[roll(2)];
+	union {
+		struct pfm_dfl_smpl_arg dfl;
+		struct perfmon_ring_arg ring;
+		struct perfmon_nway_arg nway;
+		struct perfmon_histogram_arg hist;
+	} arg = {};
+
+	if (!roll(5))
+		return pfm_create(system ? PFM_FL_SYSTEM_WIDE : roll(2) ? PFM_FL_NOTIFY_BLOCK : 0);
+	if (!strcmp(format, "default"))
+		arg.dfl.buf_size = size;
+	else if (!strcmp(format, "n-way"))
+		arg.nway.size = 4096, arg.nway.nr = 2 + roll(4);
+	else if (!strcmp(format, "histogram"))
+		arg.hist.base = 0x400000, arg.hist.shift = 4, arg.hist.nr = 4096;
+	else
+		arg.ring.size = size;
+	(void)pmu;
+	return pfm_create_format(system ? PFM_FL_SYSTEM_WIDE : 0, format, &arg, 64);
+}
+
+static void monitor(const struct pmu_model *m)
+{
+	struct pfarg_ovfl_msg msg;
+	void *map;
+
+	for (;;) {
+		bool system = !roll(4);
+		int cpu = roll(2), fd, i, n;
+
+		if (system) {
+			cpu_set_t one;
+
+			CPU_ZERO(&one);
+			CPU_SET(cpu, &one);
+			if (sched_setaffinity(0, sizeof(one), &one))
+				continue;
+		}
+		fd = create(m, system);
+		if (fd < 0)
+			continue;
+		all->opened++;
+		fcntl(fd, F_SETFL, O_NONBLOCK);
+		if (m && roll(2)) {
+			pfm_write_pmc(fd, 0, pfm_instructions(m));
+			pfm_period(fd, 0, 3000 + roll(100000), roll(2) ? PFM_REGFL_OVFL_NOTIFY : 0);
+		}
+		pfm_period(fd, PERFMON_CPU_CLOCK, MS / 4 + roll(5 * MS),
+			   roll(2) ? PFM_REGFL_OVFL_NOTIFY : 0);
+		if (!system)
+			pfm_period(fd, PERFMON_CONTEXT_SWITCHES, 1 + roll(5), 0);
+		if (!pfm_load(fd, system ? cpu : all->worker[roll(WORKERS)])) {
+			all->loaded++;
+			pfm_start(fd);
+		}
+		map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+		for (i = 0, n = roll(30); i < n; i++) {
+			switch (roll(8)) {
+			case 0:
+				pfm_stop(fd);
+				break;
+			case 1:
+				pfm_start(fd);
+				break;
+			case 2:
+				all->restarts += !pfm_restart(fd);
+				break;
+			case 3:
+				pfm_call(fd, PERFMON_PAUSE, &(__u32){ roll(2) });
+				break;
+			case 4:
+				pfm_period(fd, PERFMON_CPU_CLOCK, MS / 4 + roll(MS), roll(2));
+				break;
+			case 5:
+				usleep(roll(3000));
+				break;
+			case 6:
+				all->messages += read(fd, &msg, sizeof(msg)) == sizeof(msg);
+				break;
+			case 7:
+				if (!roll(4))
+					pfm_unload(fd);
+				break;
+			}
+		}
+		if (map != MAP_FAILED)
+			munmap(map, 4096);
+		close(fd);
+	}
+}
+
+static int start(int n, const struct pmu_model *m)
+{
+	int pid = fork();
+
+	if (pid)
+		return pid;
+	seed = n * 7919 + (__u32)time(NULL);
+	if (n < WORKERS)
+		work(n);
+	monitor(m);
+	_exit(0);
+}
+
+static int references(void)
+{
+	char text[32];
+
+	return atoi(slurp("/sys/module/perfcounters/refcnt", text, sizeof(text)) ?: "-1");
+}
+
+/* Modules that use it: each is a reference. */
+static int holders(void)
+{
+	DIR *dir = opendir("/sys/module/perfcounters/holders");
+	struct dirent *d;
+	int nr = 0;
+
+	while (dir && (d = readdir(dir)))
+		nr += d->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return nr;
+}
+
+int main(int argc, char **argv)
+{
+	const struct pmu_model *m = getenv("PMU") ? this_model() : NULL;
+	int pids[WORKERS + MONITORS], i, rc, status;
+	time_t end;
+
+	if (argc > 1 && !strcmp(argv[1], "work")) {
+		/* Its number is not known any more; it is soon replaced. */
+		seed = getpid();
+		spin(1000000);
+		return 0;
+	}
+	plan(6);
+	write_file("/proc/sys/kernel/modprobe", "");
+	insmod("perfcounters", "");
+	if (m)
+		insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
+	insmod("pfm_soft", "");
+	for (i = 0; i < 4; i++)
+		insmod(format_modules[i], "");
+	all = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	for (i = 0; i < WORKERS + MONITORS; i++)
+		pids[i] = start(i, m);
+	seed = 42;
+	end = time(NULL) + 12;
+	while (time(NULL) < end) {
+		usleep(20000);
+		/* Whoever has ended, or is killed now, is replaced. */
+		i = roll(WORKERS + MONITORS);
+		if (!roll(3)) {
+			kill(pids[i], SIGKILL);
+			all->kills++;
+		}
+		for (i = 0; i < WORKERS + MONITORS; i++)
+			if (waitpid(pids[i], &status, WNOHANG) == pids[i])
+				pids[i] = start(i, m);
+		i = roll(4);
+		rc = rmmod(format_modules[i]);
+		if (rc)
+			all->in_use++;
+		else
+			all->removed += !insmod(format_modules[i], "");
+		if (!roll(20)) {
+			all->offline += cpu_online(1, false);
+			usleep(30000);
+			cpu_online(1, true);
+		}
+	}
+	for (i = 0; i < WORKERS + MONITORS; i++)
+		kill(pids[i], SIGKILL);
+	while (wait(NULL) > 0)
+		;
+	note("%ld contexts, %ld of them loaded, %ld messages, %ld restarts; %ld killed; formats %ld times in use, %ld times removed; a CPU gone %ld times",
+	     all->opened, all->loaded, all->messages, all->restarts, all->kills, all->in_use,
+	     all->removed, all->offline);
+	ok(all->opened > 5 && all->loaded > 0, "1.2 contexts came and went");
+	ok(all->kills > 1, "1.2 as did who had them, and who was sampled");
+	ok(all->in_use > 0, "1.9 a format that is in use stays");
+	for (i = rc = 0; i < 4; i++)
+		rc |= rmmod(format_modules[i]);
+	is(rc, 0, "1.9 formats go in the end");
+	rc = rmmod("pfm_soft");
+	if (m)
+		rc |= rmmod(m->amd ? "pfm_amd" : "pfm_intel");
+	is(rc, 0, "1.1 so do descriptions");
+	is(references(), holders(), "1.2 and nothing of perfcounters is in use");
+	return finish();
+}
