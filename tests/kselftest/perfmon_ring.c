@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * worlds: stock debug
+ * worlds: stock
  * guest: plain pmu-skylake pmu-amd2
  * timeout: 200
  *
