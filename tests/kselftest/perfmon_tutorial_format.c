@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: plain
+ * timeout: 120
+ *
+ * The sampling format of Documentation/format-tutorial.md, and the program that it
+ * shows: samples counted by CPU, a message when it is full, nothing until a restart.
+ */
+#include "sampling.h"
+#define main by_cpu
+#include "readme/by_cpu.c"
+#undef main
+
+static volatile __u64 *all;
+
+/* Spins on a CPU until it is full, or for so long. */
+static void spin_on(int cpu, __u64 milliseconds)
+{
+	struct timespec t;
+	__u64 end;
+
+	on_cpu(cpu);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	end = t.tv_sec * 1000000000ULL + t.tv_nsec + milliseconds * MS;
+	do {
+		spin(10000);
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	} while (t.tv_sec * 1000000000ULL + t.tv_nsec < end);
+}
+
+static void the_program(void)
+{
+	unsigned long long samples, first, second, sum = 0;
+	char text[200] = "", *line;
+	int out = open("/tmp/by_cpu", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int lines = 0;
+
+	is(in_child(dup2(out, 1); _exit(by_cpu() || fflush(stdout))), 0, "1.9 the tutorial's program runs");
+	slurp("/tmp/by_cpu", text, sizeof(text));
+	close(out);
+	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+		if (sscanf(line, "%llu samples: %llu %llu", &samples, &first, &second) != 3 ||
+		    samples != 50)
+			break;
+		sum += first + second;
+		lines++;
+	}
+	if (!ok(lines == 3 && sum == 150, "1.9 and counts 50 samples three times"))
+		note("%d lines, %llu", lines, sum);
+}
+
+int main(void)
+{
+	__u64 full = 0;
+	struct pfarg_ovfl_msg msg;
+	int fd;
+
+	plan(21);
+	write_file("/proc/sys/kernel/modprobe", "");
+	insmod("perfcounters", "");
+	insmod("pfm_soft", "");
+	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -ENOENT, "1.9 no such format");
+	is(insmod("tutorial_format", ""), 0, "1.9 the tutorial's format");
+	the_program();
+	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -EINVAL, "1.9 its layout() refuses");
+	full = 200;
+	is(pfm_create_format(0, "by-cpu", &full, 4), -EINVAL, "1.9 an argument of another size");
+	fd = pfm_create_format(0, "by-cpu", &full, sizeof(full));
+	all = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	if (!ok(fd >= 0 && all != MAP_FAILED, "1.9 a context that samples into it"))
+		bail("create");
+	ok(mmap(NULL, 8192, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED, "1.9 its buffer is a page");
+	ok(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED,
+	   "1.9 which nobody writes");
+	ok(all[0] == 2 && all[1] == full && !all[2] && !all[3] && !all[4], "1.9 as init() left it");
+	is(rmmod("tutorial_format"), -EWOULDBLOCK, "1.9 it stays while a context uses it");
+	pfm_period(fd, PERFMON_TASK_CLOCK, MS, PFM_REGFL_OVFL_NOTIFY);
+	is(pfm_load(fd, this_thread()), 0, "1.9 attached");
+	pfm_start(fd);
+	spin_on(0, 40);
+	spin_on(1, 40);
+	pfm_stop(fd);
+	ok(all[3] && all[4] && all[3] + all[4] == all[2], "1.9 samples are counted where they were");
+	ok(!pfm_message(fd, &msg, 0), "1.15 no message before it is full");
+	pfm_start(fd);
+	while (all[2] < full)
+		spin_on(1, 10);
+	ok(pfm_message(fd, &msg, 1000) && msg.msg_type == PFM_MSG_OVFL, "1.15 a message when it is");
+	spin_on(1, 40);
+	is(all[2], full, "1.8 then nothing is counted");
+	ok(!pfm_message(fd, &msg, 0), "1.15 and nothing more is told");
+	is(pfm_restart(fd), 0, "1.8 until a restart");
+	ok(all[2] < full, "1.8 which empties it");
+	spin_on(1, 40);
+	ok(all[4] && !all[3], "1.9 and counts anew");
+	munmap((void *)all, 4096);
+	close(fd);
+	is(rmmod("tutorial_format"), 0, "1.9 it goes");
+	return finish();
+}
