@@ -35,7 +35,7 @@ check() { # check NAME OPERATION TEST WANTED
 }
 
 echo "TAP version 13"
-echo "1..7"
+echo "1..8"
 check "bench a thousand nops are a thousand ticks" self_check == 1000
 check "0.8 perf_counter_add is one instruction, counted" inline_add == 1
 check "0.8 Counter::add in Rust is one instruction, counted" rust_add == 1
@@ -44,5 +44,9 @@ one=$(cost group_1)
 check "bench a group of 2 takes one instruction more than a group of 1" group_2 == "$((one + 1))"
 check "bench a group of 4 takes three more" group_4 == "$((one + 3))"
 check "bench a group of 8 takes seven more" group_8 == "$((one + 7))"
+# To one in a hundred.
+forward=$(cost ring_forward)
+check "2.6 a record into a backward ring takes as many instructions as into a forward one" ring_backward \
+	"<=" "$(awk -v n="${forward:-0}" 'BEGIN { print n * 1.01 }')"
 [ $failed = 0 ] || sed 's/^/# /' "$work/log" "$work/console"
 exit $failed

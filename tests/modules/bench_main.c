@@ -32,6 +32,7 @@
 #include <linux/seq_file.h>
 #include <linux/tracepoint.h>
 #include <asm/msr.h>
+#include "../../include/uapi/linux/perfmon_ring.h"
 
 #define WARM_UPS	5
 #define WINDOWS		41
@@ -52,12 +53,16 @@ static s64 one = 1;
 static perf_counter_t handle[8];
 static struct percpu_counter library;
 static atomic64_t shared;
+/* A ring's page, tail and data. */
+static u64 ring[64 + 1024];
 
 /* In bench_rust.rs. */
 void bench_rust_add_few(perf_counter_t a, s64 delta);
 void bench_rust_add_many(perf_counter_t a, s64 delta);
 void bench_rust_group_2_few(perf_counter_t a, perf_counter_t b, s64 delta);
 void bench_rust_group_2_many(perf_counter_t a, perf_counter_t b, s64 delta);
+void bench_rust_ring_few(u64 *memory, u32 flags);
+void bench_rust_ring_many(u64 *memory, u32 flags);
 
 /*
  * Two functions that do something FEW and MANY times in a row. The handles and
@@ -129,6 +134,26 @@ static void rust_group_2_many(void)
 	bench_rust_group_2_many(handle[0], handle[1], one);
 }
 
+static void ring_forward_few(void)
+{
+	bench_rust_ring_few(ring, PERFMON_RING_OVERWRITE);
+}
+
+static void ring_forward_many(void)
+{
+	bench_rust_ring_many(ring, PERFMON_RING_OVERWRITE);
+}
+
+static void ring_backward_few(void)
+{
+	bench_rust_ring_few(ring, PERFMON_RING_OVERWRITE | PERFMON_RING_BACKWARD);
+}
+
+static void ring_backward_many(void)
+{
+	bench_rust_ring_many(ring, PERFMON_RING_OVERWRITE | PERFMON_RING_BACKWARD);
+}
+
 struct least {
 	u64 ticks;
 	unsigned int agree;
@@ -150,10 +175,11 @@ static const struct {
 	ENTRY(group_4),
 	ENTRY(group_8),
 	ENTRY(rust_group_2),
+	ENTRY(ring_forward),
+	ENTRY(ring_backward),
 	ENTRY(percpu_counter_add),
 	ENTRY(atomic64_add),
 };
-
 
 static void least_of(struct least *least, u64 ticks)
 {

@@ -4,6 +4,8 @@
 
 #[path = "../../include/linux/perfcounters.rs"]
 mod perfcounters;
+use engine::ring::{Page, Shared, Writer};
+use engine::sync::Word;
 use perfcounters::{Counter, Group};
 
 /// As bench_main.c's `REPEAT_4`.
@@ -42,3 +44,42 @@ operation!(
         b.add(delta);
     }
 );
+
+/// Bytes of a ring's data, and where they begin: words of bench_main.c's `ring`.
+const RING: usize = 8192;
+const DATA: usize = 64;
+
+/// A sample's record, as pfm_ring writes one.
+#[inline(never)]
+fn write(writer: &mut Writer, ring: &Shared<'_>) {
+    writer.write(ring, 1, &[&[0x1234; 7]]);
+}
+
+/// # Safety
+///
+/// `memory` is the ring's words, 8 KiB and 512 bytes, which are nobody else's.
+unsafe fn ring<'a>(memory: *mut u64, flags: u32) -> (Writer, Shared<'a>) {
+    // SAFETY: By the function's requirement; words of 64 bits.
+    let shared = unsafe {
+        Shared {
+            page: &*memory.cast::<Page>(),
+            tail: &*memory.add(DATA / 2).cast::<Word>(),
+            data: core::slice::from_raw_parts(memory.add(DATA).cast(), RING / 8),
+        }
+    };
+    (Writer::new(flags, RING as u64, 0), shared)
+}
+
+#[no_mangle]
+extern "C" fn bench_rust_ring_few(memory: *mut u64, flags: u32) {
+    // SAFETY: bench_main.c hands over its ring.
+    let (mut writer, ring) = unsafe { ring(memory, flags) };
+    repeat_4! { repeat_4! { write(&mut writer, &ring); } }
+}
+
+#[no_mangle]
+extern "C" fn bench_rust_ring_many(memory: *mut u64, flags: u32) {
+    // SAFETY: As above.
+    let (mut writer, ring) = unsafe { ring(memory, flags) };
+    repeat_4! { repeat_4! { repeat_4! { write(&mut writer, &ring); } } }
+}

@@ -166,6 +166,11 @@ const WRITERS: &[(&str, &str)] = &[
     ("group_4", "a group of 4"),
     ("group_8", "a group of 8"),
     ("perf_counter_handle", "perf_counter_handle"),
+    (
+        "ring_forward",
+        "a record of 64 bytes into a ring, forward, overwritten",
+    ),
+    ("ring_backward", "the same, backward"),
     ("percpu_counter_add", "the kernel's percpu_counter_add"),
     (
         "atomic64_add",
