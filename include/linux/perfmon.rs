@@ -289,12 +289,12 @@ pub struct Overflow {
     pub time: u64,
     pub last_reset: u64,
     pub eventid: u64,
-    pub values: *const u64,
-    pub regs: *const kernel::bindings::pt_regs,
+    pub(crate) values: *const u64,
+    pub(crate) regs: *const kernel::bindings::pt_regs,
     pub pid: u32,
     pub tid: u32,
     pub cpu: u32,
-    pub nr_values: u32,
+    pub(crate) nr_values: u32,
     pub flags: u32,
     pub pmd: u16,
     pub set: u16,
@@ -327,11 +327,12 @@ pub struct RawFormat {
     pub restart: Option<unsafe extern "C" fn(*mut Buffer) -> u32>,
 }
 
-/// `struct perfmon_part`.
+/// `struct perfmon_part`: words that stay as long.
 #[repr(C)]
-pub struct Part {
-    pub words: *const u64,
-    pub nr: u64,
+pub struct Part<'a> {
+    pub(crate) words: *const u64,
+    pub(crate) nr: u64,
+    of: core::marker::PhantomData<&'a [u64]>,
 }
 
 /// `PERFMON_RING_*`, what became of a record.
@@ -349,24 +350,19 @@ extern "C" {
     pub fn perfmon_ring_write(
         buffer: *mut Buffer,
         kind: u16,
-        parts: *const Part,
+        parts: *const Part<'_>,
         nr: u32,
     ) -> u32;
-    pub fn perfmon_stack(
-        overflow: *const Overflow,
-        which: u32,
-        frames: *mut u64,
-        most: u32,
-    ) -> u32;
+    pub fn perfmon_stack(overflow: *const Overflow, which: u32, frames: *mut u64, most: u32)
+        -> u32;
 }
 
-/// A format as a module has it, in Rust. `Arg` is what user space gives: any bytes are one;
-/// `State` is the format's own, of which zeroes are one.
+/// A format as a module has it, in Rust.
 pub trait Format {
-    /// Its argument.
-    type Arg: Copy;
-    /// What it keeps.
-    type State;
+    /// Its argument, as user space gives it.
+    type Arg: kernel::transmute::FromBytes;
+    /// What it keeps, zero at first; words at most are aligned.
+    type State: Send + pin_init::Zeroable;
     /// Its name.
     const NAME: &'static CStr;
     /// Its number.
@@ -391,13 +387,19 @@ pub trait Format {
 pub struct Filled<'a, S> {
     pub words: &'a mut [u64],
     pub state: &'a mut S,
-    raw: *mut Buffer,
+    pub ring: RingOf<'a>,
 }
 
-impl<S> Filled<'_, S> {
-    /// Writes a record into a ring; of a format whose layout is one.
+/// The ring of a format whose layout is one.
+pub struct RingOf<'a> {
+    raw: *mut Buffer,
+    of: core::marker::PhantomData<&'a mut Buffer>,
+}
+
+impl RingOf<'_> {
+    /// Writes a record of one to three parts.
     #[inline]
-    pub fn write(&mut self, kind: u16, parts: &[Part]) -> u32 {
+    pub fn write(&mut self, kind: u16, parts: &[Part<'_>]) -> u32 {
         // SAFETY: From the format's overflow(), with its buffer.
         unsafe { perfmon_ring_write(self.raw, kind, parts.as_ptr(), parts.len() as u32) }
     }
@@ -417,19 +419,23 @@ impl Overflow {
     /// The stacks, at most so many frames of each: how many words were written.
     #[inline]
     pub fn stack(&self, which: u32, most: u32, frames: &mut [u64]) -> usize {
+        if frames.len() < 2 {
+            return 0;
+        }
         let most = most.min((frames.len() as u32 / 2).saturating_sub(1));
         // SAFETY: There is room for as many, and for the two words before them.
         unsafe { perfmon_stack(self, which, frames.as_mut_ptr(), most) as usize }
     }
 }
 
-impl Part {
+impl<'a> Part<'a> {
     /// These words.
     #[inline]
-    pub fn of(words: &[u64]) -> Self {
+    pub fn of(words: &'a [u64]) -> Self {
         Self {
             words: words.as_ptr(),
             nr: words.len() as u64,
+            of: core::marker::PhantomData,
         }
     }
 }
@@ -466,11 +472,17 @@ unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> Filled<'a, F::State> {
         Filled {
             words,
             state: &mut *(*raw).state.cast::<F::State>(),
-            raw,
+            ring: RingOf {
+                raw,
+                of: core::marker::PhantomData,
+            },
         }
     }
 }
 
+/// # Safety
+///
+/// Called as `perfmon_format.layout` of this format.
 unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layout) -> c_int {
     // SAFETY: An argument of this format, of which any bytes are one.
     match F::layout(unsafe { &*arg.cast::<F::Arg>() }) {
@@ -483,17 +495,26 @@ unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layou
     }
 }
 
+/// # Safety
+///
+/// Called as `perfmon_format.init` of this format.
 unsafe extern "C" fn format_init<F: Format>(raw: *mut Buffer, arg: *const c_void) -> c_int {
     // SAFETY: As above, and a new buffer.
     unsafe { F::init(&mut filled::<F>(raw), &*arg.cast::<F::Arg>()) }
     0
 }
 
+/// # Safety
+///
+/// Called as `perfmon_format.overflow` of this format.
 unsafe extern "C" fn format_overflow<F: Format>(raw: *mut Buffer, o: *const Overflow) -> u32 {
     // SAFETY: A buffer of this format; its lock is held.
     unsafe { F::overflow(&mut filled::<F>(raw), &*o) }
 }
 
+/// # Safety
+///
+/// Called as `perfmon_format.restart` of this format.
 unsafe extern "C" fn format_restart<F: Format>(raw: *mut Buffer) -> u32 {
     // SAFETY: As above.
     unsafe { F::restart(&mut filled::<F>(raw)) }
@@ -503,6 +524,7 @@ impl RegisteredFormat {
     /// Gives a format to perfcounters.ko. Process context.
     #[inline]
     pub fn new<F: Format>(owner: &'static ThisModule) -> Result<Self> {
+        const { assert!(align_of::<F::State>() <= 8 && align_of::<F::Arg>() <= 8) };
         let raw = KBox::new(
             RawFormat {
                 size: size_of::<RawFormat>() as u32,

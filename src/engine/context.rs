@@ -89,7 +89,8 @@ impl Counter {
         // 0 is a whole turn away.
         let left = value.wrapping_neg().wrapping_sub(1) & shown;
         let reach = (self.mask >> 1).min(0x7fff_ffff);
-        let left = left.saturating_add(1).min(reach);
+        // Some processors do not take the very last count.
+        let left = left.saturating_add(1).clamp(2, reach.max(2));
         self.start = left.wrapping_neg() & self.mask;
     }
 
@@ -229,6 +230,8 @@ pub struct Registers {
     touched: Rows,
     /// Some PMDs show their counter's own bits only.
     mixed: bool,
+    /// Counters that turned over in the hardware, as it interrupts for, since asked.
+    turned: u32,
     pmc: [u64; NUMBERS],
     pmd: [u64; NUMBERS],
     /// What all that makes the hardware do.
@@ -247,6 +250,7 @@ impl Default for Registers {
             pending: Rows::default(),
             touched: Rows::default(),
             mixed: false,
+            turned: 0,
             pmc: [0; NUMBERS],
             pmd: [0; NUMBERS],
             program: Program {
@@ -313,9 +317,9 @@ impl Registers {
         }
     }
 
-    /// A PMD is used, as others record or reset it.
-    pub fn use_pmd(&mut self, number: u16) {
-        self.pmd_used.set(number.into());
+    /// PMDs are used, as another one records or resets them.
+    pub fn use_pmds(&mut self, numbers: &Numbers) {
+        self.pmd_used.add(numbers);
     }
 
     /// Waits for a PMD's overflow, or not.
@@ -330,6 +334,12 @@ impl Registers {
     #[inline]
     pub fn take_pending(&mut self) -> Rows {
         core::mem::take(&mut self.pending)
+    }
+
+    /// How many counters turned over in the hardware since the last time.
+    #[inline]
+    pub fn take_turned(&mut self) -> u32 {
+        core::mem::take(&mut self.turned)
     }
 
     /// Has any?
@@ -480,7 +490,11 @@ impl Registers {
     pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> u64) {
         for counter in self.program.counters_mut() {
             let now = now(counter);
+            let start = counter.start;
             let moved = moved(&mut counter.start, now, counter.mask);
+            if counter.armed && moved > counter.mask.wrapping_sub(start) {
+                self.turned = self.turned.wrapping_add(1);
+            }
             if let Some(value) = self.pmd.get_mut(usize::from(counter.pmd)) {
                 let before = *value;
                 *value = before.wrapping_add(moved);

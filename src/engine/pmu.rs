@@ -53,6 +53,19 @@ impl Numbers {
         }
     }
 
+    /// Calls a function with each, ascending.
+    pub fn each(&self, mut function: impl FnMut(u16)) {
+        let mut first = 0u16;
+        for word in &self.0 {
+            let mut left = *word;
+            while left != 0 {
+                function(first.wrapping_add(left.trailing_zeros() as u16));
+                left &= left.wrapping_sub(1);
+            }
+            first = first.wrapping_add(64);
+        }
+    }
+
     /// How many?
     pub fn count(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()

@@ -364,13 +364,13 @@ pub fn read(ring: &Shared<'_>, head: u64, at: u64, to: &mut [u64]) -> Found {
             None => Found::Long(words),
             Some(to) => {
                 let mut from = at;
-                for (n, value) in to.iter_mut().enumerate() {
-                    *value = match n {
-                        // Loaded once: the copy is as long as it says.
-                        0 => first,
-                        _ => ring.word(from).map_or(0, Word::load_relaxed),
-                    };
+                for value in to.iter_mut() {
+                    *value = ring.word(from).map_or(0, Word::load_relaxed);
                     from = from.wrapping_add(8);
+                }
+                // Loaded once: the copy is as long as it says.
+                if let Some(value) = to.first_mut() {
+                    *value = first;
                 }
                 Found::Record {
                     kind: (first >> 32) as u16,

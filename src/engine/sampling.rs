@@ -66,17 +66,18 @@ impl Attr {
             mask: pmd.reg_random_mask,
             random: Random::new(pmd.reg_random_seed),
         };
-        for number in pmd.reg_reset_pmds.iter() {
-            attr.reset_pmds.set(number as u16);
-        }
-        for (place, number) in attr.values.iter_mut().zip(pmd.reg_smpl_pmds.iter()) {
-            *place = number as u16;
-            let row = map.pmd(number as u16);
+        pmd.reg_reset_pmds
+            .each(|number| attr.reset_pmds.set(number));
+        pmd.reg_smpl_pmds.each(|number| {
+            if let Some(place) = attr.values.get_mut(attr.nr_values) {
+                *place = number;
+            }
+            let row = map.pmd(number);
             if row.is_some_and(|r| r.is(kind::VIRTUAL) && !r.is(kind::COUNTER)) {
                 attr.virtuals |= 1u64.wrapping_shl(attr.nr_values as u32);
             }
             attr.nr_values = attr.nr_values.wrapping_add(1);
-        }
+        });
         attr
     }
 

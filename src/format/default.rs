@@ -19,16 +19,6 @@ module! {
     alias: ["perfmon-format-default", "perfmon-format-4d72bec00664414382b4d3fd27243c97"],
 }
 
-/// `struct pfm_dfl_smpl_arg`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Arg {
-    buf_size: u64,
-    flags: u32,
-    reserved1: u32,
-    reserved: [u64; 6],
-}
-
 /// Words of `struct pfm_dfl_smpl_hdr`, and the places of its fields in it.
 const HEADER: usize = 16;
 const COUNT: usize = 0;
@@ -55,37 +45,35 @@ fn get(words: &[u64], place: usize) -> u64 {
 }
 
 impl Format for Default {
-    type Arg = Arg;
-    type State = ();
+    /// `struct pfm_dfl_smpl_arg`: its size; the rest is zero.
+    type Arg = [u64; 8];
+    type State = [u64; 0];
     const NAME: &'static CStr = c"default";
     const UUID: [u8; 16] = [
         0x4d, 0x72, 0xbe, 0xc0, 0x06, 0x64, 0x41, 0x43, 0x82, 0xb4, 0xd3, 0xfd, 0x27, 0x24, 0x3c,
         0x97,
     ];
 
-    fn layout(arg: &Arg) -> Result<Layout> {
+    fn layout(arg: &Self::Arg) -> Result<Layout> {
         let least = 8 * (HEADER + LONGEST) as u64;
-        if arg.flags != 0
-            || arg.reserved1 != 0
-            || arg.reserved != [0; 6]
-            || arg.buf_size < least
-        {
+        let [size, zero @ ..] = *arg;
+        if zero != [0; 7] || size < least {
             return Err(EINVAL);
         }
         Ok(Layout {
-            size: arg.buf_size & !7,
+            size: size & !7,
             ..Layout::default()
         })
     }
 
-    fn init(buffer: &mut Filled<'_, ()>, arg: &Arg) {
+    fn init(buffer: &mut Filled<'_, [u64; 0]>, [size, ..]: &Self::Arg) {
         set(buffer.words, OFFSET, 8 * HEADER as u64);
-        set(buffer.words, BUF_SIZE, arg.buf_size & !7);
+        set(buffer.words, BUF_SIZE, size & !7);
         set(buffer.words, MIN_SPACE, 8 * LONGEST as u64);
         set(buffer.words, VERSION_FLAGS, VERSION);
     }
 
-    fn overflow(buffer: &mut Filled<'_, ()>, o: &Overflow) -> u32 {
+    fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let words = &mut *buffer.words;
         let full = match o.flags & OVERFLOW_NOTIFY {
             0 => DO_MASK,
@@ -103,12 +91,20 @@ impl Format for Default {
             o.time,
             u64::from(o.cpu & 0xffff) | (u64::from(o.set) << 16) | (u64::from(o.pid) << 32),
         ];
-        for (word, value) in entry.iter_mut().zip(Iterator::chain(head.iter(), o.values())) {
-            *word = *value;
+        let mut places = entry.iter_mut();
+        for value in &head {
+            if let Some(word) = places.next() {
+                *word = *value;
+            }
+        }
+        for value in o.values() {
+            if let Some(word) = places.next() {
+                *word = *value;
+            }
         }
         let count = get(words, COUNT);
         set(words, COUNT, count.wrapping_add(1));
-        set(words, OFFSET, 8 * end as u64);
+        set(words, OFFSET, (end as u64).wrapping_mul(8));
         if words.len().wrapping_sub(end) >= LONGEST {
             return DO_RESET;
         }
@@ -117,7 +113,7 @@ impl Format for Default {
         full
     }
 
-    fn restart(buffer: &mut Filled<'_, ()>) -> u32 {
+    fn restart(buffer: &mut Filled<'_, [u64; 0]>) -> u32 {
         set(buffer.words, COUNT, 0);
         set(buffer.words, OFFSET, 8 * HEADER as u64);
         0

@@ -17,16 +17,6 @@ module! {
     alias: ["perfmon-format-histogram"],
 }
 
-/// `struct perfmon_histogram_arg`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Arg {
-    base: u64,
-    shift: u32,
-    nr: u32,
-    reserved: [u64; 6],
-}
-
 /// Words of `struct perfmon_histogram` before the buckets, and places of its fields.
 const HEADER: usize = 8;
 const BASE: usize = 0;
@@ -53,35 +43,37 @@ fn count(words: &mut [u64], place: usize) {
 }
 
 impl Format for Histogram {
-    type Arg = Arg;
-    type State = ();
+    /// `struct perfmon_histogram_arg`: base, shift and number; the rest is zero.
+    type Arg = [u64; 8];
+    type State = [u64; 0];
     const NAME: &'static CStr = c"histogram";
     const UUID: [u8; 16] = *b"perfmon-hist\0\0\0\x01";
     const FLAGS: u32 = RESTART_ACTIVE;
 
-    fn layout(arg: &Arg) -> Result<Layout> {
-        if arg.nr == 0 || arg.nr > 1 << 20 || arg.shift > 63 || arg.reserved != [0; 6] {
+    fn layout(arg: &Self::Arg) -> Result<Layout> {
+        let [_, shift_nr, zero @ ..] = *arg;
+        let (shift, nr) = (shift_nr & 0xffff_ffff, shift_nr >> 32);
+        if nr == 0 || nr > 1 << 14 || shift > 63 || zero != [0; 6] {
             return Err(EINVAL);
         }
         Ok(Layout {
-            size: 8 * (HEADER as u64).wrapping_add(arg.nr.into()),
+            size: (HEADER as u64).wrapping_add(nr).wrapping_mul(8),
             ..Layout::default()
         })
     }
 
-    fn init(buffer: &mut Filled<'_, ()>, arg: &Arg) {
-        set(buffer.words, BASE, arg.base);
-        set(buffer.words, SHIFT, arg.shift.into());
-        set(buffer.words, NR, arg.nr.into());
+    fn init(buffer: &mut Filled<'_, [u64; 0]>, [base, shift_nr, ..]: &Self::Arg) {
+        set(buffer.words, BASE, *base);
+        set(buffer.words, SHIFT, shift_nr & 0xffff_ffff);
+        set(buffer.words, NR, shift_nr >> 32);
     }
 
-    fn overflow(buffer: &mut Filled<'_, ()>, o: &Overflow) -> u32 {
+    fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let words = &mut *buffer.words;
-        let bucket = o
-            .ip
-            .checked_sub(get(words, BASE))
-            .map(|above| above.wrapping_shr(get(words, SHIFT) as u32))
-            .filter(|bucket| *bucket < get(words, NR));
+        let bucket =
+            o.ip.checked_sub(get(words, BASE))
+                .map(|above| above.wrapping_shr(get(words, SHIFT) as u32))
+                .filter(|bucket| *bucket < get(words, NR));
         count(words, SAMPLES);
         match bucket {
             Some(bucket) => count(words, HEADER.wrapping_add(bucket as usize)),
@@ -90,7 +82,7 @@ impl Format for Histogram {
         DO_RESET
     }
 
-    fn restart(buffer: &mut Filled<'_, ()>) -> u32 {
+    fn restart(buffer: &mut Filled<'_, [u64; 0]>) -> u32 {
         for word in buffer.words.iter_mut().skip(SAMPLES) {
             *word = 0;
         }

@@ -19,16 +19,6 @@ module! {
     alias: ["perfmon-format-n-way"],
 }
 
-/// `struct perfmon_nway_arg`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Arg {
-    size: u64,
-    nr: u32,
-    reserved1: u32,
-    reserved: [u64; 6],
-}
-
 /// Words of `struct perfmon_nway_hdr`, and the places of its fields in it.
 const HEADER: usize = 24;
 const NR: usize = 0;
@@ -39,7 +29,7 @@ const TOTAL: usize = 4;
 const MASKED: usize = 5;
 const USED: usize = 8;
 /// Buffers at most.
-const MOST: u32 = 16;
+const MOST: u64 = 16;
 /// Words of `struct pfm_dfl_smpl_entry`, and of the longest one with its PMDs.
 const ENTRY: usize = 5;
 const LONGEST: usize = ENTRY + 64;
@@ -63,37 +53,42 @@ fn count(words: &mut [u64], place: usize) {
 }
 
 impl Format for Nway {
-    type Arg = Arg;
-    type State = ();
+    /// `struct perfmon_nway_arg`: size and number; the rest is zero.
+    type Arg = [u64; 8];
+    type State = [u64; 0];
     const NAME: &'static CStr = c"n-way";
     const UUID: [u8; 16] = *b"perfmon-nway\0\0\0\x01";
-    const QUEUE_DEPTH: u32 = MOST;
+    const QUEUE_DEPTH: u32 = MOST as u32;
     const FLAGS: u32 = RESTART_ACTIVE;
 
-    fn layout(arg: &Arg) -> Result<Layout> {
-        if !(2..=MOST).contains(&arg.nr)
-            || arg.size < 8 * LONGEST as u64
-            || arg.size % 8 != 0
-            || arg.size > 1 << 26
-            || arg.reserved1 != 0
-            || arg.reserved != [0; 6]
+    fn layout(arg: &Self::Arg) -> Result<Layout> {
+        let [size, nr, zero @ ..] = *arg;
+        if !(2..=MOST).contains(&nr)
+            || size < 8 * LONGEST as u64
+            || size % 8 != 0
+            || size > 1 << 26
+            || zero != [0; 6]
         {
             return Err(EINVAL);
         }
         Ok(Layout {
-            size: (8 * HEADER as u64).wrapping_add(arg.size.wrapping_mul(arg.nr.into())),
+            size: (8 * HEADER as u64).wrapping_add(size.wrapping_mul(nr)),
             ..Layout::default()
         })
     }
 
-    fn init(buffer: &mut Filled<'_, ()>, arg: &Arg) {
-        set(buffer.words, NR, arg.nr.into());
-        set(buffer.words, SIZE, arg.size);
+    fn init(buffer: &mut Filled<'_, [u64; 0]>, [size, nr, ..]: &Self::Arg) {
+        set(buffer.words, NR, *nr);
+        set(buffer.words, SIZE, *size);
     }
 
-    fn overflow(buffer: &mut Filled<'_, ()>, o: &Overflow) -> u32 {
+    fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let words = &mut *buffer.words;
         let (nr, size) = (get(words, NR), (get(words, SIZE) / 8) as usize);
+        // Another counter's, at the moment when the last one was filled.
+        if get(words, NR_FULL) >= nr {
+            return DO_MASK;
+        }
         let place = get(words, FIRST).wrapping_add(get(words, NR_FULL));
         let current = place.checked_rem(nr).unwrap_or(0) as usize;
         let used = (get(words, USED.wrapping_add(current)) / 8) as usize;
@@ -110,11 +105,19 @@ impl Format for Nway {
             o.time,
             u64::from(o.cpu & 0xffff) | (u64::from(o.set) << 16) | (u64::from(o.pid) << 32),
         ];
-        for (word, value) in entry.iter_mut().zip(Iterator::chain(head.iter(), o.values())) {
-            *word = *value;
+        let mut places = entry.iter_mut();
+        for value in &head {
+            if let Some(word) = places.next() {
+                *word = *value;
+            }
+        }
+        for value in o.values() {
+            if let Some(word) = places.next() {
+                *word = *value;
+            }
         }
         let used = end.wrapping_sub(begin);
-        set(words, USED.wrapping_add(current), 8 * used as u64);
+        set(words, USED.wrapping_add(current), (used as u64).wrapping_mul(8));
         if size.wrapping_sub(used) >= LONGEST {
             return DO_RESET;
         }
@@ -131,7 +134,7 @@ impl Format for Nway {
         notify | DO_MASK
     }
 
-    fn restart(buffer: &mut Filled<'_, ()>) -> u32 {
+    fn restart(buffer: &mut Filled<'_, [u64; 0]>) -> u32 {
         let words = &mut *buffer.words;
         let (nr, first, full) = (get(words, NR), get(words, FIRST), get(words, NR_FULL));
         if full != 0 {

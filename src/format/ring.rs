@@ -19,16 +19,29 @@ module! {
     alias: ["perfmon-format-ring", "perfmon-format-flight-recorder", "perfmon-format-call-stack"],
 }
 
-/// `struct perfmon_ring_arg`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Arg {
+/// `struct perfmon_ring_arg`, in words.
+type Arg = [u64; 8];
+
+/// What it says.
+struct Wanted {
     size: u64,
     flags: u32,
     watermark: u32,
     fields: u32,
     max_frames: u32,
-    reserved: [u64; 5],
+    reserved: u64,
+}
+
+fn wanted(arg: &Arg) -> Wanted {
+    let [size, flags_watermark, fields_frames, reserved @ ..] = *arg;
+    Wanted {
+        size,
+        flags: flags_watermark as u32,
+        watermark: (flags_watermark >> 32) as u32,
+        fields: fields_frames as u32,
+        max_frames: (fields_frames >> 32) as u32,
+        reserved: reserved.iter().fold(0, |all, word| all | word),
+    }
 }
 
 /// `PERFMON_RING_*`.
@@ -47,6 +60,7 @@ const HEAD: usize = 7;
 const VALUES: usize = 64;
 
 /// What it keeps: the interrupt's stack has no room for a record.
+#[derive(Zeroable)]
 struct State {
     fields: u32,
     max_frames: u32,
@@ -54,12 +68,13 @@ struct State {
 }
 
 fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
+    let arg = wanted(arg);
     let flags = arg.flags | forced;
     if flags & !(BACKWARD | OVERWRITE) != 0
         || arg.fields & !STACKS != 0
         || arg.max_frames as usize > FRAMES
         || u64::from(arg.watermark) > arg.size
-        || arg.reserved != [0; 5]
+        || arg.reserved != 0
     {
         return Err(EINVAL);
     }
@@ -76,7 +91,7 @@ fn layout(arg: &Arg, forced: u32) -> Result<Layout> {
 
 fn init(buffer: &mut Filled<'_, State>, arg: &Arg, fields: u32) {
     buffer.state.fields = fields;
-    buffer.state.max_frames = match arg.max_frames {
+    buffer.state.max_frames = match wanted(arg).max_frames {
         0 => FRAMES as u32,
         most => most,
     };
@@ -107,7 +122,7 @@ fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
     *nrs = values.len() as u64 | ((nr as u64) << 32);
     let words = HEAD.wrapping_add(values.len()).wrapping_add(nr);
     let part = Part::of(record.get(..words).unwrap_or(&[]));
-    match buffer.write(SAMPLE, &[part]) {
+    match buffer.ring.write(SAMPLE, &[part]) {
         RING_DUE => DO_RESET | DO_WAKE,
         _ => DO_RESET,
     }
@@ -138,20 +153,29 @@ macro_rules! format {
     };
 }
 
-format!(Ring, c"ring", b"perfmon-ring\0\0\0\x01", 0, |arg| arg.fields);
+format!(Ring, c"ring", b"perfmon-ring\0\0\0\x01", 0, |arg| wanted(
+    arg
+)
+.fields);
 format!(
     FlightRecorder,
     c"flight-recorder",
     b"perfmon-ring\0\0\0\x02",
     BACKWARD | OVERWRITE,
-    |arg| arg.fields
+    |arg| wanted(arg).fields
 );
-format!(CallStack, c"call-stack", b"perfmon-ring\0\0\0\x03", 0, |arg| {
-    match arg.fields {
-        0 => STACKS,
-        fields => fields,
+format!(
+    CallStack,
+    c"call-stack",
+    b"perfmon-ring\0\0\0\x03",
+    0,
+    |arg| {
+        match wanted(arg).fields {
+            0 => STACKS,
+            fields => fields,
+        }
     }
-});
+);
 
 struct Module {
     _ring: RegisteredFormat,

@@ -116,10 +116,7 @@ impl Context {
             buffer,
         } = kind;
         let (buffer, areas) = match buffer {
-            Some((buffer, areas)) => (
-                Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?),
-                Some(areas),
-            ),
+            Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
             None => (None, None),
         };
         let sampling = Sampling::new(buffer)?;
@@ -197,18 +194,16 @@ impl Context {
     fn enter(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         state.registers.set_out(false, |g| self.grown(g, thread));
-        state
-            .registers
-            .begin(|c| msr::write(c.address, c.start));
+        state.registers.begin(|c| msr::write(c.address, c.start));
         state.cpu = Some(sched::this_cpu());
         self.set_timer(state);
         state.publish(false);
         let program = &state.registers.program;
         sched::set_loaded(self.scope, Some(self));
-        sched::set_counting(self.scope, program.global);
         for control in program.controls() {
             msr::write(control.address, control.on);
         }
+        sched::set_counting(self.scope, program.global);
         // Who has no counter has no PMU: the register may be perf's.
         if self.global_ctrl != 0 && program.global != 0 {
             msr::write(self.global_ctrl, self.all_counting());
@@ -244,7 +239,10 @@ impl Context {
     pub(crate) fn take_out(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
         if self.global_ctrl != 0 && state.registers.program.global != 0 {
-            msr::write(self.global_ctrl, self.all_counting());
+            // In an NMI nothing counts, until it is over.
+            if !sched::in_nmi() {
+                msr::write(self.global_ctrl, self.all_counting());
+            }
         } else {
             for control in state.registers.program.controls() {
                 msr::write(control.address, control.off);
@@ -270,7 +268,9 @@ impl Context {
     /// All values are of now; what overflowed is told. Where its registers are.
     fn look(&self, state: &mut State) {
         self.catch_up(state);
-        if self.tell(state, None) != 0 || state.cpu.is_some() {
+        // Elsewhere it is told when its thread is there.
+        if state.cpu.is_some() {
+            self.tell(state, None);
             self.go_on(state);
         }
         state.publish(state.cpu.is_some());
@@ -346,7 +346,10 @@ impl Context {
             self.forget(&mut state);
             state.target = Target::Ended;
             self.tell_end(&mut state);
+            self.bell.let_go();
         }
+        drop(state);
+        self.bell.go();
     }
 
     /// Nobody finds it by its target any more. On its CPU, if that is one.
@@ -407,7 +410,7 @@ impl Context {
         for (number, _, _) in values {
             more.pmcs |= 1u64.checked_shl((*number).into()).unwrap_or(0);
         }
-        self.write(more, &mut |state| {
+        self.write(more, 0, &mut |state| {
             for (number, flags, value) in values {
                 state.registers.set_pmc(*number, *flags, *value);
             }
@@ -424,9 +427,8 @@ impl Context {
                 more.pmds |= others.0.first().copied().unwrap_or(0);
             }
         }
-        self.make_room(values.len())?;
         let in_format = self.areas.is_some();
-        self.write(more, &mut |state| {
+        self.write(more, values.len(), &mut |state| {
             for pmd in values {
                 let State {
                     registers,
@@ -440,18 +442,18 @@ impl Context {
                 if samples || sampling.attr(pmd.reg_num).is_some() {
                     sampling.set(Attr::new(&map, pmd));
                 }
-                let all = [&pmd.reg_smpl_pmds, &pmd.reg_reset_pmds];
-                for number in all.into_iter().flat_map(|set| set.iter()) {
-                    registers.use_pmd(number as u16);
-                }
+                registers.use_pmds(&pmd.reg_smpl_pmds);
+                registers.use_pmds(&pmd.reg_reset_pmds);
             }
         })
     }
 
     /// Changes its registers, with them out of the hardware, and into it again after.
-    fn write(&self, more: Claims, function: &mut dyn FnMut(&mut State)) -> Result {
+    /// There is room for so many PMDs that sample.
+    fn write(&self, more: Claims, sampling: usize, function: &mut dyn FnMut(&mut State)) -> Result {
         let map = self.registers.map();
         let mut session = SESSION.lock();
+        self.make_room(sampling)?;
         let (attached, old, new) = {
             let state = self.state.lock();
             let new = state.registers.claims(&map, more);
@@ -615,6 +617,8 @@ impl Context {
             self.forget(state);
             thread = state.thread.take();
             state.sampling.rest();
+            let _ = state.registers.take_pending();
+            self.bell.let_go();
             claims = core::mem::replace(&mut state.claims, Claims::NONE);
         });
         self.bell.go();

@@ -72,6 +72,7 @@ impl Sampling {
         self.masked = false;
         self.throttled = None;
         self.ended = Rows::default();
+        self.queue.clear();
     }
 
     /// How a PMD overflows.
@@ -152,29 +153,45 @@ pub(crate) fn interrupt(interrupted: Interrupted) -> u32 {
     if control != 0 {
         msr::write(control, 0);
     }
-    let over = match status.load(Relaxed) {
+    let status = status.load(Relaxed);
+    let over = match status {
         0 => 0,
         status => msr::read(status) & bits.load(Relaxed),
     };
     let mut handled = 0u32;
     let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
-    for context in loaded.into_iter().flatten() {
-        handled = handled.wrapping_add(context.overflowed(interrupted));
+    let mut busy = [false; 2];
+    for (context, busy) in loaded.iter().zip(&mut busy) {
+        if let Some(context) = context {
+            let (told, interrupts) = context.overflowed(interrupted);
+            handled = handled.wrapping_add(interrupts);
+            *busy = told != 0;
+        }
     }
-    if over != 0 {
-        msr::write(clear.load(Relaxed), over);
-        handled = handled.max(1);
+    // Where a register says which it were, nothing else does.
+    if status != 0 {
+        handled = over.count_ones();
+        if over != 0 {
+            msr::write(clear.load(Relaxed), over);
+        }
     } else if handled == 0 && nmi::was_expected() {
         handled = 1;
+    } else if handled > 1 {
+        nmi::expect();
     }
-    if handled != 0 {
+    if busy != [false; 2] {
         let pause = nmi::storm(began);
         if pause != 0 {
-            for context in loaded.into_iter().flatten() {
-                context.throttle(pause);
+            for (context, busy) in loaded.iter().zip(busy) {
+                if let Some(context) = context.filter(|_| busy) {
+                    context.throttle(pause);
+                }
             }
         }
     }
+    // The processor masks it whenever it interrupts. Late, when the overflow is
+    // cleared, or it would be told again; but before anything counts.
+    nmi::unmask();
     if control != 0 {
         let counting = sched::counting(Scope::Thread) | sched::counting(Scope::System);
         msr::write(control, counting);
@@ -192,20 +209,22 @@ pub(crate) fn look_again() {
 }
 
 impl Context {
-    /// The NMI's part for this context: how many counters overflowed.
+    /// The NMI's part for this context: how many PMDs overflowed, and how many counters
+    /// of the hardware have interrupted.
     #[inline]
-    fn overflowed(&self, interrupted: Interrupted) -> u32 {
+    fn overflowed(&self, interrupted: Interrupted) -> (u32, u32) {
         let Some(mut state) = self.state.try_lock() else {
             nmi::miss(interrupted);
-            return 1;
+            return (0, 1);
         };
         if state.cpu != Some(sched::this_cpu()) {
-            return 0;
+            return (0, 0);
         }
         self.catch_up(&mut state);
-        let nr = self.tell(&mut state, Some(interrupted));
+        let turned = state.registers.take_turned();
+        let told = self.tell(&mut state, Some(interrupted));
         self.go_on(&mut state);
-        nr
+        (told, turned)
     }
 
     /// Takes this context out of the hardware for so many nanoseconds, if its counters
@@ -273,15 +292,15 @@ impl Context {
     /// Tells of all overflows that were seen, and does what is to be done then: how many.
     /// Its values are of now.
     pub(crate) fn tell(&self, state: &mut State, interrupted: Option<Interrupted>) -> u32 {
+        // Its own interrupt comes later, and nothing says then whose it is.
+        if state.registers.take_turned() != 0 && has_no_status() {
+            nmi::expect();
+        }
         if !state.registers.has_pending() {
             return 0;
         }
         let pending = state.registers.take_pending();
         let place = nmi::place(interrupted, self.privileged);
-        // Its own interrupt comes later, and nothing says then whose it is.
-        if interrupted.is_none() && pending.has_hardware() && has_no_status() {
-            nmi::expect();
-        }
         if let Some(pmd) = pending.only() {
             let todo = self.sample(state, pmd, &place);
             self.follow(state, &place, &pending, todo);
@@ -300,6 +319,8 @@ impl Context {
         });
         if !told.is_empty() {
             todo |= self.notify(state, &place, &told);
+        } else if todo & action::WAKE != 0 && state.sampling.queue.is_empty() {
+            todo |= self.notify(state, &place, &pending);
         }
         self.act(state, &pending, todo);
         nr
@@ -454,9 +475,7 @@ impl Context {
     /// Counters and timers wait for the next overflows, if it is still in the hardware.
     pub(crate) fn go_on(&self, state: &mut State) {
         if state.cpu.is_some() {
-            state
-                .registers
-                .rearm(|c| msr::write(c.address, c.start));
+            state.registers.rearm(|c| msr::write(c.address, c.start));
             self.set_timer(state);
             state.publish(true);
         }
@@ -473,7 +492,8 @@ impl Context {
 
     fn start_timer(&self, state: &mut State) {
         if let Some(left) = state.registers.clock_left() {
-            self.bell.ring_after(left);
+            // Shorter ones would be all that the processor does.
+            self.bell.ring_after(left.max(10_000));
         }
     }
 
@@ -491,6 +511,7 @@ impl Context {
                 (Target::Ended, _) => Err(Error::Ended),
                 (target, _) => Ok(target),
             };
+            self.bell.let_go();
             if done.is_err() {
                 return;
             }
@@ -499,6 +520,7 @@ impl Context {
                 None => 0,
             };
             if !state.sampling.masked {
+                done = Ok(Target::None);
                 return;
             }
             let ended = core::mem::take(&mut state.sampling.ended);
@@ -514,9 +536,9 @@ impl Context {
             }
         })
         .map_err(refused)?;
+        self.bell.go();
         if let Target::Thread(task) = done.map_err(refused)? {
             self.find_running(task);
-            self.bell.go();
         }
         Ok(())
     }

@@ -86,14 +86,14 @@ static const struct perfmon_register pmds[] = {
 
 /*
  * The kernel counts them for each CPU by itself, and tells no module. There may be too
- * many to go through in an interrupt: samples have 0.
+ * many to go through with interrupts off: samples have 0.
  */
 static u64 running_tasks(void)
 {
 	struct task_struct *process, *thread;
 	u64 running = 0;
 
-	if (in_hardirq() || in_nmi())
+	if (irqs_disabled() || in_nmi())
 		return 0;
 	rcu_read_lock();
 	for_each_process_thread(process, thread)

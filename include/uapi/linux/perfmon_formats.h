@@ -53,7 +53,7 @@ struct perfmon_nway_hdr {
  * struct perfmon_histogram_arg - argument of "histogram": how many samples were where
  * @base: the first address
  * @shift: the binary logarithm of a bucket's bytes, up to 63
- * @nr: buckets, up to 2^20
+ * @nr: buckets, up to 2^14
  * @reserved: zero
  */
 struct perfmon_histogram_arg {

@@ -75,13 +75,19 @@ impl Bell {
     }
 
     /// The current thread sleeps before it is in user mode again, until
-    /// [`go`](Self::go) or a signal. Any context.
+    /// [`let_go`](Self::let_go) or a signal. Any context.
     pub(crate) fn block(&self) {
         // SAFETY: By the type's invariant.
         unsafe { shim::pfm_bell_block(self.raw.as_ptr()) }
     }
 
-    /// Who sleeps there goes on. Process context.
+    /// Who sleeps there may go on, and does once it hears of it. Any context.
+    pub(crate) fn let_go(&self) {
+        // SAFETY: By the type's invariant.
+        unsafe { shim::pfm_bell_let(self.raw.as_ptr()) }
+    }
+
+    /// It hears of it. Preemption may be off, but no lock of ours held.
     pub(crate) fn go(&self) {
         // SAFETY: By the type's invariant.
         unsafe { shim::pfm_bell_go(self.raw.as_ptr()) }

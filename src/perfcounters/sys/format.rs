@@ -76,8 +76,13 @@ impl Format {
     /// It and its module, kept from going until the result is dropped; `None` if it is
     /// going already.
     pub(crate) fn pin(&self) -> Option<Pinned> {
+        let owner = self.raw().owner;
+        // Of one whose init may still fail the format may go.
+        // SAFETY: As below.
+        let lives = owner.is_null()
+            || unsafe { (*owner).state } == bindings::module_state_MODULE_STATE_LIVE;
         // SAFETY: NULL, or a module whose format is registered.
-        unsafe { bindings::try_module_get(self.raw().owner) }.then(|| Pinned { raw: self.raw })
+        (lives && unsafe { bindings::try_module_get(owner) }).then(|| Pinned { raw: self.raw })
     }
 }
 
@@ -229,7 +234,11 @@ impl Areas {
         tail: bool,
         length: usize,
     ) -> Result {
-        let area = if tail { self.tail.as_ref() } else { Some(&self.memory) };
+        let area = if tail {
+            self.tail.as_ref()
+        } else {
+            Some(&self.memory)
+        };
         let area = area
             .filter(|area| length as u64 <= area.size)
             .ok_or(EINVAL)?;
@@ -329,7 +338,11 @@ impl Buffer {
             return Err(EINVAL);
         }
         let size = layout.size.wrapping_add(page - 1) & !(page - 1);
-        let whole = if is_ring { size.wrapping_add(page) } else { size };
+        let whole = if is_ring {
+            size.wrapping_add(page)
+        } else {
+            size
+        };
         let areas = Arc::new(Areas::new(whole, is_ring)?, GFP_KERNEL_ACCOUNT)?;
         let mut state = KVec::new();
         for _ in 0..format.raw().state_size.div_ceil(8) {
@@ -361,8 +374,7 @@ impl Buffer {
                 },
                 GFP_KERNEL_ACCOUNT,
             )?;
-            new.page()
-                .init(layout.ring_flags, PAGE_SIZE as u32, size);
+            new.page().init(layout.ring_flags, PAGE_SIZE as u32, size);
             raw.ring = (&raw mut *new).cast();
             ring = Some(new);
         }
@@ -476,7 +488,7 @@ extern "C" fn perfmon_format_unregister(raw: *const RawFormat) {
 unsafe extern "C" fn perfmon_ring_write(
     buffer: *mut description::Buffer,
     kind: u16,
-    parts: *const Part,
+    parts: *const Part<'_>,
     nr: u32,
 ) -> u32 {
     // SAFETY: Of a `Buffer`, whose lock is held; its ring is nobody else's meanwhile.

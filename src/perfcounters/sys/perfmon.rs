@@ -282,7 +282,11 @@ fn buffer_of(create: &Create) -> Result<(Buffer, Arc<Areas>)> {
         Wanted::Uuid(create.uuid)
     } else {
         let at = UserPtr::from_addr(usize::try_from(create.name)?);
-        Wanted::Name(UserSlice::new(at, name.len()).reader().strcpy_into_buf(&mut name)?)
+        Wanted::Name(
+            UserSlice::new(at, name.len())
+                .reader()
+                .strcpy_into_buf(&mut name)?,
+        )
     };
     let format = formats::find(&wanted)?;
     let bytes = usize::try_from(create.arg_size)?;

@@ -56,7 +56,9 @@ impl<T> RawLock<T> {
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         let flags: usize;
         // SAFETY: Reads the flags, by the stack.
-        unsafe { core::arch::asm!("pushfq", "popq {f}", f = out(reg) flags, options(att_syntax, preserves_flags)) }
+        unsafe {
+            core::arch::asm!("pushfq", "popq {f}", f = out(reg) flags, options(att_syntax, preserves_flags))
+        }
         // SAFETY: Initialised, by the type's invariant.
         unsafe { shim::pfm_trylock(self.lock.get()) }.then(|| Guard { lock: self, flags })
     }

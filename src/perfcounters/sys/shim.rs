@@ -99,6 +99,7 @@ extern "C" {
     pub(crate) fn pfm_bell_after(bell: *mut Bell, nanoseconds: u64);
     pub(crate) fn pfm_bell_hush(bell: *mut Bell);
     pub(crate) fn pfm_bell_block(bell: *mut Bell);
+    pub(crate) fn pfm_bell_let(bell: *mut Bell);
     pub(crate) fn pfm_bell_go(bell: *mut Bell);
     pub(crate) fn pfm_bells_end();
     pub(crate) fn pfm_bell_poll(

@@ -469,11 +469,11 @@ proptest! {
         page.init(flags, 4096, fields[0]);
         // Head, reserve and what else there is, as it comes: by way of a writer.
         let mut hostile = Writer::new(flags | OVERWRITE, fields[1], 0);
-        let nowhere = Shared { page: &page, tail: &Word::new(fields[3]), data: &[] };
+        let nowhere = Shared { page: &page, tail: &Word::new(fields[3]), data: &[][..] };
         hostile.begin(&nowhere, fields[2]);
         hostile.write(&nowhere, SAMPLE, &[&[1, 2, 3]]);
         let data: Vec<Word> = data.into_iter().map(Word::new).collect();
-        let ring = Shared { page: &page, tail: &Word::new(fields[3]), data: &data };
+        let ring = Shared { page: &page, tail: &Word::new(fields[3]), data: &data[..] };
         for (head, mut at) in [
             (head(&ring), fields[4]),
             (fields[5], fields[4]),
@@ -513,7 +513,7 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     let ring = Shared {
         page: &page,
         tail: &tail,
-        data: &data,
+        data: &data[..],
     };
     let mut write = Writer::new(0, 128, 64);
     let mut write = |words: usize| write.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
@@ -566,7 +566,7 @@ fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &AtomicBool
     let ring = Shared {
         page: &page,
         tail: &tail,
-        data: &data,
+        data: &data[..],
     };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

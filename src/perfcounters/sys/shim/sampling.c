@@ -125,6 +125,7 @@ void pfm_bell_free(struct pfm_bell *bell)
 	irq_work_sync(&bell->look);
 	hrtimer_cancel(&bell->timer);
 	irq_work_sync(&bell->wake);
+	pfm_bell_let(bell);
 	pfm_bell_go(bell);
 	bell_put(bell);
 }
@@ -146,10 +147,15 @@ void pfm_bell_block(struct pfm_bell *bell)
 	}
 }
 
-/* It goes on. */
-void pfm_bell_go(struct pfm_bell *bell)
+/* It may go on: any context, before it can be made to wait again. */
+void pfm_bell_let(struct pfm_bell *bell)
 {
 	WRITE_ONCE(bell->going, true);
+}
+
+/* And hears of it. */
+void pfm_bell_go(struct pfm_bell *bell)
+{
 	wake_up(&bell->restarts);
 }
 
@@ -206,12 +212,21 @@ int pfm_bell_fasync(struct pfm_bell *bell, int fd, struct file *file, int on)
 }
 
 /*
+ * Is there a program whose registers they are? While it is being made the new one's
+ * memory is there, and the old one's registers.
+ */
+static bool has_user_mode(void)
+{
+	return current->mm && !(current->flags & PF_KTHREAD) && !current->in_execve;
+}
+
+/*
  * Of an interrupt @regs; or @ip, of one that was missed; or neither, then it is where
  * the thread left user mode. Who may not see the kernel sees that, too.
  */
 void pfm_where(struct pfm_where *where, struct pt_regs *regs, u64 ip, bool kernel)
 {
-	bool user = current->mm && !(current->flags & PF_KTHREAD);
+	bool user = has_user_mode();
 
 	where->regs = regs;
 	where->ip = regs ? instruction_pointer(regs) : ip;
@@ -254,11 +269,7 @@ void pfm_lvtpc(void)
 
 static int nmi(unsigned int command, struct pt_regs *regs)
 {
-	int handled = pfm_overflowed(regs);
-
-	/* Late, when the overflow is cleared, or it would be told again. */
-	pfm_lvtpc();
-	return handled;
+	return pfm_overflowed(regs);
 }
 
 int pfm_nmi_start(void)
@@ -281,12 +292,15 @@ struct missed {
 	u64 ip;
 };
 
+static void missed_work(struct irq_work *work);
+static DEFINE_PER_CPU(struct missed, missed) = { .work = IRQ_WORK_INIT_HARD(missed_work) };
+
 static void missed_work(struct irq_work *work)
 {
 	pfm_overflowed_again();
+	/* Nobody's overflow was there: it is not the next one's. */
+	this_cpu_write(missed.ip, 0);
 }
-
-static DEFINE_PER_CPU(struct missed, missed) = { .work = IRQ_WORK_INIT_HARD(missed_work) };
 
 void pfm_miss(struct pt_regs *regs)
 {
@@ -391,6 +405,8 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 			return -EACCES;
 		vm_flags_clear(vma, VM_MAYWRITE | VM_MAYEXEC);
 	}
+	/* A child would keep the context attached. */
+	vm_flags_set(vma, VM_DONTCOPY);
 	return remap_vmalloc_range(vma, memory, 0);
 }
 
@@ -463,7 +479,7 @@ u32 perfmon_stack(const struct perfmon_overflow *overflow, u32 which, u64 *frame
 		frames[nr++] = PERFMON_STACK_KERNEL;
 		nr += kernel_frames(regs, frames + nr, most);
 	}
-	if (which & PERFMON_STACK_OF_USER && current->mm && !(current->flags & PF_KTHREAD)) {
+	if (which & PERFMON_STACK_OF_USER && has_user_mode()) {
 		if (!regs || !user_mode(regs))
 			regs = task_pt_regs(current);
 		frames[nr++] = PERFMON_STACK_USER;

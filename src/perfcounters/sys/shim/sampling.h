@@ -38,6 +38,7 @@ void pfm_bell_call(struct pfm_bell *bell);
 void pfm_bell_after(struct pfm_bell *bell, u64 nanoseconds);
 void pfm_bell_hush(struct pfm_bell *bell);
 void pfm_bell_block(struct pfm_bell *bell);
+void pfm_bell_let(struct pfm_bell *bell);
 void pfm_bell_go(struct pfm_bell *bell);
 void pfm_bells_end(void);
 void pfm_bell_poll(struct pfm_bell *bell, struct file *file, poll_table *table);
