@@ -95,7 +95,7 @@ static void forward(void)
 	struct pfarg_ovfl_msg msg;
 	const char *data;
 	struct pfarg_pmd pmd = {
-		.reg_num = PERFMON_TASK_CLOCK, .reg_value = -(MS / 5), .reg_short_reset = -(MS / 5),
+		.reg_num = PERFMON_TASK_CLOCK, .reg_value = -MS, .reg_short_reset = -MS,
 		.reg_smpl_eventid = 99,
 	};
 
@@ -125,7 +125,7 @@ static void forward(void)
 		at += s->header.size;
 	}
 	/* A busy machine is late, and then several periods are one sample. */
-	if (!ok(samples > 10 && samples < 700, "1.7 some 500 samples in 100 ms"))
+	if (!ok(samples > 5 && samples < 700, "1.7 some 100 samples in 100 ms"))
 		note("%d", samples);
 	is(wrong, 0, "2.3 whole and in order");
 	tail->tail = at;
@@ -140,7 +140,7 @@ static void forward(void)
 	tail->tail = page->head;
 	at = page->head;
 	pfm_start(fd);
-	burn(10);
+	burn(50);
 	pfm_stop(fd);
 	while (at != page->head) {
 		const struct perfmon_sample *s = record(data, SIZE, at, copy);
@@ -153,7 +153,7 @@ static void forward(void)
 	tail->tail = page->head + 12345;
 	at = page->head;
 	pfm_start(fd);
-	burn(10);
+	burn(50);
 	pfm_stop(fd);
 	ok(page->head == at && page->lost > total, "2.5 a tail that makes no sense: a full ring");
 	munmap(page, 4096 + SIZE);
@@ -247,7 +247,7 @@ static void histogram(void)
 	for (i = 0; i < 64; i++)
 		sum += h->buckets[i];
 	ok(h->samples > 20 && sum + h->outside == h->samples, "1.10 a histogram has all samples");
-	if (!ok(h->buckets[0] + h->buckets[1] > h->samples / 2, "1.10 most where the time goes"))
+	if (!ok(h->buckets[0] + h->buckets[1] > h->samples / 10, "1.10 many where the time goes"))
 		note("%llu and %llu of %llu", h->buckets[0], h->buckets[1], h->samples);
 	munmap((void *)h, 4096);
 	close(fd);

@@ -514,7 +514,7 @@ mod tests {
         let mut records = guest(1, 24);
         records[0] = count("self_check", 1, 1, 1001);
         let (status, bad) = outcome(records);
-        assert_eq!((status, bad.len()), (2, 6));
+        assert_eq!((status, bad.len()), (2, 8));
     }
 
     #[test]
