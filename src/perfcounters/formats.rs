@@ -5,7 +5,6 @@
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
-use kernel::fmt;
 use kernel::prelude::*;
 use kernel::str::CString;
 

@@ -110,6 +110,7 @@ struct perfmon_sample {
 	__u64	eventid;
 	__u32	nr_values;
 	__u32	nr_frames;
+
 	__extension__ __u64	more[];
 };
 

@@ -78,9 +78,9 @@ impl Format {
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
         // Of one whose init may still fail the format may go.
-        // SAFETY: As below.
-        let lives = owner.is_null()
-            || unsafe { (*owner).state } == bindings::module_state_MODULE_STATE_LIVE;
+        // SAFETY: NULL, or a module whose format is registered.
+        let lives = unsafe { owner.as_ref() }
+            .is_none_or(|m| m.state == bindings::module_state_MODULE_STATE_LIVE);
         // SAFETY: NULL, or a module whose format is registered.
         (lives && unsafe { bindings::try_module_get(owner) }).then(|| Pinned { raw: self.raw })
     }
@@ -378,7 +378,6 @@ impl Buffer {
             raw.ring = (&raw mut *new).cast();
             ring = Some(new);
         }
-        // SAFETY: Process context.
         if let Some(init) = format.raw().init {
             // SAFETY: As it wants them, by the interface; nobody else has them yet.
             to_result(unsafe { init(&mut raw, raw_arg) })?;
