@@ -275,8 +275,8 @@ static bool is_mapped(void)
 static const struct operation calls[] = {
 	{ "open and create", leave_it, open_and_create, is_free, counts_once_loaded, leave_it, 1,
 	  false, 0 },
-	{ "create with a ring, and map it", leave_ring, create_ring, is_free, samples, leave_ring, 1,
-	  false, 0 },
+	{ "create with a ring, and map it", leave_ring, create_ring, is_free, samples, leave_ring,
+	  1, false, 0 },
 	{ "write PMCs", created, write_pmcs, always, counts_once_loaded, leave_it, 1, false, 0 },
 	{ "write PMDs", created, write_pmds, are_zero, are_written, leave_it, 1, false, 0 },
 	{ "read PMDs", written, read_pmds, are_written, were_read, leave_it, 1, false, 0 },

@@ -116,8 +116,9 @@ static void forward(void)
 
 		if (s->header.type == PERFMON_RECORD_SAMPLE) {
 			samples++;
-			if (s->tid != this_thread() || s->pid != (__u32)getpid() || s->eventid != 99 ||
-			    s->nr_values != 1 || s->more[0] != this_thread() || s->time < last ||
+			if (s->tid != this_thread() || s->pid != (__u32)getpid() ||
+			    s->eventid != 99 || s->nr_values != 1 ||
+			    s->more[0] != this_thread() || s->time < last ||
 			    s->pmd != PERFMON_TASK_CLOCK || s->header.size != 72)
 				wrong++;
 			last = s->time;
@@ -174,7 +175,8 @@ static void backward(void)
 	burn(100);
 	is(page->flags, PERFMON_RING_BACKWARD | PERFMON_RING_OVERWRITE, "2.1 a flight recorder");
 	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 1 }), 0, "2.4 is paused");
-	head = at = page->head;
+	at = page->head;
+	head = at;
 	while (at - head < 4096) {
 		const struct perfmon_sample *s = record(data, 4096, at, copy);
 
@@ -234,7 +236,9 @@ static void ways(void)
 
 static void histogram(void)
 {
-	struct perfmon_histogram_arg arg = { .base = (__u64)burn & ~0xfffULL, .shift = 12, .nr = 64 };
+	struct perfmon_histogram_arg arg = {
+		.base = (__u64)burn & ~0xfffULL, .shift = 12, .nr = 64
+	};
 	int fd = pfm_create_format(0, "histogram", &arg, sizeof(arg)), i;
 	volatile struct perfmon_histogram *h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 	__u64 sum = 0;
@@ -333,7 +337,8 @@ static void storm(void)
 	burn(200);
 	pfm_stop(fd);
 	clock_gettime(CLOCK_MONOTONIC, &b);
-	note("200 ms took %ld ms", (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000);
+	note("200 ms took %ld ms",
+	     (b.tv_sec - a.tv_sec) * 1000 + (b.tv_nsec - a.tv_nsec) / 1000000);
 	for (at = head = page->head; at && at - head < SIZE - 4096;) {
 		const struct perfmon_sample *s = record(data, SIZE, at, copy);
 
@@ -341,7 +346,8 @@ static void storm(void)
 		went_on += s->header.type == PERFMON_RECORD_UNTHROTTLE;
 		at += s->header.size;
 	}
-	if (!ok(throttled > 2 && went_on >= throttled - 2, "1.7 a storm is throttled, and the ring says so"))
+	if (!ok(throttled > 2 && went_on >= throttled - 2,
+		"1.7 a storm is throttled, and the ring says so"))
 		note("%d, %d; head %lld lost %lld", throttled, went_on, page->head, page->lost);
 	munmap(page, 4096 + SIZE);
 	close(fd);

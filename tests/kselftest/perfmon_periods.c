@@ -169,13 +169,15 @@ static void with_perf(void)
 		}
 		if (tries == 2000)
 			bail("load after perf");
-		h = hdr = pfm_map_default(fd, SIZE);
+		hdr = pfm_map_default(fd, SIZE);
+		h = hdr;
 		pfm_start(fd);
 		spin(500000);
 		pfm_stop(fd);
 		ours = hdr->hdr_count * 10007 + pfm_read_pmd(fd, 0) + 10007;
 		if (h->hdr_count != ours / 10007 || ours + 100 < perf || ours > perf + 100) {
-			note("turn %d: %llu samples, %llu; perf %llu", turns, h->hdr_count, ours, perf);
+			note("turn %d: %llu samples, %llu; perf %llu", turns, h->hdr_count, ours,
+			     perf);
 			wrong++;
 		}
 		shut(fd, hdr, SIZE);

@@ -132,7 +132,8 @@ static void *spinner(void *arg)
 
 static void begin_worker(void)
 {
-	may_spin = may_end = 0;
+	may_end = 0;
+	may_spin = 0;
 	worker_tid = 0;
 	if (pthread_create(&worker, NULL, spinner, NULL))
 		bail("pthread_create");
@@ -226,8 +227,8 @@ static bool whole(const union record *r, int bytes, __u64 since)
 	    s->last_reset == -source->period && s->eventid == EVENTID && s->nr_values == 2 &&
 	    !s->nr_frames && s->more[1] == worker_tid)
 		return true;
-	note("%d bytes, ip %llx, %u/%u, time %llu after %llu, pmd %u, cpu %u, reset %lld", bytes, s->ip,
-	     s->pid, s->tid, s->time, since, s->pmd, s->cpu, s->last_reset);
+	note("%d bytes, ip %llx, %u/%u, time %llu after %llu, pmd %u, cpu %u, reset %lld", bytes,
+	     s->ip, s->pid, s->tid, s->time, since, s->pmd, s->cpu, s->last_reset);
 	return false;
 }
 
@@ -395,7 +396,8 @@ static void forward(void)
 		usleep(10000);
 	ok(r.page->lost >= kept + 10, "2.2 %s: unread, it is full, and more is lost", source->name);
 	kept = head_of(&r) - r.tail->tail;
-	if (!ok(kept <= SIZE && kept > SIZE - SAMPLE_BYTES - 16, "2.2 %s: full is full", source->name))
+	if (!ok(kept <= SIZE && kept > SIZE - SAMPLE_BYTES - 16, "2.2 %s: full is full",
+		source->name))
 		note("%llu", kept);
 	/* Once there is room again that is told, before the next one. */
 	for (end = now() + 5000000000; f.told != r.page->lost && now() < end;) {
@@ -409,13 +411,15 @@ static void forward(void)
 	may_spin = 0;
 	pfm_stop(r.fd);
 	all = overflows_of(r.fd);
-	is(f.wrong + f.gone, 0, "1.9 %s: every record is whole, in the order of time", source->name);
+	is(f.wrong + f.gone, 0, "1.9 %s: every record is whole, in the order of time",
+	   source->name);
 	is(f.told, r.page->lost, "1.9 %s: what was lost is told", source->name);
 	/* A timer that comes late is one overflow. */
 	if (!ok(source->pmd ? f.samples > 0 && f.samples + f.told <= all + 2 :
 		f.samples + f.told == all, "1.9 %s: kept and lost are all", source->name))
 		note("%llu + %llu of %llu", f.samples, f.told, all);
-	note("%llu samples, %llu lost, %llu others, %d messages", f.samples, f.told, f.others, messages);
+	note("%llu samples, %llu lost, %llu others, %d messages", f.samples, f.told, f.others,
+	     messages);
 	ring_close(&r);
 }
 
@@ -447,7 +451,8 @@ static void hostile(__u32 flags)
 	pthread_t thread;
 	int n;
 
-	may_rave = may_spin = 1;
+	may_spin = 1;
+	may_rave = 1;
 	pthread_create(&thread, NULL, raver, &r);
 	pfm_start(r.fd);
 	for (end = now() + bounded(1000) * 1000000; now() < end;) {
@@ -466,11 +471,12 @@ static void hostile(__u32 flags)
 		f.wrong += n == BROKEN;
 	}
 	pfm_stop(r.fd);
-	may_rave = may_spin = 0;
+	may_spin = 0;
+	may_rave = 0;
 	pthread_join(thread, NULL);
 	is(f.wrong, 0, "1.9 %s, %s: no record is torn under a hostile tail", source->name, way);
-	ok(f.samples > 0 && r.page->lost > 0, "1.9 %s, %s: some are kept, some are lost", source->name,
-	   way);
+	ok(f.samples > 0 && r.page->lost > 0, "1.9 %s, %s: some are kept, some are lost",
+	   source->name, way);
 	/* All that is not lost is in the ring's bytes: samples, and what was told. */
 	all = overflows_of(r.fd);
 	kept = all - r.page->lost;
@@ -480,7 +486,8 @@ static void hostile(__u32 flags)
 		rest % 16 == 0 && rest <= 16 * (r.page->lost + 100),
 		"1.9 %s, %s: kept and lost are all", source->name, way))
 		note("%llu overflows, %llu lost, %llu bytes", all, r.page->lost, bytes);
-	note("%llu samples, %llu gone, %llu overflows, %llu lost", f.samples, f.gone, all, r.page->lost);
+	note("%llu samples, %llu gone, %llu overflows, %llu lost", f.samples, f.gone, all,
+	     r.page->lost);
 	/* Once the tail makes sense again, so does the ring. */
 	__atomic_store_n(&r.tail->tail, head_of(&r), __ATOMIC_RELEASE);
 	kept = head_of(&r);
@@ -503,7 +510,8 @@ static void flight_recorder(void)
 	__u64 at;
 	int wrong = 0, n;
 
-	is(r.page->flags, flags, "2.1 %s: a flight recorder is backward and overwritten", source->name);
+	is(r.page->flags, flags, "2.1 %s: a flight recorder is backward and overwritten",
+	   source->name);
 	may_spin = 1;
 	pfm_start(r.fd);
 	for (end = now() + bounded(1000) * 1000000; now() < end;) {
@@ -523,14 +531,16 @@ static void flight_recorder(void)
 		most = seen > most ? seen : most;
 		snapshots++;
 	}
-	is(wrong, 0, "2.5 %s: read while it is written, all is whole and newest first", source->name);
+	is(wrong, 0, "2.5 %s: read while it is written, all is whole and newest first",
+	   source->name);
 	note("%llu snapshots, %llu samples, up to %llu in one", snapshots, samples, most);
 	/* Paused it stands still. */
 	lost = 1;
 	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0, "2.4 %s: paused", source->name);
 	is(r.page->paused, 1, "2.4 %s: which the page says", source->name);
 	lost = r.page->lost;
-	end = at = head_of(&r);
+	at = head_of(&r);
+	end = at;
 	while ((n = copy(&r, end, at, &record)) > 0) {
 		wrong += !whole(&record, n, since);
 		at += n;
@@ -551,7 +561,8 @@ static void flight_recorder(void)
 	if (n == GONE)
 		skip("2.4 what was lost is told", "it was written over");
 	else
-		ok(n == 16 && record.header.type == PERFMON_RECORD_LOST && record.words[1] == r.page->lost,
+		ok(n == 16 && record.header.type == PERFMON_RECORD_LOST &&
+		   record.words[1] == r.page->lost,
 		   "2.4 %s: what was lost meanwhile is told", source->name);
 	ring_close(&r);
 }
@@ -581,8 +592,8 @@ static int on_a_budget(void)
 
 	for (i = 0; i < 4; i++)
 		device[i] = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
-	if (setrlimit(RLIMIT_MEMLOCK, &limit) || setgroups(0, NULL) || setresgid(65534, 65534, 65534) ||
-	    setresuid(65534, 65534, 65534))
+	if (setrlimit(RLIMIT_MEMLOCK, &limit) || setgroups(0, NULL) ||
+	    setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
 		return 1;
 	arg.size = 65536;
 	got[0] = pfm_call(device[0], PERFMON_CREATE_FORMAT, &create);
@@ -650,7 +661,8 @@ static void brief(void)
 	pfm_load(other, this_thread());
 	may_spin = 1;
 	for (rounds = 0; now() < end; rounds++) {
-		struct ring r = new_ring(rounds % 2 ? "ring" : "flight-recorder", 0, SIZE, worker_tid);
+		struct ring r = new_ring(rounds % 2 ? "ring" : "flight-recorder", 0, SIZE,
+					 worker_tid);
 
 		pfm_start(r.fd);
 		usleep(rounds * 37 % 3000);
@@ -663,7 +675,8 @@ static void brief(void)
 	}
 	may_spin = 0;
 	close(other);
-	if (!ok(rounds > 10 && seen, "1.2 %s: contexts come and go while they sample", source->name))
+	if (!ok(rounds > 10 && seen, "1.2 %s: contexts come and go while they sample",
+		source->name))
 		note("%u, %llu", rounds, seen);
 }
 

@@ -67,8 +67,8 @@ static void exact(void)
 	}
 	for (i = wrong = 0; i < hdr->hdr_count; i++) {
 		e = entry(hdr, i, 0);
-		if (e->pid != this_thread() || e->tgid != (__u32)getpid() || e->ovfl_pmd || e->set ||
-		    (i && e->tstamp < entry(hdr, i - 1, 0)->tstamp))
+		if (e->pid != this_thread() || e->tgid != (__u32)getpid() || e->ovfl_pmd ||
+		    e->set || (i && e->tstamp < entry(hdr, i - 1, 0)->tstamp))
 			wrong++;
 	}
 	is(wrong, 0, "1.9 entries say who, which, in the order of time");
@@ -139,7 +139,9 @@ static void several(void)
 		pfm_write_pmc(fd, i, pfm_instructions(m));
 	is(pfm_write_smpl(fd, &pmd), 0, "1.11 a PMD that records and resets another");
 	pmd.reg_num = 1;
-	pmd.reg_value = pmd.reg_long_reset = pmd.reg_short_reset = -50000;
+	pmd.reg_short_reset = -50000;
+	pmd.reg_long_reset = -50000;
+	pmd.reg_value = -50000;
 	memset(pmd.reg_reset_pmds, 0, sizeof(pmd.reg_reset_pmds));
 	is(pfm_write_smpl(fd, &pmd), 0, "1.7 and another period");
 	is(pfm_load(fd, this_thread()), 0, "1.7 it is loaded");
@@ -182,7 +184,8 @@ static void full(void)
 	pfm_start(fd);
 	spin_here(3000000);
 	count = hdr->hdr_count;
-	ok(count > 50 && hdr->hdr_overflows == 1 && hdr->hdr_cur_offs + hdr->hdr_min_buf_space > 4096,
+	ok(count > 50 && hdr->hdr_overflows == 1 &&
+	   hdr->hdr_cur_offs + hdr->hdr_min_buf_space > 4096,
 	   "1.15 the buffer is full");
 	ok(pfm_message(fd, &msg, 1000), "1.15 which is a message");
 	ok(!pfm_message(fd, &msg, 100), "1.15 and not another one");

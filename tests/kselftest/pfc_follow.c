@@ -61,7 +61,8 @@ static int signals(void)
 }
 
 /* Functions that call one another, for stacks by frame pointers. */
-#define FRAME __attribute__((noinline, optimize("no-omit-frame-pointer", "no-optimize-sibling-calls")))
+#define FRAME __attribute__((noinline, optimize("no-omit-frame-pointer", \
+						"no-optimize-sibling-calls")))
 
 static volatile __u64 work_done;
 
