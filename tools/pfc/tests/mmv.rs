@@ -328,7 +328,9 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     let second = bench.add("a/second", Kind::Counter, Unit::Events, 0, 1);
     bench.device.fake.cpu(0).adjust(second, 5);
     let exporter = bench.start(&["--mmv", "pc", "a/*"]);
-    let before = bench.wait("there", |m| m.contains_key("pc.all.a.second"));
+    let before = bench.wait("there", |m| {
+        m.contains_key("pc.all.a.second") && m.contains_key("pc.percpu.a.first")
+    });
     // As pmdammv has it, mapped or open.
     let file = fs::File::open(bench.directory.join(format!("pc.percpu.{first}"))).expect("it");
     let generations = || {
@@ -343,7 +345,9 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     let third = bench.add("a/third", Kind::Counter, Unit::Events, 0, 1);
     bench.add("b/other", Kind::Counter, Unit::Events, 0, 1);
     bench.device.fake.cpu(1).adjust(third, 9);
-    let after = bench.wait("the third", |m| value(m, "pc.percpu.a.third") == [0, 9]);
+    let after = bench.wait("the third", |m| {
+        value(m, "pc.percpu.a.third") == [0, 9] && m.contains_key("pc.all.a.second")
+    });
     assert!(!after.contains_key("pc.all.a.first"));
     assert!(!after.contains_key("pc.all.b.other"));
     // What stays keeps its number.
@@ -363,7 +367,9 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
     bench.add("a/first", Kind::Counter, Unit::Events, 0, 1);
     let exporter = bench.start(&["--mmv", "pc"]);
     let pid = exporter.0.id();
-    bench.wait("there", |m| m.contains_key("pc.percpu.a.first"));
+    bench.wait("there", |m| {
+        m.contains_key("pc.percpu.a.first") && m.contains_key("pc.control.time")
+    });
     let control = fs::read(bench.directory.join("pc.control")).expect("a file");
     assert_eq!(File(control).u32(32), pid);
 
