@@ -29,7 +29,7 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 /* Loads the modules for this processor; and no others, which a first context would. */
 static void pfm_load_modules(const struct pmu_model *m)
 {
-	write_file("/proc/sys/kernel/modprobe", "");
+	write_file("/proc/sys/kernel/modprobe", "\n");
 	rmmod("pfm_soft");
 	if (access("/dev/perfmon", F_OK)) {
 		errno = -insmod("perfcounters", "");

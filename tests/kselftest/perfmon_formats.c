@@ -358,7 +358,7 @@ int main(void)
 	int samples, foreign;
 
 	plan(55);
-	write_file("/proc/sys/kernel/modprobe", "");
+	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");

@@ -208,7 +208,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	plan(6);
-	write_file("/proc/sys/kernel/modprobe", "");
+	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	if (m)
 		insmod(m->amd ? "pfm_amd" : "pfm_intel", "");

@@ -57,9 +57,11 @@ int main(void)
 	int fd;
 
 	plan(21);
-	write_file("/proc/sys/kernel/modprobe", "");
+	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
+	/* Another test may have left it. */
+	rmmod("tutorial_format");
 	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -ENOENT, "1.9 no such format");
 	is(insmod("tutorial_format", ""), 0, "1.9 the tutorial's format");
 	the_program();
