@@ -14,6 +14,7 @@
 #define CTR1		0xc2
 #define STATUS		0x38e
 #define STATUS_RESET	0x390
+#define GLOBAL_CTRL	0x38f
 #define INUSE		0x392
 #define NMI		0x400
 #define MINUS_1000	0xfffffc18
@@ -120,6 +121,8 @@ int main(void)
 	unsigned int i;
 
 	raw_load();
+	/* Whoever had the PMU before may have left it off. */
+	raw("wr %#x 0xf", GLOBAL_CTRL);
 	for (i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
 		if (strcmp(faults[i].name, fault))
 			continue;
