@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
-# guest: plain pmu-skylake full-skylake
-# timeout: 400
+# guest: plain full-skylake
+# timeout: 900
 # shellcheck disable=SC2015,SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
 # pfc record, report, script and flamegraph: whom they sample, names of functions,
@@ -26,6 +26,15 @@ samples() { # FILE
 # The first line's share, in percent, if it is that function's.
 top() { # FILE FUNCTION
 	pfc report -i "$1" | awk -v f="$2" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
+}
+
+# A busy machine gives a guest little time: what takes some is tried with more of it.
+patience=1
+patiently() { # COMMAND...
+	for patience in 1 2 4; do
+		"$@" && return 0
+	done
+	return 1
 }
 
 no_module() {
@@ -93,10 +102,10 @@ kernel() {
 everything() {
 	taskset -c 0 $program calls 100000000000 &
 	victim=$!
-	pfc record -a -F 500 -o all -- sleep 1
+	pfc record -a -F 500 -o all -- sleep $patience
 	rc=$?
-	pfc record -p $victim -F 500 -o one -- sleep 1 || rc=1
-	pfc record -C 0 -F 100 -o cpu -- sleep 1 || rc=1
+	pfc record -p $victim -F 500 -o one -- sleep $patience || rc=1
+	pfc record -C 0 -F 100 -o cpu -- sleep $patience || rc=1
 	kill -9 $victim
 	wait $victim 2>/dev/null
 	pfc report -i all | head -n 15
@@ -108,7 +117,7 @@ until_interrupted() {
 	victim=$!
 	pfc record -p $victim -F 200 -o u &
 	recorder=$!
-	sleep 3
+	sleep $((3 * patience))
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
@@ -117,16 +126,16 @@ until_interrupted() {
 	[ $rc = 0 ] && [ "$(samples u)" -gt 5 ]
 }
 recorder() {
-	rm -f f*
+	rm -f f f.*
 	$program calls 100000000000 &
 	victim=$!
 	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
 	recorder=$!
 	# It has looked at all the kernel's symbols by then.
-	sleep 8
+	sleep $((8 * patience))
 	kill -USR2 $recorder
 	within 10 sh -c 'ls f.*' || return 1
-	sleep 1
+	sleep $((1 * patience))
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
@@ -142,14 +151,14 @@ recorder() {
 	done
 }
 switched() {
-	rm -f s*
+	rm -f s s.*
 	$program calls 100000000000 &
 	victim=$!
 	pfc record --switch-output -p $victim -F 200 -o s &
 	recorder=$!
-	sleep 3
+	sleep $((3 * patience))
 	kill -USR2 $recorder
-	sleep 2
+	sleep $((2 * patience))
 	kill -INT $recorder
 	wait $recorder
 	kill -9 $victim
@@ -187,7 +196,7 @@ default_cycles() {
 }
 # linux-perf sees what pfc sees.
 perf_report() { # FILE
-	perf report --stdio -g none -i "$1" >theirs 2>words || { cat words; return 1; }
+	perf report --stdio --no-children -g none -i "$1" >theirs 2>words || { cat words; return 1; }
 	grep -v '^#' theirs | head -n 3
 	pfc report -i "$1" | grep -v '^#' | head -n 3
 	ours=$(top "$1" work_inner)
@@ -233,20 +242,20 @@ insmod /modules/perfcounters.ko
 insmod /modules/pfm_soft.ko
 check "1.9 pfc record says which format is missing" no_format
 insmod /modules/pfm_ring.ko
-check "1.9 pfc record samples a command" plain_record
+check "1.9 pfc record samples a command" patiently plain_record
 with_pmu "1.9 cycles, if nothing is said" default_cycles
 check "1.9 pfc report says where it was" where
-check "1.10 stacks are the calls" stacks
+check "1.10 stacks are the calls" patiently stacks
 check "1.10 pfc report -g shows callers" tree
-check "1.7 -c is the period" periods
-check "1.2 threads are followed" threads
-check "1.2 children are" children
-check "1.2 with --no-inherit they are not" only_first
-check "1.9 the kernel's functions have names" kernel
-check "1.6 -a, -p and -C" everything
-check "1.6 -p until Ctrl-C" until_interrupted
-check "2.4 a flight recorder is read at SIGUSR2, the newest only" recorder
-check "2.7 --switch-output makes a file each" switched
+check "1.7 -c is the period" patiently periods
+check "1.2 threads are followed" patiently threads
+check "1.2 children are" patiently children
+check "1.2 with --no-inherit they are not" patiently only_first
+check "1.9 the kernel's functions have names" patiently kernel
+check "1.6 -a, -p and -C" patiently everything
+check "1.6 -p until Ctrl-C" patiently until_interrupted
+check "2.4 a flight recorder is read at SIGUSR2, the newest only" patiently recorder
+check "2.7 --switch-output makes a file each" patiently switched
 check "1.15 what is lost is said" lost
 with_pmu "1.7 two events are sampled, each by itself" two_events
 check "1.10 pfc flamegraph draws" picture
