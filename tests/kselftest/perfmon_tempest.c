@@ -174,6 +174,11 @@ static int start(int n, const struct pmu_model *m)
 	_exit(0);
 }
 
+static bool enough(void)
+{
+	return all->opened > 5 && all->loaded > 0 && all->kills > 1 && all->in_use > 0;
+}
+
 static int references(void)
 {
 	char text[32];
@@ -220,7 +225,8 @@ int main(int argc, char **argv)
 		pids[i] = start(i, m);
 	seed = 42;
 	end = time(NULL) + 12;
-	while (time(NULL) < end) {
+	/* A busy machine needs longer until something has happened. */
+	while (time(NULL) < end || (!enough() && time(NULL) < end + 100)) {
 		usleep(20000);
 		/* Whoever has ended, or is killed now, is replaced. */
 		i = roll(WORKERS + MONITORS);
