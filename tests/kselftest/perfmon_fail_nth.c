@@ -9,7 +9,7 @@
  * Whatever fails: nothing is half done, the PMU is nobody's, and it works when
  * tried again.
  */
-#include "sampling.h"
+#include "perfmon.h"
 #include "nth.h"
 
 #define REGISTERS	4	/* of each kind */
@@ -126,42 +126,6 @@ static int open_and_create(void)
 	return ret;
 }
 
-/* Into a ring, that is mapped. */
-static void *ring_page;
-
-static void leave_ring(void)
-{
-	if (ring_page)
-		munmap(ring_page, 4096);
-	ring_page = NULL;
-	leave_it();
-}
-
-static int create_ring(void)
-{
-	int fd = pfm_create_ring(0, "ring", 4096, 0);
-
-	if (fd < 0)
-		return fd;
-	context = fd;
-	ring_page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-	if (ring_page == MAP_FAILED) {
-		ring_page = NULL;
-		leave_it();
-		return -ENOMEM;
-	}
-	return 0;
-}
-
-static bool samples(void)
-{
-	struct perfmon_ring_page *page = ring_page;
-
-	return says(!write_pmcs() && !pfm_period(context, 0, 1000, 0) &&
-		    !pfm_load(context, this_thread()), "it cannot be loaded") &&
-	       says(pfm_spin(context, 0, 10000) && page->head, "it does not sample");
-}
-
 static void created(void)
 {
 	leave_it();
@@ -275,8 +239,6 @@ static bool is_mapped(void)
 static const struct operation calls[] = {
 	{ "open and create", leave_it, open_and_create, is_free, counts_once_loaded, leave_it, 1,
 	  false, 0 },
-	{ "create with a ring, and map it", leave_ring, create_ring, is_free, samples, leave_ring,
-	  1, false, 0 },
 	{ "write PMCs", created, write_pmcs, always, counts_once_loaded, leave_it, 1, false, 0 },
 	{ "write PMDs", created, write_pmds, are_zero, are_written, leave_it, 1, false, 0 },
 	{ "read PMDs", written, read_pmds, are_written, were_read, leave_it, 1, false, 0 },
@@ -297,7 +259,6 @@ int main(void)
 	unload();
 	on_cpu(0);
 	pfm_load_modules(SKYLAKE);
-	insmod("pfm_ring", "");
 	/* What the first context alone asks for is asked for here. */
 	close(pfm_create(0));
 	set_up();
@@ -306,7 +267,6 @@ int main(void)
 	note("%lu requests failed, one at a time", all_failed);
 	ok(perf_has_it(), "1.4 fail-nth: perf has the PMU again");
 	close(nth_fd);
-	rmmod("pfm_ring");
 	is(rmmod("pfm_intel"), 0, "1.4 fail-nth: nobody keeps the description");
 	unload();
 	ok(!is_loaded("perfcounters"), "1.4 fail-nth: everything unloads");
