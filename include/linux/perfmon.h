@@ -253,7 +253,7 @@ struct perfmon_part {
 
 /* What became of a record. */
 #define PERFMON_RING_KEPT	0
-#define PERFMON_RING_DUE	1	/* kept, and the watermark is reached */
+#define PERFMON_RING_DUE	1	/* the reader is to be woken: PERFMON_DO_WAKE */
 #define PERFMON_RING_LOST	2
 
 /*

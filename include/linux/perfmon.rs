@@ -300,6 +300,26 @@ pub struct Overflow {
     pub set: u16,
 }
 
+impl Default for Overflow {
+    fn default() -> Self {
+        Self {
+            ip: 0,
+            time: 0,
+            last_reset: 0,
+            eventid: 0,
+            values: core::ptr::null(),
+            regs: core::ptr::null(),
+            pid: 0,
+            tid: 0,
+            cpu: 0,
+            nr_values: 0,
+            flags: 0,
+            pmd: 0,
+            set: 0,
+        }
+    }
+}
+
 /// `PERFMON_DO_*`.
 pub const DO_NOTIFY: u32 = 0x1;
 pub const DO_RESET: u32 = 0x2;
@@ -389,6 +409,59 @@ pub struct Filled<'a, S> {
     pub state: &'a mut S,
     pub ring: RingOf<'a>,
 }
+
+impl<S> Filled<'_, S> {
+    /// A word; 0 where there is none.
+    #[inline]
+    pub fn get(&self, place: usize) -> u64 {
+        self.words.get(place).copied().unwrap_or(0)
+    }
+
+    /// Sets a word.
+    #[inline]
+    pub fn set(&mut self, place: usize, value: u64) {
+        if let Some(word) = self.words.get_mut(place) {
+            *word = value;
+        }
+    }
+
+    /// Adds 1 to a word.
+    #[inline]
+    pub fn count(&mut self, place: usize) {
+        self.set(place, self.get(place).wrapping_add(1));
+    }
+
+    /// Puts `struct pfm_dfl_smpl_entry` and the overflow's PMDs at a word: the word after
+    /// them, if there is room.
+    #[inline]
+    pub fn put_entry(&mut self, at: usize, o: &Overflow) -> Option<usize> {
+        let values = o.values();
+        let end = at.wrapping_add(ENTRY).wrapping_add(values.len());
+        let mut places = self.words.get_mut(at..end)?.iter_mut();
+        let head = [
+            u64::from(o.tid) | (u64::from(o.pmd) << 32),
+            o.last_reset,
+            o.ip,
+            o.time,
+            u64::from(o.cpu & 0xffff) | (u64::from(o.set) << 16) | (u64::from(o.pid) << 32),
+        ];
+        for value in &head {
+            if let Some(word) = places.next() {
+                *word = *value;
+            }
+        }
+        for value in values {
+            if let Some(word) = places.next() {
+                *word = *value;
+            }
+        }
+        Some(end)
+    }
+}
+
+/// Words of `struct pfm_dfl_smpl_entry`, and of the longest one with its PMDs.
+const ENTRY: usize = 5;
+pub const LONGEST_ENTRY: usize = ENTRY + 64;
 
 /// The ring of a format whose layout is one.
 pub struct RingOf<'a> {

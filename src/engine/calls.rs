@@ -6,6 +6,7 @@
 use crate::context::Error;
 use crate::pmu::{Numbers, Scope};
 use crate::sampling;
+use crate::sets::Terms;
 
 /// `pfarg_ctx.ctx_flags`.
 pub const FL_SYSTEM_WIDE: u32 = 0x02;
@@ -97,6 +98,51 @@ pub struct Create {
     pub arg_size: u64,
 }
 
+/// An event set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct SetDesc {
+    pub set_id: u16,
+    pub set_id_next: u16,
+    pub set_flags: u32,
+    pub set_timeout: u64,
+    pub reserved: [u64; 6],
+}
+
+/// What became of an event set.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct SetInfo {
+    pub set_id: u16,
+    pub set_id_next: u16,
+    pub set_flags: u32,
+    pub set_ovfl_pmds: Numbers,
+    pub set_runs: u64,
+    pub set_timeout: u64,
+    pub set_act_duration: u64,
+    pub set_avail_pmcs: Numbers,
+    pub set_avail_pmds: Numbers,
+    pub reserved: [u64; 6],
+}
+
+/// How the turns of a set differed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Runs {
+    pub reg_num: u16,
+    pub reg_set: u16,
+    pub reserved: u32,
+    pub runs: u64,
+    pub time: u64,
+    pub time2: [u64; 2],
+    pub value: u64,
+    pub value2: [u64; 2],
+    pub value_time: [u64; 2],
+}
+
 /// Several registers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,6 +162,9 @@ const _: () = {
     assert!(size_of::<Load>() == 32);
     assert!(size_of::<Vector>() == 16);
     assert!(size_of::<Create>() == 64 + 8 + 16 + 16);
+    assert!(size_of::<SetDesc>() == 64);
+    assert!(size_of::<SetInfo>() == 8 + 3 * 40 + 3 * 8 + 48);
+    assert!(size_of::<Runs>() == 8 + 9 * 8);
 };
 
 const fn write_call<T>(number: u32) -> u32 {
@@ -144,6 +193,14 @@ pub const CREATE_FORMAT: u32 = write_call::<Create>(9);
 pub const RESTART: u32 = (0xb6 << 8) | 0x0a;
 /// Holds a ring.
 pub const PAUSE: u32 = write_call::<u32>(0x0b);
+/// Makes or changes event sets.
+pub const CREATE_EVTSETS: u32 = write_call::<Vector>(0x0c);
+/// Removes some.
+pub const DELETE_EVTSETS: u32 = write_call::<Vector>(0x0d);
+/// What became of some.
+pub const GETINFO_EVTSETS: u32 = write_call::<Vector>(0x0e);
+/// How their turns differed.
+pub const READ_RUNS: u32 = write_call::<Vector>(0x0f);
 
 const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
     match wrong {
@@ -173,20 +230,18 @@ impl Ctx {
 }
 
 impl Pmc {
-    /// Set 0, reserved fields zero.
+    /// Reserved fields zero.
     pub fn check(&self) -> Result<(), Error> {
-        unless(self.reg_set != 0, Error::NoSet)?;
         unless(self.reg_reserved2 != [0; 4], Error::Flags)
     }
 }
 
 impl Pmd {
-    /// What a write may say: none of what event sets need, which are not there yet.
+    /// What a write may say.
     pub fn check(&self) -> Result<(), Error> {
         self.check_read()?;
         unless(
             self.reg_flags & !(sampling::NOTIFY | sampling::RANDOM) != 0
-                || self.reg_ovfl_switch_cnt != 0
                 || (self.reg_flags & sampling::RANDOM == 0 && self.reg_random_mask != 0)
                 || self.reg_smpl_pmds.count() > sampling::VALUES,
             Error::Flags,
@@ -195,7 +250,6 @@ impl Pmd {
 
     /// What a read looks at.
     pub fn check_read(&self) -> Result<(), Error> {
-        unless(self.reg_set != 0, Error::NoSet)?;
         unless(self.reg_reserved2 != [0; 7], Error::Flags)
     }
 
@@ -204,15 +258,28 @@ impl Pmd {
         self.reg_flags != 0
             || self.reg_long_reset != 0
             || self.reg_short_reset != 0
+            || self.reg_ovfl_switch_cnt != 0
             || !self.reg_reset_pmds.is_empty()
             || !self.reg_smpl_pmds.is_empty()
     }
 }
 
+impl SetDesc {
+    /// When its turns end; the timer's resolution is in nanoseconds.
+    pub fn terms(&self, resolution: u64) -> Result<Terms, Error> {
+        unless(self.reserved != [0; 6], Error::Flags)?;
+        Terms::new(
+            self.set_flags,
+            self.set_id_next,
+            self.set_timeout,
+            resolution,
+        )
+    }
+}
+
 impl Start {
-    /// Set 0, reserved fields zero.
+    /// Reserved fields zero.
     pub fn check(&self) -> Result<(), Error> {
-        unless(self.start_set != 0, Error::NoSet)?;
         unless(
             self.start_reserved1 != 0
                 || self.start_reserved2 != 0
@@ -223,9 +290,8 @@ impl Start {
 }
 
 impl Load {
-    /// Set 0, reserved fields zero.
+    /// Reserved fields zero.
     pub fn check(&self) -> Result<(), Error> {
-        unless(self.load_set != 0, Error::NoSet)?;
         unless(
             self.load_reserved1 != 0 || self.load_reserved2 != [0; 3],
             Error::Flags,

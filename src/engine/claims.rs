@@ -27,6 +27,14 @@ impl Claims {
         *self == Self::NONE
     }
 
+    /// In either.
+    pub const fn with(&self, other: &Self) -> Self {
+        Self {
+            pmcs: self.pmcs | other.pmcs,
+            pmds: self.pmds | other.pmds,
+        }
+    }
+
     /// In both?
     fn meets(&self, other: &Self) -> bool {
         self.pmcs & other.pmcs != 0 || self.pmds & other.pmds != 0
@@ -86,13 +94,26 @@ impl Shares {
         systems: Counts::NONE,
     };
 
+    /// What contexts of the other kind have.
+    fn others(&self, scope: Scope) -> Claims {
+        match scope {
+            Scope::Thread => self.systems.claimed(),
+            Scope::System => self.threads.claimed(),
+        }
+    }
+
     /// May a context of this kind have these?
     pub fn fits(&self, scope: Scope, claims: &Claims) -> bool {
-        let others = match scope {
-            Scope::Thread => &self.systems,
-            Scope::System => &self.threads,
-        };
-        !others.claimed().meets(claims)
+        !self.others(scope).meets(claims)
+    }
+
+    /// What a context of this kind may have.
+    pub fn free(&self, scope: Scope) -> Claims {
+        let others = self.others(scope);
+        Claims {
+            pmcs: !others.pmcs,
+            pmds: !others.pmds,
+        }
     }
 
     fn of(&mut self, scope: Scope) -> &mut Counts {

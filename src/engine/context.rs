@@ -33,15 +33,17 @@ pub enum Error {
     Ended,
     /// There is nothing to restart.
     NotMasked,
+    /// Nothing counts until a restart.
+    Masked,
 }
 
 impl Error {
     /// The errno, positive.
     pub const fn errno(self) -> i32 {
         match self {
-            Self::Kernel => 1,                                     // EPERM
-            Self::Loaded | Self::OtherCpu | Self::NotMasked => 16, // EBUSY
-            Self::Ended => 3,                                      // ESRCH
+            Self::Kernel => 1,                                                    // EPERM
+            Self::Loaded | Self::OtherCpu | Self::NotMasked | Self::Masked => 16, // EBUSY
+            Self::Ended => 3,                                                     // ESRCH
             Self::NoRegister | Self::OtherScope | Self::Flags | Self::NoSet | Self::NotLoaded => 22, // EINVAL
         }
     }
@@ -201,9 +203,7 @@ impl Program {
                 start: 0,
             };
             self.nr_counters = self.nr_counters.wrapping_add(1);
-            // RDPMC's number of a fixed counter has bit 30, its bit is 32 higher.
-            let bit = (register.rdpmc & 31) | (((register.rdpmc >> 30) & 1) << 5);
-            self.global |= 1u64.wrapping_shl(bit);
+            self.global |= register.global_bit();
         }
     }
 
@@ -348,14 +348,13 @@ impl Registers {
         !self.pending.is_empty()
     }
 
-    /// A new period begins with this value, in which what it counted beyond the old
-    /// one is counted already.
+    /// A new period begins with this value, in which `beyond`, what it counted beyond the
+    /// old one, is counted already.
     #[inline]
-    pub fn reset<'a>(&mut self, map: impl FnOnce() -> Map<'a>, number: u16, value: u64) {
-        let beyond = self.shown(map, number);
+    pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
         if let Some(place) = self.pmd.get_mut(usize::from(number)) {
             let period = value.wrapping_neg();
-            *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(0));
+            *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(beyond));
             self.touched.set(number);
         }
     }
@@ -384,13 +383,10 @@ impl Registers {
         }
     }
 
-    /// The same; `map` is asked only where it matters.
+    /// Does every PMD show all its 64 bits?
     #[inline]
-    pub fn shown<'a>(&self, map: impl FnOnce() -> Map<'a>, number: u16) -> u64 {
-        match self.mixed {
-            true => self.pmd(&map(), number),
-            false => self.value(number),
-        }
+    pub fn is_plain(&self) -> bool {
+        !self.mixed
     }
 
     /// Does a PMD show its counter's own bits only?
@@ -510,11 +506,15 @@ impl Registers {
     }
 
     /// The same of virtual counters: those that are carried, or those that are not.
-    #[inline]
-    pub fn grow(&mut self, carried: bool, mut now: impl FnMut(&Growth) -> u64) {
-        if self.program.nr_growths == 0 {
-            return;
+    #[inline(always)]
+    pub fn grow(&mut self, carried: bool, now: impl FnMut(&Growth) -> u64) {
+        if self.program.nr_growths != 0 {
+            self.grow_all(carried, now);
         }
+    }
+
+    #[inline(never)]
+    fn grow_all(&mut self, carried: bool, mut now: impl FnMut(&Growth) -> u64) {
         for growth in self.program.growths_mut(carried) {
             let now = now(growth);
             let moved = moved(&mut growth.start, now, growth.mask);

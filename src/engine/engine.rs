@@ -20,6 +20,7 @@
 //! | [`context`] | a context's registers: its program, 64-bit values |
 //! | [`claims`] | which registers contexts of both kinds may have at once |
 //! | [`sampling`], [`random`] | what an overflow does; messages |
+//! | [`sets`] | whose turn it is in the hardware, and how the turns differed |
 //! | [`ring`] | records that one writes and others read meanwhile |
 //! | [`selfpage`] | what a thread reads of its context without a call |
 //! | [`sync`] | the only place that knows kernel, host and loom apart |
@@ -42,5 +43,6 @@ pub mod ring;
 pub mod sampling;
 pub mod selfpage;
 pub mod seqflag;
+pub mod sets;
 pub mod spec;
 pub mod sync;

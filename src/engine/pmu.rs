@@ -124,8 +124,13 @@ impl Rows {
     /// Is it in?
     #[inline]
     pub fn has(&self, number: u16) -> bool {
-        let bit = Self::bit(number);
-        (self.hardware & bit.hardware) | (self.soft & bit.soft) != 0
+        self.meets(&Self::bit(number))
+    }
+
+    /// Is any of another set in?
+    #[inline]
+    pub fn meets(&self, other: &Self) -> bool {
+        (self.hardware & other.hardware) | (self.soft & other.soft) != 0
     }
 
     /// Is none in it?
@@ -134,22 +139,19 @@ impl Rows {
         self.hardware | self.soft == 0
     }
 
-    /// The one in it, if it is but one.
+    /// Takes the first one out.
     #[inline]
-    pub fn only(&self) -> Option<u16> {
-        let (bits, first) = match self.soft {
-            0 => (self.hardware, 0),
-            _ if self.hardware == 0 => (self.soft, FIRST_SOFT),
-            _ => return None,
+    pub fn pop(&mut self) -> Option<u16> {
+        let (bits, first) = match self.hardware {
+            0 => (&mut self.soft, FIRST_SOFT),
+            _ => (&mut self.hardware, 0),
         };
-        let one = bits != 0 && bits & bits.wrapping_sub(1) == 0;
-        one.then_some(bits.trailing_zeros() as u16 | first)
-    }
-
-    /// Is one of the hardware's in it?
-    #[inline]
-    pub fn has_hardware(&self) -> bool {
-        self.hardware != 0
+        if *bits == 0 {
+            return None;
+        }
+        let number = bits.trailing_zeros() as u16 | first;
+        *bits &= bits.wrapping_sub(1);
+        Some(number)
     }
 
     /// Puts all of another set in.
@@ -159,21 +161,12 @@ impl Rows {
         self.soft |= other.soft;
     }
 
-    /// Calls a function with each, ascending.
-    #[inline(always)]
-    pub fn each(&self, mut function: impl FnMut(u16)) {
-        for (mut left, first) in [(self.hardware, 0), (self.soft, FIRST_SOFT)] {
-            while left != 0 {
-                function(left.trailing_zeros() as u16 | first);
-                left &= left.wrapping_sub(1);
-            }
-        }
-    }
-
     /// As the calls have it.
-    pub fn numbers(&self) -> Numbers {
+    pub fn numbers(mut self) -> Numbers {
         let mut numbers = Numbers::default();
-        self.each(|n| numbers.set(n.into()));
+        while let Some(number) = self.pop() {
+            numbers.set(number.into());
+        }
         numbers
     }
 }
@@ -218,6 +211,12 @@ impl Register {
     /// Has it all of these [`kind`]s?
     pub const fn is(&self, kinds: u16) -> bool {
         self.kind & kinds == kinds
+    }
+
+    /// Its bit in the global control and status: RDPMC's number of a fixed counter has bit
+    /// 30, its bit is 32 higher.
+    pub const fn global_bit(&self) -> u64 {
+        1u64.wrapping_shl((self.rdpmc & 31) | (((self.rdpmc >> 30) & 1) << 5))
     }
 
     /// The bits of a counter; all 64 of anything else.

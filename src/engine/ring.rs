@@ -30,8 +30,14 @@ pub const BACKWARD: u32 = 0x01;
 pub const OVERWRITE: u32 = 0x02;
 /// `PERFMON_TAIL_OFFSET`.
 pub const TAIL_OFFSET: u64 = 1 << 41;
+/// `PERFMON_RECORD_SAMPLE`.
+pub const SAMPLE: u16 = 1;
 /// `PERFMON_RECORD_LOST`.
 pub const LOST: u16 = 2;
+/// `PERFMON_RECORD_THROTTLE`.
+pub const THROTTLE: u16 = 3;
+/// `PERFMON_RECORD_UNTHROTTLE`.
+pub const UNTHROTTLE: u16 = 4;
 
 /// `struct perfmon_ring_page`: two 32-bit fields are one word, the first one in the
 /// low half.
@@ -119,6 +125,21 @@ impl Default for Page {
 pub trait Data {
     /// Sets the word of a position, relaxed.
     fn put(&self, position: u64, value: u64);
+
+    /// Sets words from a position on, each by itself.
+    #[inline]
+    fn put_each(&self, mut position: u64, values: &[u64]) {
+        for value in values {
+            self.put(position, *value);
+            position = position.wrapping_add(8);
+        }
+    }
+
+    /// The same, as it is fastest.
+    #[inline]
+    fn put_all(&self, position: u64, values: &[u64]) {
+        self.put_each(position, values);
+    }
 }
 
 impl Data for [Word] {
@@ -175,16 +196,27 @@ pub struct Writer {
     since: u64,
 }
 
-/// What became of a record.
+/// What became of a record. The numbers' low bits are `PERFMON_RING_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Written {
     /// It is in the ring.
-    Kept,
+    Kept = 0,
     /// It is, and it is time to wake the reader: by the watermark, or as there is no
     /// room for another one like it.
-    Due,
+    Due = 1,
     /// There is no room, or the ring is paused.
-    Lost,
+    Lost = 2,
+    /// The same, and it is time to wake the reader, who has not been since the last record.
+    Full = 5,
+}
+
+impl Written {
+    /// `PERFMON_RING_*`.
+    #[inline]
+    pub const fn number(self) -> u32 {
+        self as u32 & 3
+    }
 }
 
 impl Writer {
@@ -237,23 +269,22 @@ impl Writer {
     }
 
     #[inline]
-    fn put<D: Data + ?Sized>(
+    fn put<D: Data + ?Sized, const N: usize>(
         &mut self,
         ring: &Shared<'_, D>,
         kind: u16,
         bytes: u64,
-        parts: &[&[u64]],
+        parts: &[&[u64]; N],
     ) {
         let (mut at, head) = self.place(bytes);
         // A: pairs with D.
         ring.page.reserve.store_relaxed(head);
         fence_release();
         ring.data.put(at, header(bytes, kind));
+        at = at.wrapping_add(8);
         for part in parts {
-            for value in *part {
-                at = at.wrapping_add(8);
-                ring.data.put(at, *value);
-            }
+            ring.data.put_all(at, part);
+            at = at.wrapping_add((part.len() as u64).wrapping_mul(8));
         }
         self.head = head;
         // B: pairs with C.
@@ -263,11 +294,11 @@ impl Writer {
     /// Writes a record. Any context; one at a time. Records of up to 16 bytes less than
     /// the ring's always find room in the end, larger ones unless some were lost before.
     #[inline]
-    pub fn write<D: Data + ?Sized>(
+    pub fn write<D: Data + ?Sized, const N: usize>(
         &mut self,
         ring: &Shared<'_, D>,
         kind: u16,
-        parts: &[&[u64]],
+        parts: &[&[u64]; N],
     ) -> Written {
         let mut bytes = 8u64;
         for part in parts {
@@ -279,6 +310,10 @@ impl Writer {
             self.lost = self.lost.wrapping_add(1);
             self.untold = self.untold.wrapping_add(1);
             ring.page.lost.store_relaxed(self.lost);
+            if self.watermark != 0 && self.since != 0 {
+                self.since = 0;
+                return Written::Full;
+            }
             return Written::Lost;
         }
         if self.untold != 0 {

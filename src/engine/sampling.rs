@@ -3,7 +3,7 @@
 //! What a PMD does when it overflows, and the messages that tell of it.
 
 use crate::calls::Pmd;
-use crate::pmu::{kind, Map, Numbers, Rows};
+use crate::pmu::{kind, Map, Numbers, Register, Rows};
 use crate::random::Random;
 
 /// `PFM_REGFL_OVFL_NOTIFY`.
@@ -27,6 +27,8 @@ pub mod action {
 pub struct Attr {
     /// The PMD.
     pub pmd: u16,
+    /// It alone.
+    pub row: Rows,
     /// [`NOTIFY`], [`RANDOM`].
     pub flags: u32,
     /// What it is set to at a restart.
@@ -39,10 +41,14 @@ pub struct Attr {
     pub reset_pmds: Rows,
     values: [u16; VALUES],
     nr_values: usize,
-    /// Those of them that only the description knows.
-    virtuals: u64,
+    /// Only the description knows some of those.
+    pub reads: bool,
     /// For the format.
     pub eventid: u64,
+    /// Overflows in a turn of its set after which it is over; 0: any number.
+    switch: u64,
+    /// Those that are left.
+    left: u64,
     /// Bits of the period that are random.
     pub mask: u64,
     /// Where they come from.
@@ -54,6 +60,7 @@ impl Attr {
     pub fn new(map: &Map<'_>, pmd: &Pmd) -> Self {
         let mut attr = Self {
             pmd: pmd.reg_num,
+            row: Rows::default(),
             flags: pmd.reg_flags,
             long: pmd.reg_long_reset,
             short: pmd.reg_short_reset,
@@ -61,37 +68,45 @@ impl Attr {
             reset_pmds: Rows::default(),
             values: [0; VALUES],
             nr_values: 0,
-            virtuals: 0,
+            reads: false,
             eventid: pmd.reg_smpl_eventid,
+            switch: pmd.reg_ovfl_switch_cnt,
+            left: pmd.reg_ovfl_switch_cnt,
             mask: pmd.reg_random_mask,
             random: Random::new(pmd.reg_random_seed),
         };
+        attr.row.set(pmd.reg_num);
         pmd.reg_reset_pmds
             .each(|number| attr.reset_pmds.set(number));
         pmd.reg_smpl_pmds.each(|number| {
             if let Some(place) = attr.values.get_mut(attr.nr_values) {
                 *place = number;
             }
-            let row = map.pmd(number);
-            if row.is_some_and(|r| r.is(kind::VIRTUAL) && !r.is(kind::COUNTER)) {
-                attr.virtuals |= 1u64.wrapping_shl(attr.nr_values as u32);
-            }
+            attr.reads |= map.pmd(number).is_some_and(is_read);
             attr.nr_values = attr.nr_values.wrapping_add(1);
         });
         attr
     }
 
-    /// PMDs that its samples record, ascending; and whether only the description
-    /// knows what they are.
+    /// PMDs that its samples record, ascending.
     #[inline]
-    pub fn values(&self) -> impl Iterator<Item = (u16, bool)> + '_ {
-        let mut virtuals = self.virtuals;
-        let all = self.values.get(..self.nr_values).unwrap_or(&[]);
-        all.iter().map(move |number| {
-            let is = virtuals & 1 != 0;
-            virtuals >>= 1;
-            (*number, is)
-        })
+    pub fn values(&self) -> &[u16] {
+        self.values.get(..self.nr_values).unwrap_or(&[])
+    }
+
+    /// A turn of its set begins.
+    pub fn begin_turn(&mut self) {
+        self.left = self.switch;
+    }
+
+    /// It overflowed: does that end its set's turn?
+    #[inline]
+    pub fn counts_down(&mut self) -> bool {
+        if self.switch == 0 {
+            return false;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
     }
 
     /// Where the next period begins, random bits included: they make it longer, as
@@ -105,6 +120,11 @@ impl Attr {
         self.last = value;
         value
     }
+}
+
+/// Does only its description know what it is?
+pub fn is_read(register: &Register) -> bool {
+    register.is(kind::VIRTUAL) && !register.is(kind::COUNTER)
 }
 
 /// `struct pfarg_ovfl_msg`.
@@ -178,6 +198,18 @@ impl Queue {
         self.first = self.first.wrapping_add(1) % Self::ROOM;
         self.nr = self.nr.wrapping_sub(1);
         message
+    }
+
+    /// Puts one back that was taken out, and could not be given out.
+    pub fn put_back(&mut self, message: &Message) {
+        if self.nr >= Self::ROOM {
+            return;
+        }
+        self.first = self.first.wrapping_sub(1) % Self::ROOM;
+        self.nr = self.nr.wrapping_add(1);
+        if let Some(slot) = self.slots.get_mut(self.first) {
+            *slot = *message;
+        }
     }
 
     /// Forgets all.

@@ -14,7 +14,7 @@
 //! A pairs with D: who saw a part of a change sees its sequence. A switch of
 //! threads between the load and RDPMC changes the sequence, too.
 
-use crate::context::Program;
+use crate::context::Counter as Hardware;
 use crate::sync::{fence_acquire, fence_release, Word};
 
 /// `PERFMON_SELF_VERSION`.
@@ -92,7 +92,7 @@ impl SelfPage {
     #[inline]
     pub fn update(
         &self,
-        program: &Program,
+        counters: &[Hardware],
         flags: u32,
         value: impl Fn(u16) -> u64,
         tsc: u64,
@@ -108,7 +108,7 @@ impl SelfPage {
         self.tsc_start.store_relaxed(tsc);
         let mut nr = 0u64;
         // What is as narrow as the hardware's, only the kernel gives.
-        let wide = program.counters().iter().filter(|c| !c.narrow);
+        let wide = counters.iter().filter(|c| !c.narrow);
         for (place, counter) in self.counters.iter().zip(wide) {
             nr = nr.wrapping_add(1);
             place.sum.store_relaxed(value(counter.pmd));

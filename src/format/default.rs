@@ -7,7 +7,7 @@
 use kernel::prelude::*;
 use perfcounters::description::{
     Filled, Format, Layout, Overflow, RegisteredFormat, DO_MASK, DO_NOTIFY, DO_RESET,
-    OVERFLOW_NOTIFY,
+    LONGEST_ENTRY, OVERFLOW_NOTIFY,
 };
 
 module! {
@@ -28,21 +28,8 @@ const BUF_SIZE: usize = 3;
 const MIN_SPACE: usize = 4;
 const VERSION_FLAGS: usize = 5;
 const VERSION: u64 = 0x10000;
-/// Words of `struct pfm_dfl_smpl_entry`, and of the longest one with its PMDs.
-const ENTRY: usize = 5;
-const LONGEST: usize = ENTRY + 64;
 
 struct Default;
-
-fn set(words: &mut [u64], place: usize, value: u64) {
-    if let Some(word) = words.get_mut(place) {
-        *word = value;
-    }
-}
-
-fn get(words: &[u64], place: usize) -> u64 {
-    words.get(place).copied().unwrap_or(0)
-}
 
 impl Format for Default {
     /// `struct pfm_dfl_smpl_arg`: its size; the rest is zero.
@@ -55,7 +42,7 @@ impl Format for Default {
     ];
 
     fn layout(arg: &Self::Arg) -> Result<Layout> {
-        let least = 8 * (HEADER + LONGEST) as u64;
+        let least = 8 * (HEADER + LONGEST_ENTRY) as u64;
         let [size, zero @ ..] = *arg;
         if zero != [0; 7] || size < least {
             return Err(EINVAL);
@@ -67,55 +54,33 @@ impl Format for Default {
     }
 
     fn init(buffer: &mut Filled<'_, [u64; 0]>, [size, ..]: &Self::Arg) {
-        set(buffer.words, OFFSET, 8 * HEADER as u64);
-        set(buffer.words, BUF_SIZE, size & !7);
-        set(buffer.words, MIN_SPACE, 8 * LONGEST as u64);
-        set(buffer.words, VERSION_FLAGS, VERSION);
+        buffer.set(OFFSET, 8 * HEADER as u64);
+        buffer.set(BUF_SIZE, size & !7);
+        buffer.set(MIN_SPACE, 8 * LONGEST_ENTRY as u64);
+        buffer.set(VERSION_FLAGS, VERSION);
     }
 
     fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
-        let words = &mut *buffer.words;
         let full = match o.flags & OVERFLOW_NOTIFY {
             0 => DO_MASK,
             _ => DO_MASK | DO_NOTIFY,
         };
-        let at = (get(words, OFFSET) / 8) as usize;
-        let end = at.wrapping_add(ENTRY).wrapping_add(o.values().len());
-        let Some(entry) = words.get_mut(at..end) else {
+        let at = (buffer.get(OFFSET) / 8) as usize;
+        let Some(end) = buffer.put_entry(at, o) else {
             return full;
         };
-        let head = [
-            u64::from(o.tid) | (u64::from(o.pmd) << 32),
-            o.last_reset,
-            o.ip,
-            o.time,
-            u64::from(o.cpu & 0xffff) | (u64::from(o.set) << 16) | (u64::from(o.pid) << 32),
-        ];
-        let mut places = entry.iter_mut();
-        for value in &head {
-            if let Some(word) = places.next() {
-                *word = *value;
-            }
-        }
-        for value in o.values() {
-            if let Some(word) = places.next() {
-                *word = *value;
-            }
-        }
-        let count = get(words, COUNT);
-        set(words, COUNT, count.wrapping_add(1));
-        set(words, OFFSET, (end as u64).wrapping_mul(8));
-        if words.len().wrapping_sub(end) >= LONGEST {
+        buffer.count(COUNT);
+        buffer.set(OFFSET, (end as u64).wrapping_mul(8));
+        if buffer.words.len().wrapping_sub(end) >= LONGEST_ENTRY {
             return DO_RESET;
         }
-        let overflows = get(words, OVERFLOWS);
-        set(words, OVERFLOWS, overflows.wrapping_add(1));
+        buffer.count(OVERFLOWS);
         full
     }
 
     fn restart(buffer: &mut Filled<'_, [u64; 0]>) -> u32 {
-        set(buffer.words, COUNT, 0);
-        set(buffer.words, OFFSET, 8 * HEADER as u64);
+        buffer.set(COUNT, 0);
+        buffer.set(OFFSET, 8 * HEADER as u64);
         0
     }
 }

@@ -27,21 +27,6 @@ const OUTSIDE: usize = 4;
 
 struct Histogram;
 
-fn set(words: &mut [u64], place: usize, value: u64) {
-    if let Some(word) = words.get_mut(place) {
-        *word = value;
-    }
-}
-
-fn get(words: &[u64], place: usize) -> u64 {
-    words.get(place).copied().unwrap_or(0)
-}
-
-fn count(words: &mut [u64], place: usize) {
-    let value = get(words, place);
-    set(words, place, value.wrapping_add(1));
-}
-
 impl Format for Histogram {
     /// `struct perfmon_histogram_arg`: base, shift and number; the rest is zero.
     type Arg = [u64; 8];
@@ -63,21 +48,20 @@ impl Format for Histogram {
     }
 
     fn init(buffer: &mut Filled<'_, [u64; 0]>, [base, shift_nr, ..]: &Self::Arg) {
-        set(buffer.words, BASE, *base);
-        set(buffer.words, SHIFT, shift_nr & 0xffff_ffff);
-        set(buffer.words, NR, shift_nr >> 32);
+        buffer.set(BASE, *base);
+        buffer.set(SHIFT, shift_nr & 0xffff_ffff);
+        buffer.set(NR, shift_nr >> 32);
     }
 
     fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
-        let words = &mut *buffer.words;
-        let bucket =
-            o.ip.checked_sub(get(words, BASE))
-                .map(|above| above.wrapping_shr(get(words, SHIFT) as u32))
-                .filter(|bucket| *bucket < get(words, NR));
-        count(words, SAMPLES);
+        let above = o.ip.checked_sub(buffer.get(BASE));
+        let bucket = above
+            .map(|above| above.wrapping_shr(buffer.get(SHIFT) as u32))
+            .filter(|bucket| *bucket < buffer.get(NR));
+        buffer.count(SAMPLES);
         match bucket {
-            Some(bucket) => count(words, HEADER.wrapping_add(bucket as usize)),
-            None => count(words, OUTSIDE),
+            Some(bucket) => buffer.count(HEADER.wrapping_add(bucket as usize)),
+            None => buffer.count(OUTSIDE),
         }
         DO_RESET
     }

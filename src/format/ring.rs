@@ -97,7 +97,7 @@ fn init(buffer: &mut Filled<'_, State>, arg: &Arg, fields: u32) {
     };
 }
 
-#[inline]
+#[inline(always)]
 fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
     let State {
         fields,
@@ -146,6 +146,7 @@ macro_rules! format {
                 init(buffer, $arg, $fields)
             }
 
+            #[inline(always)]
             fn overflow(buffer: &mut Filled<'_, State>, o: &Overflow) -> u32 {
                 overflow(buffer, o)
             }

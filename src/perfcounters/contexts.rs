@@ -15,9 +15,9 @@
 //! probes; nothing is called under it that locks. CPU hotplug takes no `SESSION`:
 //! under that, probes are attached, which waits for hotplug.
 
-use engine::calls::Pmd;
+use engine::calls::{Pmc, Pmd};
 use engine::claims::Claims;
-use engine::context::{Error, Growth, Registers};
+use engine::context::{Error, Growth};
 use engine::pmu::{kind, Scope};
 use engine::sampling::Attr;
 use engine::selfpage;
@@ -30,31 +30,22 @@ use kernel::task::Task;
 
 use crate::pmu::{self, refused};
 use crate::sampling::Sampling;
+use crate::session::Session;
+use crate::sets::{Set, Sets};
 use crate::sys::bell::Bell;
 use crate::sys::format::{Areas, Buffer};
 use crate::sys::lock::SESSION;
-use crate::sys::msr;
 use crate::sys::rawlock::RawLock;
-use crate::sys::sched::{self, THREADS};
+use crate::sys::sched;
 use crate::sys::selfpage::Page;
-use crate::sys::zeroed::zeroed_registers;
-
-/// What a context is attached to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// Nothing.
-    None,
-    /// A thread, by its address.
-    Thread(usize),
-    /// A CPU.
-    Cpu(u32),
-    /// A thread or CPU that is no more.
-    Ended,
-}
+use crate::sys::{msr, nmi};
+use crate::target::Target;
 
 /// What changes.
 pub(crate) struct State {
-    pub(crate) registers: Registers,
+    /// The active set, and the others.
+    pub(crate) set: KBox<Set>,
+    pub(crate) sets: Sets,
     pub(crate) target: Target,
     /// The thread that it is, or was, attached to.
     pub(crate) thread: Option<ARef<Task>>,
@@ -63,7 +54,7 @@ pub(crate) struct State {
     /// The CPU in whose hardware it is.
     pub(crate) cpu: Option<u32>,
     /// What the session knows it to use. Changes under `SESSION` only.
-    claims: Claims,
+    pub(crate) claims: Claims,
     page: Option<Page>,
     /// The thread's process may use RDPMC.
     rdpmc: bool,
@@ -84,7 +75,7 @@ pub(crate) struct Context {
     pub(crate) silent: bool,
     /// Its thread waits for restarts.
     pub(crate) blocks: bool,
-    registers: Arc<pmu::Registers>,
+    pub(crate) registers: Arc<pmu::Registers>,
     global_ctrl: u64,
     /// The memory of its buffer.
     areas: Option<Arc<Areas>>,
@@ -119,7 +110,7 @@ impl Context {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
             None => (None, None),
         };
-        let sampling = Sampling::new(buffer)?;
+        let (set, sets, sampling) = (Set::new(0)?, Sets::new()?, Sampling::new(buffer)?);
         let context = Arc::pin_init(
             try_pin_init!(Self {
                 bell: Bell::new()?,
@@ -131,7 +122,8 @@ impl Context {
                 registers,
                 global_ctrl,
                 state <- RawLock::new(init!(State {
-                    registers <- zeroed_registers(),
+                    set,
+                    sets,
                     target: Target::None,
                     thread: None,
                     started: false,
@@ -193,20 +185,40 @@ impl Context {
     #[inline]
     fn enter(&self, state: &mut State) {
         let thread = state.thread.as_ref();
-        state.registers.set_out(false, |g| self.grown(g, thread));
-        state.registers.begin(|c| msr::write(c.address, c.start));
+        state.set.enter(nmi::now());
+        state
+            .set
+            .registers
+            .set_out(false, |g| self.grown(g, thread));
+        state
+            .set
+            .registers
+            .begin(|c| msr::write(c.address, c.start));
         state.cpu = Some(sched::this_cpu());
         self.set_timer(state);
         state.publish(false);
-        let program = &state.registers.program;
+        let program = &state.set.registers.program;
         sched::set_loaded(self.scope, Some(self));
         for control in program.controls() {
             msr::write(control.address, control.on);
         }
         sched::set_counting(self.scope, program.global);
-        // Who has no counter has no PMU: the register may be perf's.
-        if self.global_ctrl != 0 && program.global != 0 {
-            msr::write(self.global_ctrl, self.all_counting());
+        // Who has no counter has no PMU: the register may be perf's. In an NMI nothing
+        // counts, until it is over.
+        if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
+            self.let_count();
+        }
+    }
+
+    /// Lets those counters count that do. An NMI between the two may have taken some out.
+    #[inline]
+    fn let_count(&self) {
+        loop {
+            let all = self.all_counting();
+            msr::write(self.global_ctrl, all);
+            if self.all_counting() == all {
+                return;
+            }
         }
     }
 
@@ -228,33 +240,38 @@ impl Context {
     #[inline]
     fn leave(&self, state: &mut State) {
         self.take_out(state);
-        if state.registers.program.carries {
+        if state.set.registers.program.carries {
             self.settle_carried(state);
         }
         self.tell(state, None);
+        // The timer may never have had the time to say so.
+        if state.sets.due || state.set.turns.left(0) == Some(0) {
+            self.switch(state);
+        }
     }
 
     /// Out of this CPU's hardware, no more.
     #[inline]
     pub(crate) fn take_out(&self, state: &mut State) {
         sched::set_counting(self.scope, 0);
-        if self.global_ctrl != 0 && state.registers.program.global != 0 {
+        if self.global_ctrl != 0 && state.set.registers.program.global != 0 {
             // In an NMI nothing counts, until it is over.
             if !sched::in_nmi() {
-                msr::write(self.global_ctrl, self.all_counting());
+                self.let_count();
             }
         } else {
-            for control in state.registers.program.controls() {
+            for control in state.set.registers.program.controls() {
                 msr::write(control.address, control.off);
             }
         }
-        state.registers.fold(|c| msr::read_counter(c.rdpmc));
-        for counter in state.registers.program.counters() {
+        state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+        for counter in state.set.registers.program.counters() {
             msr::write(counter.address, 0);
         }
         let thread = state.thread.as_ref();
-        state.registers.grow(false, |g| self.grown(g, thread));
-        if state.registers.program.clocks && !sched::in_nmi() {
+        state.set.registers.grow(false, |g| self.grown(g, thread));
+        state.set.turns.leave(nmi::now());
+        if state.is_timed() && !sched::in_nmi() {
             self.bell.hush();
         }
         state.cpu = None;
@@ -266,7 +283,7 @@ impl Context {
     }
 
     /// All values are of now; what overflowed is told. Where its registers are.
-    fn look(&self, state: &mut State) {
+    pub(crate) fn look(&self, state: &mut State) {
         self.catch_up(state);
         // Elsewhere it is told when its thread is there.
         if state.cpu.is_some() {
@@ -281,8 +298,8 @@ impl Context {
     pub(crate) fn catch_up(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         if state.cpu.is_some() {
-            state.registers.fold(|c| msr::read_counter(c.rdpmc));
-            state.registers.grow(false, |g| self.grown(g, thread));
+            state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+            state.set.registers.grow(false, |g| self.grown(g, thread));
         }
         self.settle_carried(state);
     }
@@ -292,14 +309,14 @@ impl Context {
     pub(crate) fn settle_carried(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         if state.started && !state.sampling.masked {
-            state.registers.grow(true, |g| self.grown(g, thread));
+            state.set.registers.grow(true, |g| self.grown(g, thread));
         }
     }
 
     /// It begins now.
     pub(crate) fn set_out_carried(&self, state: &mut State) {
         let thread = state.thread.as_ref();
-        state.registers.set_out(true, |g| self.grown(g, thread));
+        state.set.registers.set_out(true, |g| self.grown(g, thread));
     }
 
     /// The same, if it is in this CPU's hardware. Interrupts off.
@@ -311,7 +328,7 @@ impl Context {
     }
 
     /// Counting ends, for now.
-    fn halt(&self, state: &mut State) {
+    pub(crate) fn halt(&self, state: &mut State) {
         if state.cpu.is_some() {
             self.leave(state);
         }
@@ -338,33 +355,9 @@ impl Context {
         }
     }
 
-    /// What it is attached to ends, here and now.
-    pub(crate) fn end(&self, target: Target) {
-        let mut state = self.state.lock();
-        if state.target == target {
-            self.halt(&mut state);
-            self.forget(&mut state);
-            state.target = Target::Ended;
-            self.tell_end(&mut state);
-            self.bell.let_go();
-        }
-        drop(state);
-        self.bell.go();
-    }
-
-    /// Nobody finds it by its target any more. On its CPU, if that is one.
-    fn forget(&self, state: &mut State) {
-        match state.target {
-            Target::Thread(task) => THREADS.remove(task),
-            Target::Cpu(_) => sched::set_loaded(Scope::System, None),
-            Target::None | Target::Ended => {}
-        }
-        state.target = Target::None;
-    }
-
     /// Calls a function with the state, where its registers are: on the CPU that it
     /// is attached to or in whose hardware it is, else here. Process context.
-    fn with(&self, function: &mut dyn FnMut(&mut State)) {
+    pub(crate) fn with(&self, function: &mut dyn FnMut(&mut State)) {
         loop {
             let elsewhere = {
                 let mut state = self.state.lock();
@@ -404,15 +397,26 @@ impl Context {
         }
     }
 
-    /// Writes PMCs: numbers, flags, and values that `Registers::check_pmc` gave.
-    pub(crate) fn write_pmcs(&self, values: &[(u16, u32, u64)]) -> Result {
-        let mut more = Claims::NONE;
-        for (number, _, _) in values {
-            more.pmcs |= 1u64.checked_shl((*number).into()).unwrap_or(0);
+    /// Writes PMCs, with values that `Registers::check_pmc` gave.
+    pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
+        let more = |id| {
+            let mut more = Claims::NONE;
+            for pmc in values.iter().filter(|pmc| pmc.reg_set == id) {
+                more.pmcs |= 1u64.checked_shl(pmc.reg_num.into()).unwrap_or(0);
+            }
+            more
+        };
+        let mut session = SESSION.lock();
+        for pmc in values {
+            self.make_room(pmc.reg_set, 0)?;
         }
-        self.write(more, 0, &mut |state| {
-            for (number, flags, value) in values {
-                state.registers.set_pmc(*number, *flags, *value);
+        let touches = |id| values.iter().any(|pmc| pmc.reg_set == id);
+        self.write(&mut session, &touches, &more, &mut |state| {
+            for pmc in values {
+                if let Some(set) = state.find_set_mut(pmc.reg_set) {
+                    set.registers
+                        .set_pmc(pmc.reg_num, pmc.reg_flags, pmc.reg_value);
+                }
             }
         })
     }
@@ -420,43 +424,62 @@ impl Context {
     /// Writes PMDs: numbers that exist.
     pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
         let map = self.registers.map();
-        let mut more = Claims::NONE;
+        let more = |id| {
+            let mut more = Claims::NONE;
+            for pmd in values.iter().filter(|pmd| pmd.reg_set == id) {
+                more.pmds |= 1u64.checked_shl(pmd.reg_num.into()).unwrap_or(0);
+                for others in [&pmd.reg_smpl_pmds, &pmd.reg_reset_pmds] {
+                    more.pmds |= others.0.first().copied().unwrap_or(0);
+                }
+            }
+            more
+        };
+        let mut session = SESSION.lock();
+        let mut last = None;
         for pmd in values {
-            more.pmds |= 1u64.checked_shl(pmd.reg_num.into()).unwrap_or(0);
-            for others in [&pmd.reg_smpl_pmds, &pmd.reg_reset_pmds] {
-                more.pmds |= others.0.first().copied().unwrap_or(0);
+            if last.replace(pmd.reg_set) != Some(pmd.reg_set) {
+                let all = values.iter().filter(|one| one.reg_set == pmd.reg_set);
+                self.make_room(pmd.reg_set, all.count())?;
             }
         }
         let in_format = self.areas.is_some();
-        self.write(more, values.len(), &mut |state| {
+        let touches = |id| values.iter().any(|pmd| pmd.reg_set == id);
+        self.write(&mut session, &touches, &more, &mut |state| {
             for pmd in values {
-                let State {
-                    registers,
-                    sampling,
-                    ..
-                } = state;
-                registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
+                if state.set.id == pmd.reg_set {
+                    state.sampling.ended.clear(pmd.reg_num);
+                }
+                let Some(set) = state.find_set_mut(pmd.reg_set) else {
+                    continue;
+                };
+                set.registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
                 let counts = map.pmd(pmd.reg_num).is_some_and(|r| r.is(kind::COUNTER));
                 let samples = counts && (in_format || pmd.samples());
-                registers.set_armed(pmd.reg_num, samples);
-                if samples || sampling.attr(pmd.reg_num).is_some() {
-                    sampling.set(Attr::new(&map, pmd));
+                set.registers.set_armed(pmd.reg_num, samples);
+                if samples || set.attr(pmd.reg_num).is_some() {
+                    set.sample(Attr::new(&map, pmd));
+                } else if counts {
+                    set.count(pmd.reg_num);
                 }
-                registers.use_pmds(&pmd.reg_smpl_pmds);
-                registers.use_pmds(&pmd.reg_reset_pmds);
+                set.registers.use_pmds(&pmd.reg_smpl_pmds);
+                set.registers.use_pmds(&pmd.reg_reset_pmds);
             }
         })
     }
 
-    /// Changes its registers, with them out of the hardware, and into it again after.
-    /// There is room for so many PMDs that sample.
-    fn write(&self, more: Claims, sampling: usize, function: &mut dyn FnMut(&mut State)) -> Result {
+    /// Changes registers of sets, with them out of the hardware, and into it again after:
+    /// `touches` says whether of one, `more` what it then claims besides.
+    fn write(
+        &self,
+        session: &mut Session,
+        touches: &dyn Fn(u16) -> bool,
+        more: &dyn Fn(u16) -> Claims,
+        function: &mut dyn FnMut(&mut State),
+    ) -> Result {
         let map = self.registers.map();
-        let mut session = SESSION.lock();
-        self.make_room(sampling)?;
         let (attached, old, new) = {
             let state = self.state.lock();
-            let new = state.registers.claims(&map, more);
+            let new = state.claims_with(&map, more);
             (state.target != Target::None, state.claims, new)
         };
         let counted = if attached { new } else { old };
@@ -465,7 +488,9 @@ impl Context {
             let (started, inside) = (state.started, state.cpu.is_some());
             self.halt(state);
             function(state);
-            state.registers.plan(&map, self.scope);
+            for set in state.each_set_mut().filter(|set| touches(set.id)) {
+                set.registers.plan(&map, self.scope);
+            }
             state.claims = counted;
             if started {
                 self.resume(state);
@@ -483,7 +508,7 @@ impl Context {
     }
 
     /// Counting begins, whenever its thread runs.
-    fn resume(&self, state: &mut State) {
+    pub(crate) fn resume(&self, state: &mut State) {
         self.set_out_carried(state);
         state.started = true;
     }
@@ -496,23 +521,31 @@ impl Context {
                 .filter(|r| r.is(kind::VIRTUAL) && !r.is(kind::COUNTER))
         };
         let any = pmds.iter().any(|pmd| value_of(pmd.reg_num).is_some());
-        let mut thread = None;
+        let (mut thread, mut done) = (None, Ok(()));
         self.call(&mut |state| {
+            if pmds.iter().any(|pmd| state.find_set(pmd.reg_set).is_none()) {
+                done = Err(Error::NoSet);
+                return;
+            }
             self.look(state);
             if any && self.scope == Scope::Thread {
                 thread = state.thread.clone();
             }
             for pmd in pmds.iter_mut() {
-                if let Some(attr) = state.sampling.attr(pmd.reg_num) {
+                let Some(set) = state.find_set(pmd.reg_set) else {
+                    continue;
+                };
+                if let Some(attr) = set.attr(pmd.reg_num) {
                     pmd.reg_last_reset_val = attr.last;
                 }
                 pmd.reg_value = match value_of(pmd.reg_num) {
                     // What it is now takes longer: below, without the lock.
-                    Some(register) => state.registers.control_of(&map, register),
-                    None => state.registers.pmd(&map, pmd.reg_num),
+                    Some(register) => set.registers.control_of(&map, register),
+                    None => set.registers.pmd(&map, pmd.reg_num),
                 };
             }
         })
+        .and(done)
         .map_err(refused)?;
         if any {
             for pmd in pmds.iter_mut() {
@@ -528,109 +561,8 @@ impl Context {
         Ok(())
     }
 
-    /// Attaches it, not yet counting: to a thread, or to the CPU of that number,
-    /// on which the caller must be.
-    pub(crate) fn load(&self, number: u32) -> Result {
-        let mut session = SESSION.lock();
-        let claims = {
-            let state = self.state.lock();
-            if state.target != Target::None {
-                return Err(refused(Error::Loaded));
-            }
-            state.registers.claims(&self.registers.map(), Claims::NONE)
-        };
-        let task = match self.scope {
-            Scope::Thread => Some(permitted(number)?),
-            Scope::System if sched::is_perfmon_capable() => None,
-            Scope::System => return Err(EPERM),
-        };
-        session.claim(self.scope, &self.registers, &Claims::NONE, &claims)?;
-        let attached = match task {
-            Some(task) => session
-                .watch()
-                .and_then(|()| self.attach(task, claims).inspect_err(|_| session.unwatch())),
-            None => self.take_cpu(number, claims),
-        };
-        attached.inspect_err(|_| {
-            let _ = session.claim(self.scope, &self.registers, &claims, &Claims::NONE);
-        })
-    }
-
-    fn attach(&self, task: ARef<Task>, claims: Claims) -> Result {
-        let address = sched::address(&task);
-        if self.blocks && address == sched::current() {
-            return Err(EINVAL);
-        }
-        let again = task.clone();
-        let ended = {
-            let mut state = self.state.lock();
-            THREADS.insert(address, self)?;
-            state.target = Target::Thread(address);
-            state.claims = claims;
-            state.sampling.own = address == sched::current();
-            // It may have ended since it was found, unseen.
-            let ended = sched::has_ended(&task);
-            if ended {
-                self.forget(&mut state);
-                state.claims = Claims::NONE;
-            }
-            // The old one is let go when the lock is.
-            (ended, state.thread.replace(task))
-        };
-        if ended.0 {
-            return Err(ESRCH);
-        }
-        // It may have become another program since it was looked at, before it was
-        // found here at its exec.
-        if let Err(error) = may_watch(&again) {
-            let mut state = self.state.lock();
-            if state.target == Target::Thread(address) {
-                self.forget(&mut state);
-            }
-            (state.target, state.claims) = (Target::None, Claims::NONE);
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    fn take_cpu(&self, number: u32, claims: Claims) -> Result {
-        let mut state = self.state.lock();
-        if sched::this_cpu() != number {
-            return Err(EINVAL);
-        }
-        if sched::loaded(Scope::System).is_some() {
-            return Err(EBUSY);
-        }
-        state.target = Target::Cpu(number);
-        state.claims = claims;
-        sched::set_loaded(Scope::System, Some(self));
-        Ok(())
-    }
-
-    /// Detaches it; values stay. Nothing if it is not attached.
-    pub(crate) fn unload(&self) -> Result {
-        let mut session = SESSION.lock();
-        let (mut was, mut thread, mut claims) = (Target::None, None, Claims::NONE);
-        self.with(&mut |state| {
-            was = state.target;
-            self.halt(state);
-            self.forget(state);
-            thread = state.thread.take();
-            state.sampling.rest();
-            let _ = state.registers.take_pending();
-            self.bell.let_go();
-            claims = core::mem::replace(&mut state.claims, Claims::NONE);
-        });
-        self.bell.go();
-        session.claim(self.scope, &self.registers, &claims, &Claims::NONE)?;
-        if was != Target::None && self.scope == Scope::Thread {
-            session.unwatch();
-        }
-        Ok(())
-    }
-
-    /// Counts from now on.
-    pub(crate) fn start(&self) -> Result {
+    /// Counts from now on, with that set or the active one.
+    pub(crate) fn start(&self, set: Option<u16>) -> Result {
         let mut done = Ok(Target::None);
         self.call(&mut |state| {
             done = match state.target {
@@ -638,11 +570,16 @@ impl Context {
                 Target::Ended => Err(Error::Ended),
                 target => Ok(target),
             };
+            if let (Ok(_), Some(set)) = (done, set) {
+                if let Err(error) = self.choose(state, set) {
+                    done = Err(error);
+                }
+            }
             if done.is_ok() && !state.started {
                 self.resume(state);
-                if let Target::Cpu(_) = state.target {
-                    self.enter_if_it_counts(state);
-                }
+            }
+            if let (Ok(_), Target::Cpu(_)) = (done, state.target) {
+                self.enter_if_it_counts(state);
             }
         })
         .map_err(refused)?;
@@ -711,6 +648,12 @@ impl Context {
 }
 
 impl State {
+    /// Does the timer have to look after it?
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        self.set.registers.program.clocks || self.set.turns.terms.is_timed()
+    }
+
     /// The CPU where its registers are.
     fn place(&self) -> Option<u32> {
         match self.target {
@@ -721,8 +664,15 @@ impl State {
 
     /// Writes the self page, if there is one. `counted`: it was in the hardware
     /// since the last time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&mut self, counted: bool) {
+        if self.page.is_some() {
+            self.write_page(counted);
+        }
+    }
+
+    #[inline(never)]
+    fn write_page(&mut self, counted: bool) {
         let Some(page) = &self.page else { return };
         let tsc = msr::time_stamp();
         let ran = if counted {
@@ -736,23 +686,6 @@ impl State {
             (Some(_), false) => selfpage::COUNTING,
             (Some(_), true) => selfpage::COUNTING | selfpage::RDPMC,
         };
-        page.update(&self.registers, flags, tsc, ran);
-    }
-}
-
-/// The thread of that number, if the caller may monitor it.
-fn permitted(number: u32) -> Result<ARef<Task>> {
-    let task = sched::find(number).ok_or(ESRCH)?;
-    may_watch(&task)?;
-    Ok(task)
-}
-
-/// May the caller monitor this thread?
-fn may_watch(task: &Task) -> Result {
-    let may =
-        !sched::is_kernel_thread(task) && (sched::may_watch(task) || sched::is_perfmon_capable());
-    match may {
-        true => Ok(()),
-        false => Err(EPERM),
+        page.update(&self.set, flags, tsc, ran);
     }
 }

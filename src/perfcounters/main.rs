@@ -23,7 +23,9 @@ mod pmu;
 pub mod provider;
 mod sampling;
 mod session;
+mod sets;
 pub mod sys;
+mod target;
 
 use kernel::prelude::*;
 

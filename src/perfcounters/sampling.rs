@@ -8,28 +8,28 @@
 //! look again as soon as interrupts are on. So no overflow is told twice or not at all,
 //! however late its interrupt is.
 
-use engine::context::Error;
+use engine::context::{Error, Registers};
 use engine::pmu::{Rows, Scope};
+use engine::ring::{THROTTLE, UNTHROTTLE};
 use engine::sampling::{self, action, Attr, Message, Queue, VALUES};
+use engine::sets;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::{KBox, KVec};
+use kernel::alloc::KBox;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
 
-use crate::contexts::{Context, State, Target};
-use crate::description;
+use crate::contexts::{Context, State};
+use crate::description::{self, Overflow};
 use crate::pmu::{self, refused};
+use crate::sets::Set;
 use crate::sys::format::Buffer;
-use crate::sys::nmi::{self, Interrupted, Place};
+use crate::sys::nmi::{self, Global, Interrupted};
 use crate::sys::{msr, sched};
-
-/// `PERFMON_RECORD_THROTTLE`, `PERFMON_RECORD_UNTHROTTLE`.
-const THROTTLE: u16 = 3;
-const UNTHROTTLE: u16 = 4;
+use crate::target::Target;
 
 /// What a context has, when it samples, besides its registers.
 pub(crate) struct Sampling {
-    attrs: KVec<Attr>,
     /// Of the sample that is being taken; an NMI's stack is small.
     values: KBox<[u64; VALUES]>,
     pub(crate) buffer: Option<KBox<Buffer>>,
@@ -37,7 +37,7 @@ pub(crate) struct Sampling {
     /// Nothing counts until a restart.
     pub(crate) masked: bool,
     /// PMDs that the restart sets.
-    ended: Rows,
+    pub(crate) ended: Rows,
     /// Nothing counts until then: a storm.
     throttled: Option<u64>,
     /// Its own thread loaded it.
@@ -50,7 +50,6 @@ impl Sampling {
         let mut queue = Queue::default();
         queue.set_depth(buffer.as_ref().map_or(8, |b| b.format().queue_depth()));
         Ok(Self {
-            attrs: KVec::new(),
             values: KBox::new([0; VALUES], GFP_KERNEL_ACCOUNT)?,
             buffer,
             queue,
@@ -74,89 +73,38 @@ impl Sampling {
         self.ended = Rows::default();
         self.queue.clear();
     }
-
-    /// How a PMD overflows.
-    pub(crate) fn attr(&self, pmd: u16) -> Option<&Attr> {
-        self.attrs.iter().find(|attr| attr.pmd == pmd)
-    }
-
-    #[inline]
-    fn attr_mut(&mut self, pmd: u16) -> Option<&mut Attr> {
-        self.attrs.iter_mut().find(|attr| attr.pmd == pmd)
-    }
-
-    /// How many PMDs have attributes.
-    pub(crate) fn len(&self) -> usize {
-        self.attrs.len()
-    }
-
-    /// Takes a table with room for all that come, and gives the old one back; what is in
-    /// it is copied.
-    pub(crate) fn grow(&mut self, mut larger: KVec<Attr>) -> KVec<Attr> {
-        for attr in &self.attrs {
-            let _ = larger.push_within_capacity(*attr);
-        }
-        core::mem::replace(&mut self.attrs, larger)
-    }
-
-    /// Sets how a PMD overflows.
-    pub(crate) fn set(&mut self, new: Attr) {
-        match self.attr_mut(new.pmd) {
-            Some(old) => *old = new,
-            None => {
-                let _ = self.attrs.push_within_capacity(new);
-            }
-        }
-        self.ended.clear(new.pmd);
-    }
 }
 
-/// The PMU's MSRs for an NMI, which can take no lock: the control of all counters, the
-/// status, its reset, and the bits of counters in these. 0: there is none.
-///
-/// Relaxed everywhere: they are set before the NMI's handler is registered, and its
-/// going waits for the last NMI.
-static GLOBAL: [Atomic<u64>; 4] = [const { Atomic::new(0) }; 4];
-
-/// The PMU is ours.
-pub(crate) fn set_out(registers: &pmu::Registers) {
+/// What a PMU's NMIs need to know.
+pub(crate) fn global(registers: &pmu::Registers) -> Global {
     let map = registers.map();
-    let bit = |rdpmc: u32| 1u64.wrapping_shl((rdpmc & 31) | (((rdpmc >> 30) & 1) << 5));
-    let bits = registers.counters().fold(0, |bits, r| bits | bit(r.rdpmc));
-    let all = [map.global_ctrl, map.global_status, map.global_clear, bits];
-    for (word, value) in GLOBAL.iter().zip(all) {
-        word.store(value, Relaxed);
+    Global {
+        control: map.global_ctrl,
+        status: map.global_status,
+        clear: map.global_clear,
+        bits: registers
+            .counters()
+            .fold(0, |bits, r| bits | r.global_bit()),
     }
-}
-
-/// No register says which counters overflowed.
-fn has_no_status() -> bool {
-    let [_, status, _, _] = &GLOBAL;
-    status.load(Relaxed) == 0
 }
 
 /// Nothing on this CPU has overflowed.
-pub(crate) fn forget_overflows() {
-    let [_, _, clear, bits] = &GLOBAL;
-    match clear.load(Relaxed) {
-        0 => {}
-        clear => msr::write(clear, bits.load(Relaxed)),
+pub(crate) fn forget_overflows(global: &Global) {
+    if global.clear != 0 {
+        msr::write(global.clear, global.bits);
     }
     nmi::unmask();
 }
 
 /// An NMI: how many overflows of ours it tells of; 0: it is somebody else's.
-pub(crate) fn interrupt(interrupted: Interrupted) -> u32 {
+pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
     let began = msr::time_stamp();
-    let [control, status, clear, bits] = &GLOBAL;
-    let control = control.load(Relaxed);
-    if control != 0 {
-        msr::write(control, 0);
+    if global.control != 0 {
+        msr::write(global.control, 0);
     }
-    let status = status.load(Relaxed);
-    let over = match status {
+    let over = match global.status {
         0 => 0,
-        status => msr::read(status) & bits.load(Relaxed),
+        status => msr::read(status) & global.bits,
     };
     let mut handled = 0u32;
     let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
@@ -169,10 +117,10 @@ pub(crate) fn interrupt(interrupted: Interrupted) -> u32 {
         }
     }
     // Where a register says which it were, nothing else does.
-    if status != 0 {
+    if global.status != 0 {
         handled = over.count_ones();
         if over != 0 {
-            msr::write(clear.load(Relaxed), over);
+            msr::write(global.clear, over);
         }
     } else if handled == 0 && nmi::was_expected() {
         handled = 1;
@@ -192,9 +140,9 @@ pub(crate) fn interrupt(interrupted: Interrupted) -> u32 {
     // The processor masks it whenever it interrupts. Late, when the overflow is
     // cleared, or it would be told again; but before anything counts.
     nmi::unmask();
-    if control != 0 {
+    if global.control != 0 {
         let counting = sched::counting(Scope::Thread) | sched::counting(Scope::System);
-        msr::write(control, counting);
+        msr::write(global.control, counting);
     }
     handled
 }
@@ -203,7 +151,13 @@ pub(crate) fn interrupt(interrupted: Interrupted) -> u32 {
 pub(crate) fn look_again() {
     for scope in [Scope::Thread, Scope::System] {
         if let Some(context) = sched::loaded(scope) {
+            let began = msr::time_stamp();
             context.look_here();
+            // Of NMIs that find nothing but held locks there can be storms, too.
+            let pause = nmi::storm(began);
+            if pause != 0 {
+                context.throttle(pause);
+            }
         }
     }
 }
@@ -221,7 +175,7 @@ impl Context {
             return (0, 0);
         }
         self.catch_up(&mut state);
-        let turned = state.registers.take_turned();
+        let turned = state.set.registers.take_turned();
         let told = self.tell(&mut state, Some(interrupted));
         self.go_on(&mut state);
         (told, turned)
@@ -240,9 +194,7 @@ impl Context {
         self.tell(&mut state, None);
         let now = nmi::now();
         state.sampling.throttled = Some(now.wrapping_add(nanoseconds));
-        if let Some(buffer) = &mut state.sampling.buffer {
-            buffer.tell(THROTTLE, now);
-        }
+        self.tell_ring(&mut state, THROTTLE, now);
         // Which sets the timer, as an NMI cannot.
         self.bell.call();
     }
@@ -253,12 +205,25 @@ impl Context {
             let now = nmi::now();
             if now >= until {
                 state.sampling.throttled = None;
-                if let Some(buffer) = &mut state.sampling.buffer {
-                    buffer.tell(UNTHROTTLE, now);
+                self.tell_ring(state, UNTHROTTLE, now);
+                if state.sets.due {
+                    self.switch(state);
                 }
             } else {
                 self.bell.ring_after(until.wrapping_sub(now));
             }
+        }
+    }
+
+    /// Writes a word of the kernel's own into the ring, if there is one.
+    fn tell_ring(&self, state: &mut State, kind: u16, word: u64) {
+        let Some(buffer) = &mut state.sampling.buffer else {
+            return;
+        };
+        if buffer.tell(kind, word) && state.sampling.queue.is_empty() {
+            let mut overflow = Overflow::default();
+            nmi::find(&mut overflow, None, self.privileged);
+            self.notify(state, &overflow, Rows::default());
         }
     }
 
@@ -276,12 +241,23 @@ impl Context {
                 self.calm(&mut state);
                 self.enter_if_it_counts(&mut state);
             }
-        } else if timer && state.cpu == Some(sched::this_cpu()) {
+        } else if state.cpu != Some(sched::this_cpu()) {
+        } else if !timer {
+            self.set_timer(&mut state);
+        } else {
             let began = msr::time_stamp();
             self.catch_up(&mut state);
-            self.tell(&mut state, nmi::of_interrupt());
+            if state.set.turns.left(nmi::now()) == Some(0) {
+                state.sets.due = true;
+            }
+            let samples = state.set.registers.program.clocks;
+            let told = self.tell(&mut state, nmi::of_interrupt());
             self.go_on(&mut state);
             drop(state);
+            // The end of a turn is no sample.
+            if told == 0 && !samples {
+                return;
+            }
             let pause = nmi::storm(began);
             if pause != 0 {
                 self.throttle(pause);
@@ -293,54 +269,59 @@ impl Context {
     /// Its values are of now.
     pub(crate) fn tell(&self, state: &mut State, interrupted: Option<Interrupted>) -> u32 {
         // Its own interrupt comes later, and nothing says then whose it is.
-        if state.registers.take_turned() != 0 && has_no_status() {
+        if state.set.registers.take_turned() != 0 && self.registers.map().global_status == 0 {
             nmi::expect();
         }
-        if !state.registers.has_pending() {
+        if !state.set.registers.has_pending() {
             return 0;
         }
-        let pending = state.registers.take_pending();
-        let place = nmi::place(interrupted, self.privileged);
-        if let Some(pmd) = pending.only() {
-            let todo = self.sample(state, pmd, &place);
-            self.follow(state, &place, &pending, todo);
-            return 1;
-        }
-        let mut nr = 0u32;
-        let mut todo = 0;
-        let mut told = Rows::default();
-        pending.each(|pmd| {
-            nr = nr.wrapping_add(1);
-            let wants = self.sample(state, pmd, &place);
+        let pending = state.set.registers.take_pending();
+        let mut overflow = Overflow::default();
+        nmi::find(&mut overflow, interrupted, self.privileged);
+        let (mut nr, mut todo, mut told) = (0u32, 0, Rows::default());
+        let State {
+            set,
+            sampling,
+            thread,
+            ..
+        } = &mut *state;
+        overflow.set = set.id;
+        let Set {
+            registers, attrs, ..
+        } = &mut **set;
+        let Sampling { values, buffer, .. } = sampling;
+        let mut last = Rows::default();
+        let pend = |attr: &&mut Attr| pending.meets(&attr.row);
+        for attr in attrs.iter_mut().filter(pend) {
+            if attr.counts_down() {
+                last.add(&attr.row);
+            }
+            let buffer = buffer.as_deref_mut();
+            let wants = self.sample(
+                attr,
+                registers,
+                thread,
+                &mut **values,
+                buffer,
+                &mut overflow,
+            );
             if wants & action::NOTIFY != 0 {
-                told.set(pmd);
+                told.add(&attr.row);
             }
             todo |= wants;
-        });
+            nr = nr.wrapping_add(1);
+        }
+        if !last.is_empty() && set.turns.terms.counts_down() {
+            set.turns.ended_by = last;
+            state.sets.due = true;
+        }
         if !told.is_empty() {
-            todo |= self.notify(state, &place, &told);
+            todo |= self.notify(state, &overflow, told);
         } else if todo & action::WAKE != 0 && state.sampling.queue.is_empty() {
-            todo |= self.notify(state, &place, &pending);
+            todo |= self.notify(state, &overflow, pending);
         }
-        self.act(state, &pending, todo);
-        nr
-    }
-
-    /// Does what is to be done about PMDs that overflowed.
-    #[inline]
-    fn follow(&self, state: &mut State, place: &Place, pending: &Rows, mut todo: u32) {
-        let wake = todo & action::WAKE != 0 && state.sampling.queue.is_empty();
-        if todo & action::NOTIFY != 0 || wake {
-            todo |= self.notify(state, place, pending);
-        }
-        self.act(state, pending, todo);
-    }
-
-    /// The same, once it is told.
-    #[inline]
-    fn act(&self, state: &mut State, pending: &Rows, todo: u32) {
         if todo & action::MASK != 0 {
-            state.sampling.ended.add(pending);
+            state.sampling.ended.add(&pending);
             self.mask(state);
             let own = state.target == Target::Thread(sched::current());
             if self.blocks && own && todo & action::NOTIFY != 0 {
@@ -349,26 +330,20 @@ impl Context {
         } else {
             self.reset(state, pending, false);
         }
+        nr
     }
 
-    /// A sample of one PMD: what is to be done. NOTIFY only if it tells of overflows.
+    /// A sample of one PMD that overflowed: what is to be done. NOTIFY only if it tells of overflows.
     #[inline]
-    fn sample(&self, state: &mut State, pmd: u16, place: &Place) -> u32 {
-        let State {
-            registers,
-            sampling,
-            thread,
-            ..
-        } = state;
-        let Sampling {
-            attrs,
-            values,
-            buffer,
-            ..
-        } = sampling;
-        let Some(attr) = attrs.iter().find(|attr| attr.pmd == pmd) else {
-            return action::RESET;
-        };
+    fn sample(
+        &self,
+        attr: &Attr,
+        registers: &Registers,
+        thread: &Option<ARef<Task>>,
+        values: &mut [u64],
+        buffer: Option<&mut Buffer>,
+        overflow: &mut Overflow,
+    ) -> u32 {
         let notify = attr.flags & sampling::NOTIFY != 0;
         let Some(buffer) = buffer else {
             return match notify {
@@ -376,45 +351,56 @@ impl Context {
                 false => action::RESET,
             };
         };
-        let mut nr = 0usize;
-        for (value, (number, is_virtual)) in values.iter_mut().zip(attr.values()) {
-            nr = nr.wrapping_add(1);
-            *value = match is_virtual {
-                false => registers.shown(|| self.described().map(), number),
-                true => {
-                    let map = self.described().map();
-                    map.pmd(number).map_or(0, |r| {
-                        let control = registers.control_of(&map, r);
-                        self.value_now(number, r.address, control, thread.as_ref())
-                    })
-                }
+        let numbers = attr.values();
+        let values = values.get_mut(..numbers.len()).unwrap_or(&mut []);
+        let plain = !attr.reads && registers.is_plain();
+        for (value, number) in values.iter_mut().zip(numbers) {
+            *value = match plain {
+                true => registers.value(*number),
+                false => self.value_of(registers, *number, thread.as_ref()),
             };
         }
-        let mut flags = 0;
-        if notify {
-            flags |= description::OVERFLOW_NOTIFY;
-        }
+        overflow.pmd = attr.pmd;
+        overflow.last_reset = attr.last;
+        overflow.eventid = attr.eventid;
+        overflow.flags = match notify {
+            true => description::OVERFLOW_NOTIFY,
+            false => 0,
+        };
         if self.privileged {
-            flags |= description::OVERFLOW_KERNEL;
+            overflow.flags |= description::OVERFLOW_KERNEL;
         }
-        let values = values.get(..nr).unwrap_or(&[]);
-        let wants = buffer.overflow(place, pmd, attr.last, attr.eventid, flags, values);
+        let wants = buffer.overflow(overflow, values);
         match notify {
             true => wants,
             false => wants & !action::NOTIFY,
         }
     }
 
+    /// What a sample records of a PMD that is not a whole word of the registers, or may not
+    /// be.
+    #[cold]
+    fn value_of(&self, registers: &Registers, pmd: u16, thread: Option<&ARef<Task>>) -> u64 {
+        let map = self.described().map();
+        match map.pmd(pmd) {
+            Some(row) if sampling::is_read(row) => {
+                let control = registers.control_of(&map, row);
+                self.value_now(pmd, row.address, control, thread)
+            }
+            _ => registers.pmd(&map, pmd),
+        }
+    }
+
     /// A message of these PMDs; what else is to be done if there is no room for it.
     #[cold]
-    fn notify(&self, state: &mut State, place: &Place, pmds: &Rows) -> u32 {
+    fn notify(&self, state: &mut State, overflow: &Overflow, pmds: Rows) -> u32 {
         let message = Message {
             msg_type: sampling::OVFL,
-            msg_ovfl_pid: place.pid,
-            msg_active_set: 0,
-            msg_ovfl_cpu: place.cpu as u16,
-            msg_ovfl_tid: place.tid,
-            msg_ovfl_ip: place.ip,
+            msg_ovfl_pid: overflow.pid,
+            msg_active_set: overflow.set,
+            msg_ovfl_cpu: overflow.cpu as u16,
+            msg_ovfl_tid: overflow.tid,
+            msg_ovfl_ip: overflow.ip,
             msg_ovfl_pmds: pmds.numbers(),
         };
         let kept = self.silent || state.sampling.queue.push(&message);
@@ -433,51 +419,57 @@ impl Context {
         }
         self.settle_carried(state);
         // What came meanwhile is not told.
-        let more = state.registers.take_pending();
+        let more = state.set.registers.take_pending();
         state.sampling.ended.add(&more);
         state.sampling.masked = true;
     }
 
     /// PMDs begin another period, and those that go with them.
     #[inline]
-    fn reset(&self, state: &mut State, pmds: &Rows, long: bool) {
-        let State {
-            registers,
-            sampling,
-            ..
-        } = state;
+    fn reset(&self, state: &mut State, pmds: Rows, long: bool) {
+        let Set {
+            registers, attrs, ..
+        } = &mut *state.set;
         let mut others = Rows::default();
-        let mut one = |pmd| {
-            if let Some(attr) = sampling.attr_mut(pmd) {
-                let value = attr.next(long);
-                others.add(&attr.reset_pmds);
-                match long {
-                    true => registers.set_value(pmd, value),
-                    false => registers.reset(|| self.described().map(), pmd, value),
+        let ended = |attr: &&mut Attr| pmds.meets(&attr.row);
+        for attr in attrs.iter_mut().filter(ended) {
+            let value = attr.next(long);
+            others.add(&attr.reset_pmds);
+            match (long, registers.is_plain()) {
+                (true, _) => registers.set_value(attr.pmd, value),
+                (false, true) => registers.reset(attr.pmd, value, registers.value(attr.pmd)),
+                (false, false) => {
+                    let beyond = self.value_of(registers, attr.pmd, None);
+                    registers.reset(attr.pmd, value, beyond);
                 }
             }
-        };
-        match pmds.only() {
-            Some(pmd) => one(pmd),
-            None => pmds.each(one),
         }
         if others.is_empty() {
             return;
         }
-        others.each(|pmd| {
+        while let Some(pmd) = others.pop() {
             if !pmds.has(pmd) {
-                let value = sampling.attr_mut(pmd).map_or(0, |attr| attr.next(long));
-                registers.set_value(pmd, value);
+                state.set.reset_other(pmd, long);
             }
-        });
+        }
     }
 
     /// Counters and timers wait for the next overflows, if it is still in the hardware.
     pub(crate) fn go_on(&self, state: &mut State) {
         if state.cpu.is_some() {
-            state.registers.rearm(|c| msr::write(c.address, c.start));
+            state
+                .set
+                .registers
+                .rearm(|c| msr::write(c.address, c.start));
             self.set_timer(state);
             state.publish(true);
+        }
+        if state.sets.due {
+            self.switch(state);
+            // Which an NMI cannot set.
+            if state.is_timed() && sched::in_nmi() {
+                self.bell.call();
+            }
         }
     }
 
@@ -485,15 +477,17 @@ impl Context {
     /// an NMI there is one already.
     #[inline]
     pub(crate) fn set_timer(&self, state: &mut State) {
-        if state.registers.program.clocks && !sched::in_nmi() {
+        if state.is_timed() && !sched::in_nmi() {
             self.start_timer(state);
         }
     }
 
     fn start_timer(&self, state: &mut State) {
-        if let Some(left) = state.registers.clock_left() {
+        let clock = state.set.registers.clock_left();
+        let turn = state.set.turns.left(nmi::now());
+        if let Some(left) = Iterator::chain(clock.into_iter(), turn).min() {
             // Shorter ones would be all that the processor does.
-            self.bell.ring_after(left.max(10_000));
+            self.bell.ring_after(left.max(sets::LEAST));
         }
     }
 
@@ -524,11 +518,14 @@ impl Context {
                 return;
             }
             let ended = core::mem::take(&mut state.sampling.ended);
-            self.reset(state, &ended, true);
+            self.reset(state, ended, true);
             if todo & action::MASK == 0 {
                 state.sampling.masked = false;
                 if state.started {
                     self.set_out_carried(state);
+                }
+                if state.sets.due {
+                    self.switch(state);
                 }
                 if let Target::Cpu(_) = state.target {
                     self.enter_if_it_counts(state);
@@ -560,6 +557,11 @@ impl Context {
         self.state.lock().sampling.queue.pop()
     }
 
+    /// It could not be given out: it is the oldest again.
+    pub(crate) fn put_back(&self, message: &Message) {
+        self.state.lock().sampling.queue.put_back(message);
+    }
+
     /// Is there one?
     pub(crate) fn has_message(&self) -> bool {
         !self.state.lock().sampling.queue.is_empty()
@@ -569,22 +571,5 @@ impl Context {
     pub(crate) fn pause(&self, paused: bool) -> Result {
         let state = self.state.lock();
         state.sampling.buffer.as_ref().ok_or(EINVAL)?.pause(paused)
-    }
-
-    /// Room for the attributes of so many more PMDs.
-    pub(crate) fn make_room(&self, more: usize) -> Result {
-        loop {
-            let nr = self.state.lock().sampling.len();
-            let larger = KVec::with_capacity(nr.saturating_add(more), GFP_KERNEL_ACCOUNT)?;
-            let mut state = self.state.lock();
-            if state.sampling.len() == nr {
-                let old = state.sampling.grow(larger);
-                // Freed without the lock.
-                drop(state);
-                drop(old);
-                return Ok(());
-            }
-            drop(state);
-        }
     }
 }

@@ -10,7 +10,6 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use crate::contexts::Target;
 use crate::pmu;
 use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use crate::provider::{Handler, Probes};
@@ -20,6 +19,7 @@ use crate::sys::msr::{self, Reserved};
 use crate::sys::nmi;
 use crate::sys::sched::{self, THREADS};
 use crate::sys::wake::Rounds;
+use crate::target::Target;
 
 /// What is there while any context is attached.
 pub(crate) struct Session {
@@ -60,6 +60,11 @@ impl Session {
             self.held = None;
         }
         Ok(())
+    }
+
+    /// What a context of this kind may have, unless perf or the watchdog has it.
+    pub(crate) fn free(&self, scope: Scope) -> Claims {
+        self.shares.free(scope)
     }
 
     /// One more context of a thread is about to be attached.
@@ -106,8 +111,7 @@ impl Held {
                 );
             }
         })?;
-        sampling::set_out(&registers);
-        let overflows = nmi::Handler::register()?;
+        let overflows = nmi::Handler::register(&sampling::global(&registers))?;
         *HELD.lock() = Some(registers.clone());
         msr::make_perf_forget();
         quiet_everywhere(&registers);
@@ -152,7 +156,7 @@ pub(crate) fn quiet(registers: &pmu::Registers) {
     for counter in registers.counters() {
         msr::write(counter.address, 0);
     }
-    sampling::forget_overflows();
+    sampling::forget_overflows(&sampling::global(registers));
 }
 
 fn quiet_everywhere(registers: &pmu::Registers) {

@@ -187,20 +187,28 @@ static void states(void)
 	close(fd);
 }
 
-static void not_yet(void)
+static void sets(void)
 {
-	pfarg_setdesc_t desc = { 0 };
-	pfarg_setinfo_t info = { 0 };
+	pfarg_setdesc_t desc = { .set_id = 7, .set_flags = PFM_SETFL_TIME_SWITCH,
+				 .set_timeout = 1000000 }, *bad_desc = (void *)8;
+	pfarg_setinfo_t info = { .set_id = 7 }, *bad_info = (void *)8;
 	int fd = new_context();
 
-	is(fails(pfm_create_evtsets(fd, &desc, 1)), -ENOSYS, "1.3 pfm_create_evtsets: not there yet");
-	is(fails(pfm_delete_evtsets(fd, &desc, 1)), -ENOSYS, "1.3 pfm_delete_evtsets: not there yet");
-	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), -ENOSYS,
-	   "1.3 pfm_getinfo_evtsets: not there yet");
+	is(fails(pfm_create_evtsets(fd, &desc, 1)), 0, "1.12 pfm_create_evtsets");
+	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), 0, "1.12 pfm_getinfo_evtsets");
+	ok(info.set_flags == PFM_SETFL_TIME_SWITCH && !info.set_runs && info.set_avail_pmds[0],
+	   "1.12 and what it says");
+	is(fails(pfm_delete_evtsets(fd, &desc, 1)), 0, "1.12 pfm_delete_evtsets");
+	is(fails(pfm_delete_evtsets(fd, &desc, 1)), -EINVAL, "1.12 pfm_delete_evtsets: no such set");
+	is(fails(pfm_getinfo_evtsets(fd, &info, 1)), -EINVAL, "1.12 pfm_getinfo_evtsets: no such set");
 	is(fails(pfm_create_evtsets(fd, &desc, -1)), -EINVAL, "1.3 pfm_create_evtsets: -1 of them");
 	is(fails(pfm_delete_evtsets(fd, &desc, -1)), -EINVAL, "1.3 pfm_delete_evtsets: -1 of them");
 	is(fails(pfm_getinfo_evtsets(fd, &info, -1)), -EINVAL,
 	   "1.3 pfm_getinfo_evtsets: -1 of them");
+	is(fails(pfm_create_evtsets(fd, bad_desc, 1)), -EFAULT, "1.3 pfm_create_evtsets: bad address");
+	is(fails(pfm_delete_evtsets(fd, bad_desc, 1)), -EFAULT, "1.3 pfm_delete_evtsets: bad address");
+	is(fails(pfm_getinfo_evtsets(fd, bad_info, 1)), -EFAULT,
+	   "1.3 pfm_getinfo_evtsets: bad address");
 	close(fd);
 }
 
@@ -414,14 +422,14 @@ int main(void)
 	m = this_model();
 	unload();
 	description = m->amd ? "pfm_amd" : "pfm_intel";
-	plan(2 + 7 + 16 + 20 + 15 + 6 + 4 + 6 + 5 + 12 + 20 + 2);
+	plan(2 + 7 + 16 + 20 + 15 + 12 + 4 + 6 + 5 + 12 + 20 + 2);
 	without_a_device();
 	creating();
 	no_context(-1, -EBADF, "no descriptor");
 	no_context(0, -EBADF, "a descriptor of something else");
 	registers();
 	states();
-	not_yet();
+	sets();
 	self();
 	task();
 	syst();

@@ -9,7 +9,7 @@
  * Whatever fails: nothing is half done, the PMU is nobody's, and it works when
  * tried again.
  */
-#include "perfmon.h"
+#include "sampling.h"
 #include "nth.h"
 
 #define REGISTERS	4	/* of each kind */
@@ -126,6 +126,81 @@ static int open_and_create(void)
 	return ret;
 }
 
+/* Into a ring, that is mapped. */
+static void *ring_page;
+
+static void leave_ring(void)
+{
+	if (ring_page)
+		munmap(ring_page, 4096);
+	ring_page = NULL;
+	leave_it();
+}
+
+static int create_ring(void)
+{
+	struct perfmon_ring_arg arg = { .size = 4096 };
+	struct perfmon_create create = {
+		.name = (__u64)"ring", .arg = (__u64)&arg, .arg_size = sizeof(arg),
+	};
+	int ret = 0;
+
+	context = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
+	if (context < 0)
+		return -errno;
+	if (ioctl(context, PERFMON_CREATE_FORMAT, &create))
+		ret = -errno;
+	if (!ret) {
+		ring_page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, context, 0);
+		if (ring_page == MAP_FAILED) {
+			ring_page = NULL;
+			ret = -errno;
+		}
+	}
+	if (ret)
+		leave_it();
+	return ret;
+}
+
+static bool samples(void)
+{
+	struct perfmon_ring_page *page = ring_page;
+
+	return says(!write_pmcs() && !pfm_period(context, 0, 1000, 0) &&
+		    !pfm_load(context, this_thread()), "it cannot be loaded") &&
+	       says(pfm_spin(context, 0, 10000) && page->head, "it does not sample");
+}
+
+/* Two more sets, and a register in one. */
+static int create_sets(void)
+{
+	struct pfarg_setdesc sets[2] = { { .set_id = 3 }, { .set_id = 9 } };
+	struct perfmon_vector v = { (__u64)sets, 2, sizeof(sets[0]) };
+
+	return pfm_call(context, PERFMON_CREATE_EVTSETS, &v);
+}
+
+static bool has_sets(bool there)
+{
+	struct pfarg_setinfo infos[2] = { { .set_id = 3 }, { .set_id = 9 } };
+	struct perfmon_vector first = { (__u64)&infos[0], 1, sizeof(infos[0]) };
+	struct perfmon_vector second = { (__u64)&infos[1], 1, sizeof(infos[0]) };
+
+	return says(!pfm_call(context, PERFMON_GETINFO_EVTSETS, &first) == there &&
+		    !pfm_call(context, PERFMON_GETINFO_EVTSETS, &second) == there,
+		    there ? "a set is missing" : "a set is there");
+}
+
+static bool no_sets(void)
+{
+	return has_sets(false);
+}
+
+static bool two_sets(void)
+{
+	return has_sets(true);
+}
+
 static void created(void)
 {
 	leave_it();
@@ -239,6 +314,9 @@ static bool is_mapped(void)
 static const struct operation calls[] = {
 	{ "open and create", leave_it, open_and_create, is_free, counts_once_loaded, leave_it, 1,
 	  false, 0 },
+	{ "create with a ring, and map it", leave_ring, create_ring, is_free, samples,
+	  leave_ring, 1, false, 0 },
+	{ "create event sets", created, create_sets, no_sets, two_sets, leave_it, 1, false, 0 },
 	{ "write PMCs", created, write_pmcs, always, counts_once_loaded, leave_it, 1, false, 0 },
 	{ "write PMDs", created, write_pmds, are_zero, are_written, leave_it, 1, false, 0 },
 	{ "read PMDs", written, read_pmds, are_written, were_read, leave_it, 1, false, 0 },
@@ -259,6 +337,7 @@ int main(void)
 	unload();
 	on_cpu(0);
 	pfm_load_modules(SKYLAKE);
+	insmod("pfm_ring", "");
 	/* What the first context alone asks for is asked for here. */
 	close(pfm_create(0));
 	set_up();
@@ -267,6 +346,7 @@ int main(void)
 	note("%lu requests failed, one at a time", all_failed);
 	ok(perf_has_it(), "1.4 fail-nth: perf has the PMU again");
 	close(nth_fd);
+	rmmod("pfm_ring");
 	is(rmmod("pfm_intel"), 0, "1.4 fail-nth: nobody keeps the description");
 	unload();
 	ok(!is_loaded("perfcounters"), "1.4 fail-nth: everything unloads");

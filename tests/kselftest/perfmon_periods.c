@@ -193,6 +193,7 @@ static void blocked(void)
 {
 	struct pfarg_ovfl_msg msg;
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), pid, status, i;
+	bool blocked;
 	__u64 a, b;
 
 	is(pfm_create(PFM_FL_NOTIFY_BLOCK | PFM_FL_SYSTEM_WIDE), -EINVAL, "1.8 nobody blocks a CPU");
@@ -229,20 +230,26 @@ static void blocked(void)
 	usleep(50000);
 	ok(*shared != a, "1.8 a signal lets it go");
 	pfm_restart(fd);
-	pfm_message(fd, &msg, 5000);
+	blocked = pfm_message(fd, &msg, 5000);
 	usleep(50000);
 	a = *shared;
+	usleep(20000);
+	blocked &= *shared == a;
 	close(fd);
 	usleep(50000);
-	ok(*shared != a, "1.8 so does the end of its tool");
+	ok(blocked && *shared != a, "1.8 so does the end of its tool");
 	fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
 	pfm_load(fd, pid);
 	pfm_start(fd);
-	pfm_message(fd, &msg, 5000);
+	blocked = pfm_message(fd, &msg, 5000);
+	usleep(50000);
+	a = *shared;
+	usleep(20000);
+	blocked &= *shared == a;
 	kill(pid, SIGKILL);
-	is(waitpid(pid, &status, 0), pid, "1.8 it can be killed meanwhile");
+	ok(waitpid(pid, &status, 0) == pid && blocked, "1.8 it can be killed meanwhile");
 	close(fd);
 }
 

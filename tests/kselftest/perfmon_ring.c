@@ -680,6 +680,44 @@ static void brief(void)
 		note("%u, %llu", rounds, seen);
 }
 
+/*
+ * Interrupts of the PMU that come faster than they can be handled, of code that holds the
+ * kernel's own locks, too: with the usual limits the machine goes on, and the ring says why.
+ */
+static void storm(void)
+{
+	int fd = pfm_create_ring(0, "flight-recorder", SIZE, 0), throttled = 0;
+	const struct perfmon_ring_page *page = MAP(fd, 4096 + SIZE, PROT_READ, 0);
+	struct pfarg_pmd pmd = { .reg_value = -10ULL, .reg_long_reset = -10ULL,
+				 .reg_short_reset = -10ULL };
+	__u64 begin = now(), at, calls = 0;
+
+	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "25");
+	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "100000");
+	pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL);
+	is(pfm_write_smpl(fd, &pmd), 0, "1.7 a sample each ten instructions, kernel included");
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	for (; now() - begin < 1000000000ULL; calls++) {
+		sched_yield();
+		spin(1000);
+	}
+	pfm_stop(fd);
+	if (!ok(now() - begin < 20000000000ULL && calls, "1.7 the machine goes on"))
+		note("%llu calls in %llu ns", calls, now() - begin);
+	for (at = page->head; at && at - page->head < SIZE - 4096;) {
+		const struct perfmon_record *h = (void *)page + 4096 + (at & (SIZE - 1));
+
+		throttled += h->type == PERFMON_RECORD_THROTTLE;
+		at += h->size;
+	}
+	ok(throttled, "1.7 the storm is throttled, and the ring says so");
+	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
+	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	munmap((void *)page, 4096 + SIZE);
+	close(fd);
+}
+
 static void on(const struct source *s)
 {
 	source = s;
@@ -696,7 +734,8 @@ int main(void)
 	bool pmu = getenv("PMU");
 	int log;
 
-	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 6 + 1) + 2);
+	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 6 + 1) +
+	     (pmu ? 3 : 0) + 2);
 	load("max_sample_rate=0 max_sample_percent=0");
 	log = klog_mark();
 	if (pmu) {
@@ -718,6 +757,8 @@ int main(void)
 	if (pmu)
 		on(&instructions);
 	end_worker();
+	if (pmu)
+		storm();
 	is(rmmod("pfm_ring"), 0, "1.9 nothing is left that uses the format");
 	ok(!klog_bad(log), "1.9 and the kernel has nothing to report");
 	return finish();

@@ -101,7 +101,8 @@ static void notified(void)
 	is(read(fd, small, sizeof(small)) < 0 ? errno : 0, EINVAL, "1.15 no half of one");
 	pfm_start(fd);
 	spin_here(500000);
-	ok(pfm_message(fd, &msg, 1000), "1.7 a message");
+	is(read(fd, (void *)8, sizeof(msg)) < 0 ? errno : 0, EFAULT, "1.15 none to nowhere");
+	ok(pfm_message(fd, &msg, 1000), "1.7 a message, which that has not lost");
 	is(msg.msg_type, PFM_MSG_OVFL, "1.7 of an overflow");
 	ok(msg.msg_ovfl_pmds[0] == 1 && msg.msg_ovfl_tid == this_thread() &&
 	   msg.msg_ovfl_pid == (__u32)getpid(), "1.7 of which PMD, of whom");
@@ -220,7 +221,7 @@ static void full(void)
 int main(void)
 {
 	m = this_model();
-	plan(46);
+	plan(47);
 	write_file("/proc/sys/kernel/nmi_watchdog", "0");
 	sampling_modules(m);
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");

@@ -65,7 +65,7 @@ static void work(int n)
 	}
 }
 
-static int create(bool pmu, bool system)
+static int create(bool system)
 {
 	static const __u64 sizes[] = { 4096, 65536 };
 	const char *format = formats[roll(6)];
@@ -87,7 +87,6 @@ static int create(bool pmu, bool system)
 		arg.hist.base = 0x400000, arg.hist.shift = 4, arg.hist.nr = 4096;
 	else
 		arg.ring.size = size;
-	(void)pmu;
 	return pfm_create_format(system ? PFM_FL_SYSTEM_WIDE : 0, format, &arg, 64);
 }
 
@@ -108,7 +107,7 @@ static void monitor(const struct pmu_model *m)
 			if (sched_setaffinity(0, sizeof(one), &one))
 				continue;
 		}
-		fd = create(m, system);
+		fd = create(system);
 		if (fd < 0)
 			continue;
 		all->opened++;

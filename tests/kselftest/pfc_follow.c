@@ -86,6 +86,20 @@ static FRAME void work_outer(__u64 rounds)
 	work_done++;
 }
 
+/* Always the same, by its seed: times full of instructions, and such with few. */
+static int phases(unsigned int seed, int n)
+{
+	for (int i = 0; i < n; i++) {
+		seed = seed * 1103515245 + 12345;
+		if (seed & 0x10000)
+			spin(20000 + (seed >> 17) % 100000);
+		else
+			for (int calls = 500 + (seed >> 17) % 2000; calls; calls--)
+				syscall(SYS_getppid);
+	}
+	return 0;
+}
+
 static int work(char **argv, int n)
 {
 	__u64 rounds = strtoull(argv[2], NULL, 0);
@@ -94,6 +108,8 @@ static int work(char **argv, int n)
 
 	if (!strcmp(argv[1], "spin")) {
 		spin(rounds);
+	} else if (!strcmp(argv[1], "phases")) {
+		return phases(atoi(argv[2]), n);
 	} else if (!strcmp(argv[1], "calls")) {
 		work_outer(rounds);
 	} else if (!strcmp(argv[1], "threads")) {

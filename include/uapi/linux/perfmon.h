@@ -27,6 +27,11 @@
 #define PFM_FL_SYSTEM_WIDE	0x02	/* a CPU, not a thread */
 #define PFM_FL_OVFL_NO_MSG	0x80	/* no message for an overflow */
 
+/* set_flags */
+#define PFM_SETFL_OVFL_SWITCH	0x01	/* the next set after an overflow */
+#define PFM_SETFL_TIME_SWITCH	0x02	/* the next set after a time */
+#define PFM_SETFL_EXPL_NEXT	0x04	/* set_id_next is next, not the next higher */
+
 /* reg_flags */
 #define PFM_REGFL_OVFL_NOTIFY	0x01	/* PMD: tell of its overflow */
 #define PFM_REGFL_RANDOM	0x02	/* PMD: randomise the next period */
@@ -47,7 +52,7 @@ struct pfarg_ctx {
 /**
  * struct pfarg_pmc - a configuration register
  * @reg_num: its logical number
- * @reg_set: the event set, 0
+ * @reg_set: the event set
  * @reg_flags: PFM_REGFL_*
  * @reg_value: what to write; reserved bits keep their value
  * @reg_reserved2: zero
@@ -63,7 +68,7 @@ struct pfarg_pmc {
 /**
  * struct pfarg_pmd - a data register
  * @reg_num: its logical number
- * @reg_set: the event set, 0
+ * @reg_set: the event set
  * @reg_flags: PFM_REGFL_*
  * @reg_value: what to write, or what was read
  * @reg_long_reset: value after an overflow with a notification
@@ -96,7 +101,7 @@ struct pfarg_pmd {
 
 /**
  * struct pfarg_start - begin to count
- * @start_set: the event set, 0
+ * @start_set: the event set to begin with; without the structure: the active one
  * @start_reserved1: zero
  * @start_reserved2: zero
  * @start_reserved3: zero
@@ -112,7 +117,7 @@ struct pfarg_start {
  * struct pfarg_load - attach a context
  * @load_pid: the thread, or with PFM_FL_SYSTEM_WIDE the CPU, which must be the
  *	one that the call is made on
- * @load_set: the event set, 0
+ * @load_set: the event set
  * @load_reserved1: zero
  * @load_reserved2: zero
  */
@@ -124,10 +129,79 @@ struct pfarg_load {
 };
 
 /**
- * struct perfmon_vector - several registers in one call
+ * struct pfarg_setdesc - an event set
+ * @set_id: its number
+ * @set_id_next: the set after it, with PFM_SETFL_EXPL_NEXT, else 0
+ * @set_flags: PFM_SETFL_*
+ * @set_timeout: nanoseconds of a turn, with PFM_SETFL_TIME_SWITCH, else 0; gives back
+ *	what they became
+ * @reserved: zero
+ */
+struct pfarg_setdesc {
+	__u16	set_id;
+	__u16	set_id_next;
+	__u32	set_flags;
+	__u64	set_timeout;
+	__u64	reserved[6];
+};
+
+/**
+ * struct pfarg_setinfo - what became of an event set
+ * @set_id: its number
+ * @set_id_next: the set after it, with PFM_SETFL_EXPL_NEXT
+ * @set_flags: PFM_SETFL_*
+ * @set_ovfl_pmds: PMDs whose overflow ended its last turn
+ * @set_runs: its turns, the one that is on included
+ * @set_timeout: nanoseconds that are left of that
+ * @set_act_duration: nanoseconds in the hardware, in all turns
+ * @set_avail_pmcs: PMCs that can be used
+ * @set_avail_pmds: PMDs that can be used
+ * @reserved: zero
+ */
+struct pfarg_setinfo {
+	__u16	set_id;
+	__u16	set_id_next;
+	__u32	set_flags;
+	__u64	set_ovfl_pmds[PFM_PMD_BV];
+	__u64	set_runs;
+	__u64	set_timeout;
+	__u64	set_act_duration;
+	__u64	set_avail_pmcs[PFM_PMC_BV];
+	__u64	set_avail_pmds[PFM_PMD_BV];
+	__u64	reserved[6];
+};
+
+/**
+ * struct perfmon_runs - how the turns of a set differed
+ * @reg_num: a PMD that counts, was written, and does not sample
+ * @reg_set: its set
+ * @reserved: zero
+ * @runs: turns, the one that is on included
+ * @time: nanoseconds of all
+ * @time2: the sum of their squares, the low half first
+ * @value: what it counted in all
+ * @value2: the sum of the squares of what it counted in each
+ * @value_time: the sum of the products of that and the nanoseconds
+ *
+ * A write in a turn makes it begin anew, for @value.
+ */
+struct perfmon_runs {
+	__u16	reg_num;
+	__u16	reg_set;
+	__u32	reserved;
+	__u64	runs;
+	__u64	time;
+	__u64	time2[2];
+	__u64	value;
+	__u64	value2[2];
+	__u64	value_time[2];
+};
+
+/**
+ * struct perfmon_vector - several elements in one call
  * @items: address of the first
  * @nr: how many; 0 does nothing
- * @size: bytes of one, sizeof(struct pfarg_pmc) or sizeof(struct pfarg_pmd)
+ * @size: bytes of one: sizeof(struct pfarg_pmc), or what the call takes
  */
 struct perfmon_vector {
 	__u64	items;
@@ -290,5 +364,10 @@ struct perfmon_create {
 #define PERFMON_RESTART		_IO(PERFMON_TYPE, 0x0a)
 /* 1: records are dropped, and counted, until 0 */
 #define PERFMON_PAUSE		_IOW(PERFMON_TYPE, 0x0b, __u32)
+/* vectors of struct pfarg_setdesc, pfarg_setinfo, perfmon_runs */
+#define PERFMON_CREATE_EVTSETS	_IOW(PERFMON_TYPE, 0x0c, struct perfmon_vector)
+#define PERFMON_DELETE_EVTSETS	_IOW(PERFMON_TYPE, 0x0d, struct perfmon_vector)
+#define PERFMON_GETINFO_EVTSETS	_IOW(PERFMON_TYPE, 0x0e, struct perfmon_vector)
+#define PERFMON_READ_RUNS	_IOW(PERFMON_TYPE, 0x0f, struct perfmon_vector)
 
 #endif /* _UAPI_LINUX_PERFMON_H */

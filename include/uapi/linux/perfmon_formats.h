@@ -12,7 +12,7 @@
 /**
  * struct perfmon_nway_arg - argument of "n-way": buffers filled by turns, so that
  *	samples are missed only when all are full
- * @size: bytes of each, a multiple of 8, at least 552
+ * @size: bytes of each, a multiple of 8, 552 to 64 Mi
  * @nr: how many, 2 to 16
  * @reserved1: zero
  * @reserved: zero

@@ -16,7 +16,6 @@ use kernel::ffi::{c_int, c_void, CStr};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::nmi::Place;
 use super::shim;
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::formats;
@@ -265,6 +264,24 @@ impl ring::Data for Words {
         // by the protocol of the engine's ring: one aligned store, as WRITE_ONCE().
         unsafe { self.first.add(at).write_volatile(value) }
     }
+
+    #[inline(always)]
+    fn put_all(&self, position: u64, values: &[u64]) {
+        let at = (position / 8) as usize & self.mask;
+        // Records across the end are rare.
+        if at.wrapping_add(values.len()) > self.mask.wrapping_add(1) {
+            return self.put_each(position, values);
+        }
+        // SAFETY: One of the words.
+        let mut to = unsafe { self.first.add(at) };
+        for value in values {
+            // SAFETY: As many are there, so it is one of the words. Stored as above.
+            unsafe {
+                to.write_volatile(*value);
+                to = to.add(1);
+            }
+        }
+    }
 }
 
 /// The writing side of a ring.
@@ -286,7 +303,7 @@ impl Ring {
     }
 
     #[inline]
-    fn write(&mut self, kind: u16, parts: &[&[u64]]) -> Written {
+    fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
         // SAFETY: By the type's invariant; atomic words, of zeroed memory, apart from
         // the writer.
         let shared = unsafe {
@@ -397,35 +414,14 @@ impl Buffer {
         &self.format
     }
 
-    /// Hands an overflow to the format: what is to be done.
+    /// Hands an overflow and these values to the format: what is to be done.
     #[inline]
-    pub(crate) fn overflow(
-        &mut self,
-        place: &Place,
-        pmd: u16,
-        last_reset: u64,
-        eventid: u64,
-        flags: u32,
-        values: &[u64],
-    ) -> u32 {
-        let overflow = Overflow {
-            ip: place.ip,
-            time: place.time,
-            last_reset,
-            eventid,
-            values: values.as_ptr(),
-            regs: place.regs,
-            pid: place.pid,
-            tid: place.tid,
-            cpu: place.cpu,
-            nr_values: values.len() as u32,
-            flags,
-            pmd,
-            set: 0,
-        };
+    pub(crate) fn overflow(&mut self, overflow: &mut Overflow, values: &[u64]) -> u32 {
+        overflow.values = values.as_ptr();
+        overflow.nr_values = values.len() as u32;
         match self.format.raw().overflow {
             // SAFETY: As the interface wants it: the context's lock is held.
-            Some(function) => unsafe { function(&mut self.raw, &overflow) },
+            Some(function) => unsafe { function(&mut self.raw, overflow) },
             None => 0,
         }
     }
@@ -439,11 +435,13 @@ impl Buffer {
         }
     }
 
-    /// Writes a word of the kernel's own into a ring.
-    pub(crate) fn tell(&mut self, kind: u16, word: u64) {
-        if let Some(ring) = &mut self.ring {
-            ring.write(kind, &[&[word]]);
-        }
+    /// Writes a word of the kernel's own into a ring: is the reader to be woken?
+    pub(crate) fn tell(&mut self, kind: u16, word: u64) -> bool {
+        let ring = self.ring.as_mut();
+        ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {
+            Written::Due | Written::Full => true,
+            Written::Kept | Written::Lost => false,
+        })
     }
 
     /// Holds a ring, or lets it go on.
@@ -510,11 +508,7 @@ unsafe extern "C" fn perfmon_ring_write(
         3 => ring.write(kind, &[slice(0), slice(1), slice(2)]),
         _ => return description::RING_LOST,
     };
-    match written {
-        Written::Kept => description::RING_KEPT,
-        Written::Due => description::RING_DUE,
-        Written::Lost => description::RING_LOST,
-    }
+    written.number()
 }
 
 /// Room for a format's argument, aligned as it may want it.

@@ -6,28 +6,21 @@ use kernel::bindings;
 use kernel::error::{to_result, Result};
 
 use super::shim;
+use crate::description::Overflow;
 use crate::sampling;
 
 /// What was interrupted, for as long as the interrupt is handled.
 #[derive(Clone, Copy)]
 pub(crate) struct Interrupted(*const bindings::pt_regs);
 
-/// Where and when an overflow was; `regs` is NULL, or what was interrupted.
-pub(crate) use super::shim::Where as Place;
+/// What the handler needs to know of the PMU.
+pub(crate) use super::shim::Global;
 
-/// Where this CPU is: by what was interrupted; else by an NMI that was missed; else
-/// where its thread left user mode. `kernel`: may that be in the kernel? Any context,
+/// Where this CPU is, and when: by what was interrupted; else by an NMI that was missed;
+/// else where its thread left user mode. `kernel`: may that be in the kernel? Any context,
 /// preemption off.
 #[inline(always)]
-pub(crate) fn place(interrupted: Option<Interrupted>, kernel: bool) -> Place {
-    let mut place = shim::Where {
-        ip: 0,
-        time: 0,
-        regs: core::ptr::null(),
-        pid: 0,
-        tid: 0,
-        cpu: 0,
-    };
+pub(crate) fn find(overflow: &mut Overflow, interrupted: Option<Interrupted>, kernel: bool) {
     let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
     // SAFETY: It fills the structure in; the registers stay for the interrupt.
     unsafe {
@@ -35,15 +28,20 @@ pub(crate) fn place(interrupted: Option<Interrupted>, kernel: bool) -> Place {
             true => shim::pfm_missed(),
             false => 0,
         };
-        shim::pfm_where(&mut place, regs, missed, kernel);
+        shim::pfm_find(overflow, regs, missed, kernel);
     }
-    place
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC. Any context.
 pub(crate) fn now() -> u64 {
     // SAFETY: No requirements.
     unsafe { shim::pfm_now() }
+}
+
+/// Nanoseconds that timers can tell apart.
+pub(crate) fn resolution() -> u64 {
+    // SAFETY: No requirements.
+    unsafe { shim::pfm_resolution() }
 }
 
 /// The interrupted code's context is looked after as soon as interrupts are on.
@@ -82,9 +80,9 @@ pub(crate) struct Handler(());
 
 impl Handler {
     /// NMIs are asked whether they are ours. Process context.
-    pub(crate) fn register() -> Result<Self> {
+    pub(crate) fn register(global: &Global) -> Result<Self> {
         // SAFETY: There is one at a time.
-        to_result(unsafe { shim::pfm_nmi_start() })?;
+        to_result(unsafe { shim::pfm_nmi_start(global) })?;
         Ok(Self(()))
     }
 }
@@ -98,10 +96,11 @@ impl Drop for Handler {
 
 /// # Safety
 ///
-/// Called by the shim, in an NMI.
+/// Called by the shim, in an NMI, with what the handler was registered with.
 #[no_mangle]
-unsafe extern "C" fn pfm_overflowed(regs: *const bindings::pt_regs) -> u32 {
-    sampling::interrupt(Interrupted(regs))
+unsafe extern "C" fn pfm_overflowed(regs: *const bindings::pt_regs, global: *const Global) -> u32 {
+    // SAFETY: Nobody changes it while there is a handler.
+    sampling::interrupt(Interrupted(regs), unsafe { &*global })
 }
 
 /// Called by the shim after [`miss`], with interrupts off.

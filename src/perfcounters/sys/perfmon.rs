@@ -5,7 +5,7 @@
 
 use core::mem::{offset_of, size_of, MaybeUninit};
 
-use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Start, Vector};
+use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Vector};
 use engine::context::{Error, Registers};
 use engine::pmu::{kind, Scope};
 use engine::sampling::Message;
@@ -21,7 +21,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{Device, Ops};
 use super::format::{self, Areas, Buffer};
-use super::{misc, sched};
+use super::{misc, nmi, sched};
 use crate::contexts::{Context, Kind};
 use crate::formats::{self, Wanted};
 use crate::pmu::{self, refused};
@@ -120,7 +120,8 @@ unsafe extern "C" fn read_message(
         };
         UserSlice::new(UserPtr::from_addr(to as usize), bytes.len())
             .writer()
-            .write_slice(bytes)?;
+            .write_slice(bytes)
+            .inspect_err(|_| context.put_back(&message))?;
         Ok(bytes.len())
     };
     match done() {
@@ -192,17 +193,25 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
         calls::LOAD => {
             let load: Load = read(arg)?;
             load.check().map_err(refused)?;
-            context.load(load.load_pid)
+            context.load(load.load_pid, load.load_set)
         }
         calls::UNLOAD => context.unload(),
         calls::START => {
-            if address != 0 {
-                let start: Start = read(arg)?;
-                start.check().map_err(refused)?;
-            }
-            context.start()
+            let set = match address {
+                0 => None,
+                _ => {
+                    let start: Start = read(arg)?;
+                    start.check().map_err(refused)?;
+                    Some(start.start_set)
+                }
+            };
+            context.start(set)
         }
         calls::STOP => context.stop(),
+        calls::CREATE_EVTSETS => create_sets(&context, read(arg)?),
+        calls::DELETE_EVTSETS => delete_sets(&context, read(arg)?),
+        calls::GETINFO_EVTSETS => set_infos(&context, read(arg)?),
+        calls::READ_RUNS => read_runs(&context, read(arg)?),
         calls::RESTART => context.restart(),
         calls::PAUSE => match read::<u32>(arg)? {
             0 => context.pause(false),
@@ -235,6 +244,12 @@ unsafe impl Given for Vector {}
 unsafe impl Given for Pmc {}
 // SAFETY: As above.
 unsafe impl Given for Pmd {}
+// SAFETY: As above.
+unsafe impl Given for SetDesc {}
+// SAFETY: As above.
+unsafe impl Given for SetInfo {}
+// SAFETY: As above.
+unsafe impl Given for Runs {}
 
 fn read<T: Given>(at: UserPtr) -> Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
@@ -277,7 +292,8 @@ fn elements<T: Given>(vector: &Vector) -> Result<KVec<T>> {
 
 /// What a context samples into, by the name or the number of a format.
 fn buffer_of(create: &Create) -> Result<(Buffer, Arc<Areas>)> {
-    let mut name = [0u8; calls::FORMAT_NAME];
+    // One more, to see that it is too long.
+    let mut name = [0u8; calls::FORMAT_NAME + 1];
     let wanted = if create.name == 0 {
         Wanted::Uuid(create.uuid)
     } else {
@@ -326,8 +342,8 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
 fn write_pmcs(context: &Context, vector: Vector) -> Result {
     let privileged = sched::is_kernel_open();
     let described = context.described();
-    let mut values = KVec::new();
-    for pmc in elements::<Pmc>(&vector)? {
+    let mut values = elements::<Pmc>(&vector)?;
+    for pmc in &mut values {
         pmc.check().map_err(refused)?;
         let (number, flags) = (pmc.reg_num, pmc.reg_flags);
         let allowed = |value| {
@@ -336,8 +352,7 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
                 .map_err(refused)
         };
         // What a description makes of it is looked at like what the caller wrote.
-        let value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
-        values.push((number, flags, value), GFP_KERNEL)?;
+        pmc.reg_value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
     }
     context.write_pmcs(&values)
 }
@@ -397,4 +412,51 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
         }
     }
     Ok(())
+}
+
+/// Gives the elements of a vector back.
+fn write_back<T: Given>(vector: &Vector, all: &[T]) -> Result {
+    // SAFETY: Numbers, without padding.
+    let bytes = unsafe { core::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all)) };
+    let first = UserPtr::from_addr(usize::try_from(vector.items)?);
+    UserSlice::new(first, bytes.len())
+        .writer()
+        .write_slice(bytes)
+}
+
+fn create_sets(context: &Context, vector: Vector) -> Result {
+    let mut given = elements::<SetDesc>(&vector)?;
+    let mut wanted = KVec::with_capacity(given.len(), GFP_KERNEL)?;
+    for set in &mut given {
+        let terms = set.terms(nmi::resolution()).map_err(refused)?;
+        set.set_timeout = terms.timeout();
+        wanted.push((set.set_id, terms), GFP_KERNEL)?;
+    }
+    // Before there are any, which nobody could take back.
+    write_back(&vector, &given)?;
+    context.create_sets(&wanted)
+}
+
+fn delete_sets(context: &Context, vector: Vector) -> Result {
+    let given = elements::<SetDesc>(&vector)?;
+    let mut ids = KVec::with_capacity(given.len(), GFP_KERNEL)?;
+    for set in &given {
+        ids.push(set.set_id, GFP_KERNEL)?;
+    }
+    context.delete_sets(&ids)
+}
+
+fn set_infos(context: &Context, vector: Vector) -> Result {
+    let mut given = elements::<SetInfo>(&vector)?;
+    context.set_infos(&mut given)?;
+    write_back(&vector, &given)
+}
+
+fn read_runs(context: &Context, vector: Vector) -> Result {
+    let mut given = elements::<Runs>(&vector)?;
+    if given.iter().any(|runs| runs.reserved != 0) {
+        return Err(EINVAL);
+    }
+    context.read_runs(&mut given)?;
+    write_back(&vector, &given)
 }

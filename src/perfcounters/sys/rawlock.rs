@@ -46,6 +46,7 @@ impl<T> RawLock<T> {
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         // SAFETY: Initialised, by the type's invariant.
         let flags = unsafe { bindings::_raw_spin_lock_irqsave(self.lock.get()) };
+        // INVARIANT: just taken.
         Guard { lock: self, flags }
     }
 }
@@ -54,21 +55,24 @@ impl<T> RawLock<T> {
     /// Takes it in an NMI, where interrupts are off and nobody may be waited for.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let flags: usize;
-        // SAFETY: Reads the flags, by the stack.
-        unsafe {
-            core::arch::asm!("pushfq", "popq {f}", f = out(reg) flags, options(att_syntax, preserves_flags))
-        }
         // SAFETY: Initialised, by the type's invariant.
-        unsafe { shim::pfm_trylock(self.lock.get()) }.then(|| Guard { lock: self, flags })
+        let got = unsafe { bindings::_raw_spin_trylock(self.lock.get()) } != 0;
+        // INVARIANT: just taken.
+        got.then(|| Guard {
+            lock: self,
+            flags: AS_THEY_ARE,
+        })
     }
 }
+
+/// No flags, which have a bit that is always set.
+const AS_THEY_ARE: usize = 0;
 
 /// The lock, held.
 ///
 /// # Invariants
 ///
-/// This CPU holds `lock`, with interrupts off.
+/// This CPU holds `lock`, with interrupts off; `flags` are those to go back to.
 pub(crate) struct Guard<'a, T> {
     lock: &'a RawLock<T>,
     flags: usize,
@@ -94,8 +98,13 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Held, by the type's invariant; the flags are those it gave.
-        unsafe { bindings::_raw_spin_unlock_irqrestore(self.lock.lock.get(), self.flags) }
+        let lock = self.lock.lock.get();
+        match self.flags {
+            // SAFETY: Held, by the type's invariant.
+            AS_THEY_ARE => unsafe { bindings::_raw_spin_unlock(lock) },
+            // SAFETY: As above; the flags are those it gave.
+            flags => unsafe { bindings::_raw_spin_unlock_irqrestore(lock, flags) },
+        }
     }
 }
 

@@ -5,7 +5,6 @@
 
 use core::ptr::NonNull;
 
-use engine::context::Registers;
 use engine::ring::TAIL_OFFSET;
 use engine::selfpage::{SelfPage, OFFSET};
 use kernel::bindings;
@@ -16,6 +15,7 @@ use kernel::prelude::*;
 use super::file::Ops;
 use super::perfmon::context_of;
 use super::shim;
+use crate::sets::Set;
 
 /// A page that a thread reads.
 ///
@@ -62,10 +62,14 @@ impl Page {
 
     /// Writes how a context stands. Its lock is held.
     #[inline]
-    pub(crate) fn update(&self, registers: &Registers, flags: u32, tsc: u64, ran: u64) {
-        let value = |pmd| registers.value(pmd);
-        self.words()
-            .update(&registers.program, flags, value, tsc, ran);
+    pub(crate) fn update(&self, set: &Set, flags: u32, tsc: u64, ran: u64) {
+        let value = |pmd| set.registers.value(pmd);
+        let counters = match set.id {
+            0 => set.registers.program.counters(),
+            // Of others, only the kernel tells.
+            _ => &[],
+        };
+        self.words().update(counters, flags, value, tsc, ran);
     }
 }
 

@@ -7,6 +7,8 @@
 use kernel::bindings;
 use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
+use crate::description::Overflow;
+
 /// Bits of [`pfc_netdev_change`].
 pub(crate) const PFC_NETDEV_LEFT: c_uint = 1;
 pub(crate) const PFC_NETDEV_ARRIVED: c_uint = 2;
@@ -17,15 +19,13 @@ pub(crate) struct Bell {
     _opaque: [u8; 0],
 }
 
-/// `struct pfm_where`.
+/// `struct pfm_global`.
 #[repr(C)]
-pub(crate) struct Where {
-    pub(crate) ip: u64,
-    pub(crate) time: u64,
-    pub(crate) regs: *const bindings::pt_regs,
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
-    pub(crate) cpu: u32,
+pub(crate) struct Global {
+    pub(crate) control: u64,
+    pub(crate) status: u64,
+    pub(crate) clear: u64,
+    pub(crate) bits: u64,
 }
 
 extern "C" {
@@ -118,17 +118,17 @@ extern "C" {
         file: *mut bindings::file,
         on: c_int,
     ) -> c_int;
-    pub(crate) fn pfm_where(
-        place: *mut Where,
+    pub(crate) fn pfm_find(
+        overflow: *mut Overflow,
         regs: *const bindings::pt_regs,
         ip: u64,
         kernel: bool,
     );
     pub(crate) fn pfm_now() -> u64;
+    pub(crate) fn pfm_resolution() -> u64;
     pub(crate) fn pfm_in_nmi() -> bool;
     pub(crate) fn pfm_irq_regs() -> *const bindings::pt_regs;
-    pub(crate) fn pfm_trylock(lock: *mut bindings::raw_spinlock_t) -> bool;
-    pub(crate) fn pfm_nmi_start() -> c_int;
+    pub(crate) fn pfm_nmi_start(global: *const Global) -> c_int;
     pub(crate) fn pfm_nmi_stop();
     pub(crate) fn pfm_lvtpc();
     pub(crate) fn pfm_miss(regs: *const bindings::pt_regs);

@@ -13,11 +13,15 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::count::count;
 use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS, PAGE_FAULTS};
-use crate::record::{Adds, Count, Failure, Record};
+use crate::record::{Adds, Count, Failure, Record, WINDOWS};
 use crate::sample;
-use crate::switch::{context, PingPong, COUNTERS};
-use crate::sys::{first_in_line, getppid, nops, PerCpuArray};
+use crate::switch::{context, two_groups, two_sets, PingPong, COUNTERS};
+use crate::sys::{close_nothing, first_in_line, getppid, nops, ticks, PerCpuArray, NOPS};
 
+/// Of sets, or perf's groups.
+const TURNS: u64 = 40;
+/// Hundreds of calls of close(-1).
+const CLOSES: u64 = 500;
 /// Where all of it runs: perf events of this CPU are read here.
 const CPU: usize = 0;
 /// So often something is measured until enough windows agree; then it is left out.
@@ -149,6 +153,49 @@ impl Guest {
                     Ok(())
                 });
                 self.handler(name);
+            }
+            Err(error) => self.failed(name, &error),
+        }
+    }
+
+    /// Long enough for forty turns of a millisecond, an instruction being a nanosecond.
+    fn turns<T>(&self, name: &str, counted: impl FnOnce() -> io::Result<T>) {
+        match counted() {
+            Ok(_counted) => {
+                let rounds = TURNS * 1_000_000 / NOPS;
+                let begin = ticks();
+                nops(rounds as u32);
+                let besides = ticks().wrapping_sub(begin).wrapping_sub(rounds * NOPS);
+                tell(&Record::Count(Count {
+                    operation: name.into(),
+                    cpus: self.cpus,
+                    values: 1,
+                    operations: [0, 1],
+                    // The mean of all, once: there is nothing to agree with.
+                    ticks: [0, besides / TURNS],
+                    agree: [WINDOWS, WINDOWS],
+                }));
+            }
+            Err(error) => self.failed(name, &error),
+        }
+    }
+
+    /// A hundred calls of close(-1), as those were who first had rings that are overwritten.
+    fn closes<T>(&self, name: &str, sampled: impl FnOnce() -> io::Result<T>) {
+        match sampled() {
+            Ok(_sampled) => {
+                let begin = ticks();
+                (0..100 * CLOSES).for_each(|_| close_nothing());
+                let all = ticks().wrapping_sub(begin);
+                tell(&Record::Count(Count {
+                    operation: name.into(),
+                    cpus: self.cpus,
+                    values: 100,
+                    operations: [0, 1],
+                    // The mean of all, once: not every hundred has a sample.
+                    ticks: [0, all / CLOSES],
+                    agree: [WINDOWS, WINDOWS],
+                }));
             }
             Err(error) => self.failed(name, &error),
         }
@@ -296,6 +343,9 @@ pub fn run(adds: bool) -> io::Result<()> {
     // perf gives the PMU back some time after its last event: ours comes first.
     guest.samples("sample_forward", || sample::context("ring"));
     guest.samples("sample_backward", || sample::context("flight-recorder"));
+    guest.closes("close_forward", || sample::deep_context("ring"));
+    guest.closes("close_backward", || sample::deep_context("flight-recorder"));
+    guest.closes("close", || Ok(()));
     if let Err(error) = guest.contexts() {
         guest.failed("context_read_1", &error);
     }
@@ -304,6 +354,9 @@ pub fn run(adds: bool) -> io::Result<()> {
     guest.switch("switch_perf_4", || {
         PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
     });
+    guest.turns("turns", || Ok(()));
+    guest.turns("turns_context", || two_sets(COUNTERS));
+    guest.turns("turns_perf", || two_groups(COUNTERS));
     guest.samples("sample_perf", sample::events);
     for count in [1, 4] {
         guest.perf(&format!("perf_pmu_{count}"), INSTRUCTIONS, count);

@@ -135,6 +135,21 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ),
     ("sample_backward_handler", "the same, backward"),
     ("sample_perf_handler", "the same, by perf"),
+    (
+        "turns",
+        "a millisecond of a loop, besides itself: the clock's interrupts",
+    ),
+    (
+        "turns_context",
+        "the same, with a switch of two sets of 4 counters",
+    ),
+    ("turns_perf", "the same, of two groups of 4 perf events"),
+    (
+        "close_forward",
+        "close(-1), sampled each 20,000 instructions, into a ring",
+    ),
+    ("close_backward", "the same, backward"),
+    ("close", "the same, not sampled"),
     ("proc_stat", "/proc/stat, read only"),
     ("proc_stat_parsed", "/proc/stat, read and parsed"),
     ("proc_interrupts", "/proc/interrupts, read only"),

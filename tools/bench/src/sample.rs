@@ -25,6 +25,19 @@ pub fn periods(n: u32) {
     nops(n * ROUNDS);
 }
 
+/// A context that samples the kernel, too: each twenty thousand instructions, fewer than a storm.
+pub fn deep_context(format: &str) -> io::Result<Context> {
+    let mut argument = [0u8; 64];
+    argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
+    argument[8] = 2;
+    let context = Context::create_format(Scope::Thread, format, &argument)?;
+    context.write_pmcs(&[Value::new(0, INSTRUCTIONS | (1 << 17))])?;
+    context.write(&[sampled(0, 20_000, 0)])?;
+    context.load(gettid().as_raw_nonzero().get() as u32)?;
+    context.start()?;
+    Ok(context)
+}
+
 /// The calling thread's context: instruction, process, thread, time, CPU and another PMD
 /// of each sample.
 pub fn context(format: &str) -> io::Result<Context> {

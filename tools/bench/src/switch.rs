@@ -8,10 +8,11 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::thread::{self, JoinHandle};
 
-use perfmon::{Context, Scope, Value};
+use perfmon::{Context, Scope, SetDesc, Value, TIME_SWITCH};
 use rustix::pipe::pipe;
 use rustix::thread::gettid;
 
+use crate::peers::PerfGroup;
 use crate::sys::first_in_line;
 
 /// Counters of each thread.
@@ -27,6 +28,38 @@ pub fn context(counters: u16) -> io::Result<Context> {
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
     Ok(context)
+}
+
+/// The same with twice as many, in two sets that take turns of a millisecond.
+pub fn two_sets(counters: u16) -> io::Result<Context> {
+    let context = Context::create(Scope::Thread)?;
+    let set = |set_id| SetDesc {
+        set_id,
+        set_flags: TIME_SWITCH,
+        set_timeout: 1_000_000,
+        ..SetDesc::default()
+    };
+    context.create_sets(&mut [set(0), set(1)])?;
+    for set in [0, 1] {
+        let value = |n| Value::new(n, INSTRUCTIONS).of(set);
+        let values: Vec<Value> = (0..counters).map(value).collect();
+        context.write_pmcs(&values)?;
+    }
+    context.load(gettid().as_raw_nonzero().get() as u32)?;
+    context.start()?;
+    Ok(context)
+}
+
+/// perf's: two groups that take turns of a millisecond.
+pub fn two_groups(counters: u16) -> io::Result<[PerfGroup; 2]> {
+    std::fs::write(
+        "/sys/bus/event_source/devices/cpu/perf_event_mux_interval_ms",
+        "1",
+    )?;
+    Ok([
+        PerfGroup::of_thread(crate::peers::INSTRUCTIONS, counters.into())?,
+        PerfGroup::of_thread(crate::peers::INSTRUCTIONS, counters.into())?,
+    ])
 }
 
 /// This thread and another one.

@@ -61,6 +61,12 @@ pub fn getppid() {
     unsafe { libc::syscall(libc::SYS_getppid) };
 }
 
+/// close(-1): a call that does nothing but be made.
+pub fn close_nothing() {
+    // SAFETY: There is no such descriptor.
+    unsafe { libc::syscall(libc::SYS_close, -1) };
+}
+
 /// The calling thread runs before all others until it waits: the scheduler has
 /// nothing to weigh then, and a switch always takes the same path. Or no longer.
 pub fn first_in_line(first: bool) -> io::Result<()> {

@@ -529,6 +529,20 @@ fn r1_9_the_reader_is_woken_at_the_watermark_and_before_the_ring_is_full() {
     // What says that one was lost counts, too: 16 of 64 bytes.
     assert_eq!([write(2), write(4)], [Written::Kept, Written::Due]);
 
+    // A reader who waits for more than there will be is woken by what finds no room.
+    let mut late = Writer::new(0, 128, 128);
+    page.init(0, 0, 128);
+    tail.store_relaxed(0);
+    let mut write_late = |words: usize| late.write(&ring, SAMPLE, &[&[7; 16][1..words]]);
+    assert_eq!(
+        [write_late(4), write_late(4)],
+        [Written::Kept, Written::Kept]
+    );
+    assert_eq!(
+        [write_late(12), write_late(12)],
+        [Written::Full, Written::Lost]
+    );
+
     // A watermark that no number of records meets.
     let mut write = Writer::new(BACKWARD, 128, 128);
     page.init(BACKWARD, 0, 128);

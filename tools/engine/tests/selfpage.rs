@@ -42,7 +42,7 @@ mod alone {
         let page = SelfPage::new();
         page.init();
         r.fold(|_| (1 << 40) - 2);
-        page.update(&r.program, COUNTING | RDPMC, |_| 1000, 0, 0);
+        page.update(r.program.counters(), COUNTING | RDPMC, |_| 1000, 0, 0);
         // The counter turned over since.
         let read = page.read(0, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
@@ -50,9 +50,9 @@ mod alone {
         });
         assert_eq!(read, Some(Reading::Value(1005)));
         assert_eq!(page.read(1, |_| 0), Some(Reading::Ask));
-        page.update(&r.program, COUNTING, |_| 1000, 0, 0);
+        page.update(r.program.counters(), COUNTING, |_| 1000, 0, 0);
         assert_eq!(page.read(0, |_| panic!("not allowed")), Some(Reading::Ask));
-        page.update(&r.program, RDPMC, |_| 1000, 0, 0);
+        page.update(r.program.counters(), RDPMC, |_| 1000, 0, 0);
         let read = page.read(0, |_| panic!("it does not count"));
         assert_eq!(read, Some(Reading::Value(1000)));
     }
@@ -61,9 +61,9 @@ mod alone {
     fn r1_18_the_time_it_ran() {
         let r = registers(40);
         let page = SelfPage::new();
-        page.update(&r.program, COUNTING, |_| 0, 500, 0);
+        page.update(r.program.counters(), COUNTING, |_| 0, 500, 0);
         assert_eq!(page.ran(|| 510), Some(10));
-        page.update(&r.program, 0, |_| 0, 530, 30);
+        page.update(r.program.counters(), 0, |_| 0, 530, 30);
         assert_eq!(page.ran(|| 900), Some(30));
     }
 
@@ -71,11 +71,11 @@ mod alone {
     fn r1_18_a_page_that_changes_under_the_reader_is_read_again() {
         let r = registers(64);
         let page = SelfPage::new();
-        page.update(&r.program, COUNTING | RDPMC, |_| 1, 0, 0);
+        page.update(r.program.counters(), COUNTING | RDPMC, |_| 1, 0, 0);
         // Its thread is switched out and in between the sum and RDPMC.
         let read = page.read(0, |_| {
-            page.update(&r.program, 0, |_| 7, 0, 0);
-            page.update(&r.program, COUNTING | RDPMC, |_| 7, 0, 0);
+            page.update(r.program.counters(), 0, |_| 7, 0, 0);
+            page.update(r.program.counters(), COUNTING | RDPMC, |_| 7, 0, 0);
             0
         });
         assert_eq!(read, None);
@@ -94,7 +94,7 @@ fn r1_18_what_is_read_is_of_one_moment() {
         let writer = page.clone();
         let thread = loom::thread::spawn(move || {
             let r = registers(64);
-            writer.update(&r.program, 0, |_| 7, 0, 70);
+            writer.update(r.program.counters(), 0, |_| 7, 0, 70);
         });
         let r = registers(64);
         let _ = r;

@@ -7,39 +7,14 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, NonNull};
 
 use engine::calls::{
-    Ctx, Load, Pmc, Pmd, Start, LOAD, PAUSE, READ_PMDS, RESTART, START, STOP, UNLOAD, WRITE_PMCS,
+    Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, CREATE_EVTSETS, DELETE_EVTSETS,
+    GETINFO_EVTSETS, LOAD, PAUSE, READ_PMDS, READ_RUNS, RESTART, START, STOP, UNLOAD, WRITE_PMCS,
     WRITE_PMDS,
 };
-use engine::pmu::NUMBERS;
 use selfpage::{counter, Mapping, SelfPage};
 
-use crate::device::{call, call_vector, count, create, open, refuse, Format};
+use crate::device::{call, call_vector, create, open, refuse, Format};
 use crate::ring::Ring;
-
-/// `pfarg_setdesc_t`.
-#[repr(C)]
-pub struct SetDesc {
-    set_id: u16,
-    set_reserved1: u16,
-    set_flags: u32,
-    set_timeout: u64,
-    reserved: [u64; 6],
-}
-
-/// `pfarg_setinfo_t`.
-#[repr(C)]
-pub struct SetInfo {
-    set_id: u16,
-    set_reserved1: u16,
-    set_flags: u32,
-    set_ovfl_pmds: [u64; NUMBERS / 64],
-    set_runs: u64,
-    set_timeout: u64,
-    set_act_duration: u64,
-    set_avail_pmcs: [u64; NUMBERS / 64],
-    set_avail_pmds: [u64; NUMBERS / 64],
-    reserved: [u64; 6],
-}
 
 /// A new context. Without a sampling format, its argument is not looked at.
 ///
@@ -149,29 +124,48 @@ pub extern "C" fn pfm_pause(fd: c_int, paused: c_int) -> c_int {
     unsafe { call(fd, PAUSE, (&raw const paused).cast()) }
 }
 
-/// Event sets: not there yet.
+/// Makes event sets, or changes them.
+///
+/// # Safety
+///
+/// As in C: there are `n` at `sets`, and nobody else looks at them.
 #[no_mangle]
-pub extern "C" fn pfm_create_evtsets(_fd: c_int, _sets: *mut SetDesc, n: c_int) -> c_int {
-    no_sets::<SetDesc>(n)
+pub unsafe extern "C" fn pfm_create_evtsets(fd: c_int, sets: *mut SetDesc, n: c_int) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call_vector(fd, CREATE_EVTSETS, sets, n) }
 }
 
-/// Event sets: not there yet.
+/// Removes event sets.
+///
+/// # Safety
+///
+/// As in C: there are `n` at `sets`, and nobody else looks at them.
 #[no_mangle]
-pub extern "C" fn pfm_delete_evtsets(_fd: c_int, _sets: *mut SetDesc, n: c_int) -> c_int {
-    no_sets::<SetDesc>(n)
+pub unsafe extern "C" fn pfm_delete_evtsets(fd: c_int, sets: *mut SetDesc, n: c_int) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call_vector(fd, DELETE_EVTSETS, sets, n) }
 }
 
-/// Event sets: not there yet.
+/// What became of event sets.
+///
+/// # Safety
+///
+/// As in C: there are `n` at `sets`, and nobody else looks at them.
 #[no_mangle]
-pub extern "C" fn pfm_getinfo_evtsets(_fd: c_int, _sets: *mut SetInfo, n: c_int) -> c_int {
-    no_sets::<SetInfo>(n)
+pub unsafe extern "C" fn pfm_getinfo_evtsets(fd: c_int, sets: *mut SetInfo, n: c_int) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call_vector(fd, GETINFO_EVTSETS, sets, n) }
 }
 
-fn no_sets<T>(n: c_int) -> c_int {
-    match count::<T>(n) {
-        Some(_) => refuse(libc::ENOSYS),
-        None => refuse(libc::EINVAL),
-    }
+/// How the turns of event sets differed.
+///
+/// # Safety
+///
+/// As in C: there are `n` at `sets`, and nobody else looks at them.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_read_runs(fd: c_int, sets: *mut Runs, n: c_int) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call_vector(fd, READ_RUNS, sets, n) }
 }
 
 /// Maps the self page of a context.

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 pub use engine::calls::FL_SYSTEM_WIDE as SYSTEM_WIDE;
-use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Start, Vector};
+use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Vector};
 use rustix::io;
 use rustix::ioctl::{ioctl, NoArg, Opcode, Setter};
 
@@ -118,10 +118,42 @@ pub fn read_pmds(fd: BorrowedFd<'_>, pmds: &mut [Pmd]) -> io::Result<()> {
     unsafe { ioctl(fd, Setter::<{ calls::READ_PMDS as Opcode }, _>::new(vector)) }
 }
 
+/// `PERFMON_CREATE_EVTSETS`.
+pub fn create_sets(fd: BorrowedFd<'_>, sets: &mut [SetDesc]) -> io::Result<()> {
+    let vector = vector(sets.as_mut_ptr(), sets.len())?;
+    // SAFETY: as in read_pmds().
+    unsafe {
+        ioctl(
+            fd,
+            Setter::<{ calls::CREATE_EVTSETS as Opcode }, _>::new(vector),
+        )
+    }
+}
+
+/// `PERFMON_GETINFO_EVTSETS`.
+pub fn set_infos(fd: BorrowedFd<'_>, sets: &mut [SetInfo]) -> io::Result<()> {
+    let vector = vector(sets.as_mut_ptr(), sets.len())?;
+    // SAFETY: as in read_pmds().
+    unsafe {
+        ioctl(
+            fd,
+            Setter::<{ calls::GETINFO_EVTSETS as Opcode }, _>::new(vector),
+        )
+    }
+}
+
+/// `PERFMON_READ_RUNS`.
+pub fn read_runs(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
+    let vector = vector(runs.as_mut_ptr(), runs.len())?;
+    // SAFETY: as in read_pmds().
+    unsafe { ioctl(fd, Setter::<{ calls::READ_RUNS as Opcode }, _>::new(vector)) }
+}
+
 /// `PERFMON_LOAD`.
-pub fn load(fd: BorrowedFd<'_>, target: u32) -> io::Result<()> {
+pub fn load(fd: BorrowedFd<'_>, target: u32, set: u16) -> io::Result<()> {
     let arg = Load {
         load_pid: target,
+        load_set: set,
         ..Load::default()
     };
     // SAFETY: the call reads such a structure and nothing else.
@@ -136,13 +168,8 @@ pub fn unload(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// `PERFMON_START`.
 pub fn start(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the call reads such a structure and nothing else.
-    unsafe {
-        ioctl(
-            fd,
-            Setter::<{ calls::START as Opcode }, _>::new(Start::default()),
-        )
-    }
+    // SAFETY: without a structure, it takes nothing.
+    unsafe { ioctl(fd, NoArg::<{ calls::START as Opcode }>::new()) }
 }
 
 /// `PERFMON_STOP`.

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use engine::calls::{Pmc, Pmd};
+use engine::calls::{Pmc, Pmd, Runs, SetDesc, SetInfo};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
@@ -31,6 +31,8 @@ pub enum Scope {
 /// A register's number, and what is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
+    /// The event set.
+    pub set: u16,
     /// The logical number.
     pub number: u16,
     /// The value.
@@ -38,9 +40,18 @@ pub struct Value {
 }
 
 impl Value {
-    /// This value for that register.
+    /// This value for that register of set 0.
     pub const fn new(number: u16, value: u64) -> Self {
-        Self { number, value }
+        Self {
+            set: 0,
+            number,
+            value,
+        }
+    }
+
+    /// The same of another set.
+    pub const fn of(self, set: u16) -> Self {
+        Self { set, ..self }
     }
 }
 
@@ -82,7 +93,7 @@ impl Context {
                 .iter()
                 .map(|v| {
                     let mut arg = Pmc::default();
-                    (arg.reg_num, arg.reg_value) = (v.number, v.value);
+                    (arg.reg_set, arg.reg_num, arg.reg_value) = (v.set, v.number, v.value);
                     arg
                 })
                 .collect();
@@ -94,7 +105,7 @@ impl Context {
     /// Writes data. A counter counts once it was written.
     pub fn write_pmds(&self, values: &[Value]) -> io::Result<()> {
         for some in values.chunks(AT_ONCE) {
-            let args: Vec<Pmd> = some.iter().map(|v| pmd(v.number, v.value)).collect();
+            let args: Vec<Pmd> = some.iter().map(|v| pmd(v.set, v.number, v.value)).collect();
             abi::write_pmds(self.file.as_fd(), &args)?;
         }
         Ok(())
@@ -108,15 +119,56 @@ impl Context {
         Ok(())
     }
 
-    /// Reads data, in the order of the numbers.
+    /// Reads data of set 0, in the order of the numbers.
     pub fn read_pmds(&self, numbers: &[u16]) -> io::Result<Vec<u64>> {
-        let mut values = Vec::with_capacity(numbers.len());
-        for some in numbers.chunks(AT_ONCE) {
-            let mut args: Vec<Pmd> = some.iter().map(|n| pmd(*n, 0)).collect();
+        let registers: Vec<(u16, u16)> = numbers.iter().map(|n| (0, *n)).collect();
+        self.read_sets(&registers)
+    }
+
+    /// Reads data, in the order of sets and numbers.
+    pub fn read_sets(&self, registers: &[(u16, u16)]) -> io::Result<Vec<u64>> {
+        let mut values = Vec::with_capacity(registers.len());
+        for some in registers.chunks(AT_ONCE) {
+            let mut args: Vec<Pmd> = some.iter().map(|(set, n)| pmd(*set, *n, 0)).collect();
             abi::read_pmds(self.file.as_fd(), &mut args)?;
             values.extend(args.iter().map(|a| a.reg_value));
         }
         Ok(values)
+    }
+
+    /// Makes event sets or changes them, detached; says what their timeouts became.
+    pub fn create_sets(&self, sets: &mut [SetDesc]) -> io::Result<()> {
+        for some in sets.chunks_mut(4096 / size_of::<SetDesc>()) {
+            abi::create_sets(self.file.as_fd(), some)?;
+        }
+        Ok(())
+    }
+
+    /// What became of event sets.
+    pub fn set_infos(&self, sets: &[u16]) -> io::Result<Vec<SetInfo>> {
+        let info = |id: &u16| SetInfo {
+            set_id: *id,
+            ..SetInfo::default()
+        };
+        let mut infos: Vec<SetInfo> = sets.iter().map(info).collect();
+        for some in infos.chunks_mut(4096 / size_of::<SetInfo>()) {
+            abi::set_infos(self.file.as_fd(), some)?;
+        }
+        Ok(infos)
+    }
+
+    /// How the turns of sets differed, of PMDs that count and do not sample.
+    pub fn read_runs(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Runs>> {
+        let runs = |(set, number): &(u16, u16)| Runs {
+            reg_num: *number,
+            reg_set: *set,
+            ..Runs::default()
+        };
+        let mut all: Vec<Runs> = registers.iter().map(runs).collect();
+        for some in all.chunks_mut(4096 / size_of::<Runs>()) {
+            abi::read_runs(self.file.as_fd(), some)?;
+        }
+        Ok(all)
     }
 
     /// Reads registers in place, as the call has them: a page of them at most.
@@ -126,7 +178,7 @@ impl Context {
 
     /// Reads one register.
     pub fn read_pmd(&self, number: u16) -> io::Result<u64> {
-        let mut arg = [pmd(number, 0)];
+        let mut arg = [pmd(0, number, 0)];
         abi::read_pmds(self.file.as_fd(), &mut arg)?;
         Ok(arg[0].reg_value)
     }
@@ -134,7 +186,12 @@ impl Context {
     /// Attaches to a thread or to the CPU that the caller is on, not yet
     /// counting.
     pub fn load(&self, target: u32) -> io::Result<()> {
-        Ok(abi::load(self.file.as_fd(), target)?)
+        self.load_set(target, 0)
+    }
+
+    /// The same, beginning with that event set.
+    pub fn load_set(&self, target: u32, set: u16) -> io::Result<()> {
+        Ok(abi::load(self.file.as_fd(), target, set)?)
     }
 
     /// Counts.
@@ -241,9 +298,9 @@ pub fn sampled(number: u16, period: u64, id: u64) -> Pmd {
     }
 }
 
-fn pmd(number: u16, value: u64) -> Pmd {
+fn pmd(set: u16, number: u16, value: u64) -> Pmd {
     let mut arg = Pmd::default();
-    (arg.reg_num, arg.reg_value) = (number, value);
+    (arg.reg_set, arg.reg_num, arg.reg_value) = (set, number, value);
     arg
 }
 

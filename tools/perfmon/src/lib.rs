@@ -19,15 +19,18 @@
 //! | `abi.rs` | the structures and calls of `linux/perfmon.h`; unsafe |
 //! | `context.rs` | a context |
 //! | `map.rs` | `/proc/perfmon_map` |
+//! | `solve.rs` | which counter counts which event, in how many sets |
 
 mod abi;
 mod context;
 mod map;
+pub mod solve;
 
 pub use abi::{
     CONTEXT_SWITCHES, CPU_CLOCK, FIRST_SOFT, INSTANCE, MAJOR_FAULTS, MIGRATIONS, NR_INSTANCES,
     OVFL_NOTIFY, PAGE_FAULTS, RANDOM, TASK_CLOCK,
 };
 pub use context::{on_cpu, sampled, Context, Message, Scope, Value, DEVICE};
-pub use engine::calls::Pmd;
+pub use engine::calls::{Pmd, Runs, SetDesc, SetInfo};
+pub use engine::sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
 pub use map::{Control, Data, Description, Map, MAP};

@@ -122,7 +122,15 @@ Examples:
   pfc stat -p 1234 -- sleep 1            all threads that it has, for a second
   pfc stat -a -I 1000                    all CPUs, each second, until Ctrl-C
   pfc stat -r 5 -x, true                 means of five runs, for a program
+  pfc stat -e '{cycles,instructions},branches,branch-misses,r2e' true
+                                         in turns, if there are too few counters;
+                                         what is in braces together
+  pfc stat --cascade branch-misses:u=1000 -e cycles:u true
+                                         of each thread what comes after those
 
+(33.3%, +- 1.2%) behind an event: it was counted in that much of the time, the
+value is what it would be for all of it, and the true one is not farther away
+in 99 of 100 cases, unless the program changes in step with the turns.
 A command is counted from its exec on, with all processes and threads that it
 makes; with -p and -t those that come later are not. Without CAP_PERFMON the
 kernel, CPUs and other users' programs are not to be counted. What is followed
@@ -370,6 +378,18 @@ pub struct StatArgs {
     pub events: Vec<String>,
     #[command(flatten)]
     pub whom: Whom,
+    /// Print what was counted, not what it would be had it been all the time
+    #[arg(long)]
+    pub no_scale: bool,
+    /// Print no event that was counted in less of the time
+    #[arg(long, value_name = "PCT", value_parser = percentage)]
+    pub refuse_below: Option<f64>,
+    /// Milliseconds of a turn, where there are more events than counters [1]
+    #[arg(long = "turn", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub turn: Option<u64>,
+    /// Count what comes after so many of that event
+    #[arg(long, value_name = "EVENT=N")]
+    pub cascade: Option<String>,
     /// Print what came, each so many milliseconds
     #[arg(short = 'I', long = "interval-print", value_name = "MS", conflicts_with = "repeat",
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
@@ -426,6 +446,13 @@ pub struct RecordArgs {
     /// What to run
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,
+}
+
+fn percentage(word: &str) -> Result<f64, String> {
+    match word.trim_end_matches('%').parse::<f64>() {
+        Ok(n) if (0.0..=100.0).contains(&n) => Ok(n),
+        _ => Err("a number from 0 to 100".to_owned()),
+    }
 }
 
 fn power_of_two(word: &str) -> Result<u64, String> {

@@ -40,17 +40,14 @@ struct Live {
     contexts: Contexts,
     attributes: Vec<Attribute>,
     reader: Reader,
-    /// Bytes that the reader has had of what is told of processes.
-    told: usize,
 }
 
 impl Live {
     fn look(&mut self) -> Result<Shown, Failure> {
         self.contexts.turn()?;
         let records = std::mem::take(&mut self.contexts.harvest.records.bytes);
-        let told = &self.contexts.tasks.bytes()[self.told..];
-        let file = in_memory(&self.attributes, false, &[told, &records]);
-        self.told += told.len();
+        let told = self.contexts.tasks.take();
+        let file = in_memory(&self.attributes, false, &[&told, &records]);
         self.reader
             .feed(file)
             .map_err(|why| Failure::Refused(format!("what was sampled makes no sense: {why}")))?;
@@ -124,7 +121,6 @@ pub fn run(device: &Path, args: &TopArgs, out: &mut Out) -> Result<(), Failure> 
         contexts,
         attributes,
         reader: Reader::default(),
-        told: 0,
     };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

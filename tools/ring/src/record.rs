@@ -2,12 +2,7 @@
 
 //! What records say.
 
-use engine::ring::LOST;
-
-/// `PERFMON_RECORD_SAMPLE` and the others.
-const SAMPLE: u16 = 1;
-const THROTTLE: u16 = 3;
-const UNTHROTTLE: u16 = 4;
+use engine::ring::{LOST, SAMPLE, THROTTLE, UNTHROTTLE};
 
 /// Before the frames of the kernel's stack.
 pub const STACK_KERNEL: u64 = -128_i64 as u64;

@@ -106,7 +106,13 @@ mod tests {
     #[test]
     fn r1_18_a_counter_is_its_sum_and_what_moved_since() {
         let (page, registers) = (SelfPage::new(), registers());
-        page.update(&registers.program, COUNTING | RDPMC, |_| 3000, 0, 0);
+        page.update(
+            registers.program.counters(),
+            COUNTING | RDPMC,
+            |_| 3000,
+            0,
+            0,
+        );
         // It went past its 48 bits, and shows a 49th.
         let value = read(&page, 0, |number| {
             assert_eq!(number, 7);
@@ -119,7 +125,7 @@ mod tests {
     fn r1_18_what_does_not_count_is_its_sum() {
         let (page, registers) = (SelfPage::new(), registers());
         for flags in [0, RDPMC] {
-            page.update(&registers.program, flags, |_| 3000, 0, 0);
+            page.update(registers.program.counters(), flags, |_| 3000, 0, 0);
             assert_eq!(read(&page, 0, never), Some(3000));
         }
     }
@@ -128,9 +134,15 @@ mod tests {
     fn r1_18_what_the_page_does_not_know_is_for_the_kernel() {
         let (page, registers) = (SelfPage::new(), registers());
         assert_eq!(read(&page, 0, never), None);
-        page.update(&registers.program, COUNTING, |_| 3000, 0, 0);
+        page.update(registers.program.counters(), COUNTING, |_| 3000, 0, 0);
         assert_eq!(read(&page, 0, never), None);
-        page.update(&registers.program, COUNTING | RDPMC, |_| 3000, 0, 0);
+        page.update(
+            registers.program.counters(),
+            COUNTING | RDPMC,
+            |_| 3000,
+            0,
+            0,
+        );
         assert_eq!(read(&page, 256, never), None);
     }
 
@@ -141,14 +153,28 @@ mod tests {
             assert_eq!(read(&page, 0, never), None);
             1
         };
-        page.update(&registers.program, COUNTING | RDPMC, meanwhile, 0, 0);
+        page.update(
+            registers.program.counters(),
+            COUNTING | RDPMC,
+            meanwhile,
+            0,
+            0,
+        );
         assert!(read(&page, 0, |_| 0).is_some());
     }
 
     #[test]
     fn r1_18_a_page_that_changed_meanwhile_is_looked_at_again() {
         let (page, registers) = (SelfPage::new(), registers());
-        let change = |sum| page.update(&registers.program, COUNTING | RDPMC, |_| sum, 0, 0);
+        let change = |sum| {
+            page.update(
+                registers.program.counters(),
+                COUNTING | RDPMC,
+                |_| sum,
+                0,
+                0,
+            )
+        };
         change(1000);
         let looks = Cell::new(0);
         let value = read(&page, 0, |_| {

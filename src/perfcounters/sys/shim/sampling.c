@@ -75,8 +75,9 @@ static void bell_block(struct callback_head *head)
 {
 	struct pfm_bell *bell = container_of(head, struct pfm_bell, block);
 
+	/* From here on it can be made to wait again: that is another one. */
+	atomic_set(&bell->blocks, 0);
 	wait_event_interruptible(bell->restarts, READ_ONCE(bell->going));
-	atomic_set_release(&bell->blocks, 0);
 	bell_put(bell);
 	module_put(THIS_MODULE);
 }
@@ -133,9 +134,9 @@ void pfm_bell_free(struct pfm_bell *bell)
 /* The current thread waits, before it is in user mode again. Any context. */
 void pfm_bell_block(struct pfm_bell *bell)
 {
+	WRITE_ONCE(bell->going, false);
 	if (atomic_xchg(&bell->blocks, 1))
 		return;
-	WRITE_ONCE(bell->going, false);
 	WRITE_ONCE(has_blocked, true);
 	refcount_inc(&bell->holders);
 	__module_get(THIS_MODULE);
@@ -224,20 +225,23 @@ static bool has_user_mode(void)
  * Of an interrupt @regs; or @ip, of one that was missed; or neither, then it is where
  * the thread left user mode. Who may not see the kernel sees that, too.
  */
-void pfm_where(struct pfm_where *where, struct pt_regs *regs, u64 ip, bool kernel)
+void pfm_find(struct perfmon_overflow *where, struct pt_regs *regs, u64 ip, bool kernel)
 {
-	bool user = has_user_mode();
-
 	where->regs = regs;
 	where->ip = regs ? instruction_pointer(regs) : ip;
 	if (!kernel && !(regs ? user_mode(regs) : where->ip < TASK_SIZE_MAX))
 		where->ip = 0;
-	if (!where->ip && user)
+	if (!where->ip && has_user_mode())
 		where->ip = instruction_pointer(task_pt_regs(current));
 	where->time = ktime_get_mono_fast_ns();
 	where->pid = current->tgid;
 	where->tid = current->pid;
 	where->cpu = raw_smp_processor_id();
+}
+
+u64 pfm_resolution(void)
+{
+	return hrtimer_resolution;
 }
 
 u64 pfm_now(void)
@@ -255,11 +259,6 @@ bool pfm_in_nmi(void)
 	return in_nmi();
 }
 
-bool pfm_trylock(raw_spinlock_t *lock)
-{
-	return raw_spin_trylock(lock);
-}
-
 /* The processor masks it whenever it interrupts: each NMI lets it again. */
 void pfm_lvtpc(void)
 {
@@ -267,13 +266,17 @@ void pfm_lvtpc(void)
 		apic->write(APIC_LVTPC, APIC_DM_NMI);
 }
 
+/* Written while there is no handler. */
+static struct pfm_global global;
+
 static int nmi(unsigned int command, struct pt_regs *regs)
 {
-	return pfm_overflowed(regs);
+	return pfm_overflowed(regs, &global);
 }
 
-int pfm_nmi_start(void)
+int pfm_nmi_start(const struct pfm_global *of)
 {
+	global = *of;
 	return register_nmi_handler(NMI_LOCAL, nmi, NMI_FLAG_FIRST, "perfcounters");
 }
 
@@ -360,20 +363,24 @@ static DEFINE_PER_CPU(struct storm, storms);
 
 static noinline u64 storm_look(struct storm *storm, u64 began)
 {
-	u64 now = rdtsc(), window = (u64)tsc_khz * STORM_MS, gone = now - storm->began;
+	u64 now = rdtsc(), window = (u64)tsc_khz * STORM_MS, gone = now - storm->began, least = 0;
 	u32 rate = READ_ONCE(max_sample_rate), percent = READ_ONCE(max_sample_percent);
 
+	/* The time in which there may be as many, that take as long. */
 	storm->spent += (now - began) * STORM_EACH;
-	if (!window || gone >= window) {
-		storm->began = now;
-		storm->spent = 0;
-		storm->nr = 0;
+	if (rate)
+		least = (u64)storm->nr * tsc_khz * MSEC_PER_SEC / rate;
+	if (percent)
+		least = max(least, storm->spent * 100 / percent);
+	if (gone < window && least <= window)
 		return 0;
-	}
-	if ((!rate || storm->nr * (1000 / STORM_MS) <= rate) &&
-	    (!percent || storm->spent * 100 <= window * percent))
+	storm->began = now;
+	storm->spent = 0;
+	storm->nr = 0;
+	if (!window || least <= gone)
 		return 0;
-	return STORM_MS * NSEC_PER_MSEC - gone * (STORM_MS * NSEC_PER_MSEC) / window;
+	/* One that took long may have been interrupted itself, by a hypervisor. */
+	return min(least - gone, 4 * window) * NSEC_PER_MSEC / tsc_khz;
 }
 
 /* After a sample: nanoseconds for which it must be the last; 0: none. */

@@ -7,27 +7,24 @@
 #include <linux/spinlock_types.h>
 #include <linux/types.h>
 
+struct perfmon_overflow;
 struct pfm_bell;
 struct pt_regs;
 struct user_struct;
 struct vm_area_struct;
 
 /**
- * struct pfm_where - where and when something happened
- * @ip: the instruction
- * @time: nanoseconds of CLOCK_MONOTONIC
- * @regs: NULL if only @ip is known
- * @pid: the process
- * @tid: the thread
- * @cpu: the CPU
+ * struct pfm_global - what the NMI's handler knows of the PMU
+ * @control: MSR that lets counters count; 0: there is none
+ * @status: MSR that says which overflowed; 0: there is none
+ * @clear: MSR that resets @status
+ * @bits: of all counters, in each
  */
-struct pfm_where {
-	u64 ip;
-	u64 time;
-	struct pt_regs *regs;
-	u32 pid;
-	u32 tid;
-	u32 cpu;
+struct pfm_global {
+	u64 control;
+	u64 status;
+	u64 clear;
+	u64 bits;
 };
 
 struct pfm_bell *pfm_bell_new(void);
@@ -44,12 +41,12 @@ void pfm_bells_end(void);
 void pfm_bell_poll(struct pfm_bell *bell, struct file *file, poll_table *table);
 int pfm_bell_wait(struct pfm_bell *bell, bool (*ready)(void *arg), void *arg);
 int pfm_bell_fasync(struct pfm_bell *bell, int fd, struct file *file, int on);
-void pfm_where(struct pfm_where *where, struct pt_regs *regs, u64 ip, bool kernel);
+void pfm_find(struct perfmon_overflow *overflow, struct pt_regs *regs, u64 ip, bool kernel);
 u64 pfm_now(void);
+u64 pfm_resolution(void);
 bool pfm_in_nmi(void);
 struct pt_regs *pfm_irq_regs(void);
-bool pfm_trylock(raw_spinlock_t *lock);
-int pfm_nmi_start(void);
+int pfm_nmi_start(const struct pfm_global *of);
 void pfm_nmi_stop(void);
 void pfm_lvtpc(void);
 void pfm_miss(struct pt_regs *regs);
@@ -64,7 +61,7 @@ struct user_struct *pfm_charge(u64 pages);
 void pfm_uncharge(struct user_struct *user, u64 pages);
 
 /* In Rust. */
-u32 pfm_overflowed(struct pt_regs *regs);
+u32 pfm_overflowed(struct pt_regs *regs, const struct pfm_global *global);
 void pfm_overflowed_again(void);
 void pfm_tick(const void *context, bool timer);
 

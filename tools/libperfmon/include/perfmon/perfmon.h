@@ -3,9 +3,8 @@
  * libperfmon: the calls of perfmon2 2.8 on /dev/perfmon, as functions, with the
  * names of types and flags that programs of its time use.
  *
- * Each call returns -1 and sets errno, as its system call did. Event sets are not
- * there yet: the calls with _evtsets are ENOSYS. So is everything where there is no
- * /dev/perfmon.
+ * Each call returns -1 and sets errno, as its system call did: ENOSYS where there is
+ * no /dev/perfmon.
  *
  * Link with -lperfmon. See libperfmon(3).
  */
@@ -38,54 +37,7 @@ typedef struct pfarg_pmd pfarg_pmd_t;
 typedef struct pfarg_start pfarg_start_t;
 typedef struct pfarg_load pfarg_load_t;
 
-/* set_flags */
-#define PFM_SETFL_OVFL_SWITCH	0x01	/* to the next set after an overflow */
-#define PFM_SETFL_TIME_SWITCH	0x02	/* to the next set after a time */
-
-/**
- * struct pfarg_setdesc - an event set
- * @set_id: its number
- * @set_reserved1: zero
- * @set_flags: PFM_SETFL_*
- * @set_timeout: nanoseconds until the next set; what they became
- * @reserved: zero
- */
-struct pfarg_setdesc {
-	uint16_t	set_id;
-	uint16_t	set_reserved1;
-	uint32_t	set_flags;
-	uint64_t	set_timeout;
-	uint64_t	reserved[6];
-};
-
 typedef struct pfarg_setdesc pfarg_setdesc_t;
-
-/**
- * struct pfarg_setinfo - what became of an event set
- * @set_id: its number
- * @set_reserved1: zero
- * @set_flags: PFM_SETFL_*
- * @set_ovfl_pmds: PMDs whose overflow ended its last turn
- * @set_runs: its turns
- * @set_timeout: nanoseconds that are left of this one
- * @set_act_duration: nanoseconds of all
- * @set_avail_pmcs: PMCs that can be used
- * @set_avail_pmds: PMDs that can be used
- * @reserved: zero
- */
-struct pfarg_setinfo {
-	uint16_t	set_id;
-	uint16_t	set_reserved1;
-	uint32_t	set_flags;
-	uint64_t	set_ovfl_pmds[PFM_PMD_BV];
-	uint64_t	set_runs;
-	uint64_t	set_timeout;
-	uint64_t	set_act_duration;
-	uint64_t	set_avail_pmcs[PFM_PMC_BV];
-	uint64_t	set_avail_pmds[PFM_PMD_BV];
-	uint64_t	reserved[6];
-};
-
 typedef struct pfarg_setinfo pfarg_setinfo_t;
 
 /* Messages, to be read from a context: those of <linux/perfmon.h>. */
@@ -110,8 +62,11 @@ int pfm_delete_evtsets(int fd, pfarg_setdesc_t *sets, int n);
 int pfm_getinfo_evtsets(int fd, pfarg_setinfo_t *sets, int n);
 int pfm_unload_context(int fd);
 
+/* Not perfmon2's: how the turns of event sets differed. */
+int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
+
 /*
- * Not perfmon2's: the counters of the calling thread, without a system call.
+ * Nor these: the counters of the calling thread, without a system call.
  * pfm_self_read() reads one of the context that is loaded on the calling thread;
  * what the page cannot say, it asks the kernel for. Without a page (NULL) that is
  * everything.

@@ -82,15 +82,26 @@ pub fn check(file: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// PERF_RECORD_MMAP2, PERF_RECORD_MISC_MMAP_BUILD_ID, and where that has its length.
+const MMAP2: u32 = 10;
+const MMAP2_HAS_BUILD: u32 = 1 << 14;
+const MMAP2_BUILD: usize = 32;
+
 fn records(data: &[u8]) -> Result<(), &'static str> {
     let mut rest = Bytes(data);
     while !rest.0.is_empty() {
-        let (kind, size) = (rest.u32().ok_or(SHORT)?, rest.u32().ok_or(SHORT)? >> 16);
+        let (kind, what) = (rest.u32().ok_or(SHORT)?, rest.u32().ok_or(SHORT)?);
+        let size = what >> 16;
         if kind == AUXTRACE || COMPRESSED.contains(&kind) {
             return Err("it is compressed, or has traces; make it without (perf record -z, -I)");
         }
         let size = size.checked_sub(8).ok_or(BROKEN)?;
-        rest.take(size.into()).ok_or(SHORT)?;
+        let body = rest.take(size.into()).ok_or(SHORT)?;
+        // One that says which build it is: of so many bytes, which are there.
+        let has_build = kind == MMAP2 && what & MMAP2_HAS_BUILD != 0;
+        if has_build && body.get(MMAP2_BUILD).is_none_or(|bytes| *bytes > 20) {
+            return Err(BROKEN);
+        }
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::rc::Rc;
 
-use super::symbols::Symbols;
+use super::symbols::{whole, Symbols};
 
 /// What the kernel is called.
 pub const KERNEL: &str = "[kernel.kallsyms]";
@@ -75,9 +75,14 @@ impl Kernel {
     }
 }
 
+/// Bytes of such a list.
+const LARGEST_MAP: u64 = 256 << 20;
+
 /// What a just-in-time compiler has written about its functions.
 pub fn compiled(pid: i32) -> Option<Symbols> {
-    let text = fs::read_to_string(format!("/tmp/perf-{pid}.map")).ok()?;
+    let path = format!("/tmp/perf-{pid}.map");
+    let bytes = whole(path.as_ref(), LARGEST_MAP, true).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
     let symbol = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let hex = |word: Option<&str>| {

@@ -58,7 +58,7 @@ pub struct Reader {
     processes: Processes,
     names: Names,
     /// Frames by process (none in the kernel) and address, while mappings stay.
-    known: HashMap<(Option<i32>, u64), usize>,
+    known: HashMap<Option<i32>, HashMap<u64, usize>>,
     /// By place.
     frames: HashMap<(u64, Rc<str>), usize>,
 }
@@ -162,7 +162,7 @@ impl Reader {
 
     /// What is mapped there changes.
     fn forget(&mut self, pid: i32) {
-        self.known.retain(|(of, _), _| *of != Some(pid));
+        self.known.remove(&Some(pid));
     }
 
     fn sample(&mut self, event: usize, r: &SampleRecord<'_>, period: u64) {
@@ -215,8 +215,8 @@ impl Reader {
 
     /// The frame of an address, looked for so many bytes before.
     fn frame(&mut self, pid: i32, address: u64, in_kernel: bool, back: u64) -> usize {
-        let key = ((!in_kernel).then_some(pid), address);
-        if let Some(n) = self.known.get(&key) {
+        let of = (!in_kernel).then_some(pid);
+        if let Some(n) = self.known.get(&of).and_then(|known| known.get(&address)) {
             return *n;
         }
         let frame = match in_kernel {
@@ -229,7 +229,7 @@ impl Reader {
             frames.push(frame);
             frames.len() - 1
         });
-        self.known.insert(key, n);
+        self.known.entry(of).or_default().insert(address, n);
         n
     }
 }

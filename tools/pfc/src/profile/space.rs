@@ -55,7 +55,8 @@ impl Space {
 /// Processes and threads, as records tell of them.
 #[derive(Default)]
 pub struct Processes {
-    spaces: HashMap<i32, Space>,
+    /// A child has its parent's until one of the two changes.
+    spaces: HashMap<i32, Rc<Space>>,
     names: HashMap<(i32, i32), Rc<str>>,
     pub kernel: Space,
 }
@@ -80,7 +81,7 @@ impl Processes {
     }
 
     pub fn map(&mut self, pid: i32, start: u64, region: Region) {
-        self.spaces.entry(pid).or_default().insert(start, region);
+        Rc::make_mut(self.spaces.entry(pid).or_default()).insert(start, region);
     }
 
     /// The thread's name, or its process's, or its number as perf shows it.

@@ -4,7 +4,9 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
@@ -13,7 +15,7 @@ use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 pub const UNKNOWN: &str = "[unknown]";
 
 /// Larger files are left alone.
-const LARGEST: u64 = 1 << 32;
+const LARGEST: u64 = 2 << 30;
 
 /// Functions by address.
 #[derive(Debug, Default)]
@@ -99,12 +101,29 @@ impl Symbols {
 }
 
 fn load(path: &str) -> Result<Vec<u8>, &'static str> {
-    let there = fs::metadata(path).map_err(|_| "it is not there")?;
-    // A pipe would never end.
-    if !there.is_file() || there.len() > LARGEST {
+    whole(Path::new(path), LARGEST, false)
+}
+
+/// All of a file, which may be anybody's: a pipe would never end, and what the kernel makes
+/// up (of length 0) may be more than a file. `ours`: only root's, or our own.
+pub fn whole(path: &Path, most: u64, ours: bool) -> Result<Vec<u8>, &'static str> {
+    let file = fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|_| "it is not there")?;
+    let there = file.metadata().map_err(|_| "it is not there")?;
+    if !there.is_file() || there.len() == 0 || there.len() > most {
         return Err("it is no file");
     }
-    fs::read(path).map_err(|_| "it cannot be read")
+    let me = rustix::process::geteuid().as_raw();
+    if ours && there.uid() != 0 && there.uid() != me {
+        return Err("it is somebody else's");
+    }
+    let mut bytes = Vec::new();
+    let done = file.take(there.len()).read_to_end(&mut bytes);
+    done.map_err(|_| "it cannot be read")?;
+    Ok(bytes)
 }
 
 /// Which build of it a file is, if it says.

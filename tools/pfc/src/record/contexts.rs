@@ -171,6 +171,7 @@ impl Contexts {
             while !live.ended {
                 match live.context.message() {
                     Ok(None) => break,
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
                     Ok(Some(Message::Overflow { .. })) => {}
                     // Without messages there is nothing to wait for; the ring stays.
                     Ok(Some(Message::End)) | Err(_) => live.ended = true,

@@ -13,9 +13,9 @@ mod contexts;
 mod pace;
 mod tasks;
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use perfmon::Scope;
@@ -25,7 +25,7 @@ use rustix::thread::gettid;
 use crate::cli::{RecordArgs, Whom};
 use crate::data::{self, Attribute, Writer};
 use crate::failure::Failure;
-use crate::stat::command::Child;
+use crate::stat::command::{beside, Child};
 use crate::stat::counting::{is_busy, is_gone};
 use crate::stat::events::{Event, Machine, What};
 use crate::stat::place::{place, Place, Plan};
@@ -39,6 +39,8 @@ const TURN: Duration = Duration::from_millis(100);
 /// Samples per second, if nothing is said.
 const FREQUENCY: u64 = 4000;
 const PAGE: u64 = 4096;
+/// Between two words of progress.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// PERF_TYPE_*.
 const HARDWARE: u32 = 0;
@@ -66,6 +68,8 @@ pub fn run(device: &Path, args: &RecordArgs, file: Option<&Path>) -> Result<Exit
         file: None,
         files: 0,
         turns: 0,
+        // A command has the terminal for itself.
+        progress: (io::stderr().is_terminal() && args.command.is_empty()).then(Instant::now),
     };
     run.begin_file()?;
     let status = match &target {
@@ -332,6 +336,8 @@ struct Run<'a> {
     file: Option<Writer>,
     files: usize,
     turns: usize,
+    /// When it was last said how far it is, to somebody who waits.
+    progress: Option<Instant>,
 }
 
 impl Run<'_> {
@@ -366,9 +372,9 @@ impl Run<'_> {
     }
 
     /// The file is made whole.
-    fn finish_file(&mut self) -> Result<(), Failure> {
+    fn finish_file(&mut self, is_last: bool) -> Result<(), Failure> {
         if self.args.overwrite {
-            let path = match self.args.switch_output {
+            let path = match self.args.switch_output || !is_last {
                 true => stamped(&self.path),
                 false => self.path.clone(),
             };
@@ -400,22 +406,20 @@ impl Run<'_> {
 
     /// SIGUSR2: what there is goes to a file of its own.
     fn switch(&mut self) -> Result<(), Failure> {
-        if !self.args.switch_output {
-            // The last one is what stays.
-            eprintln!("[ pfc record: dump data ]");
-            return self.finish_file();
-        }
         eprintln!("[ pfc record: dump data: file {} ]", self.files + 1);
-        self.finish_file()?;
+        self.finish_file(false)?;
         self.begin_file()
     }
 
     fn end(&mut self) -> Result<(), Failure> {
+        if self.progress.is_some() {
+            eprintln!();
+        }
         eprintln!(
             "[ pfc record: Woken up {} times to write data ]",
             self.turns
         );
-        self.finish_file()?;
+        self.finish_file(true)?;
         self.contexts.finish();
         if let (n @ 1.., Some(error)) = (self.contexts.missed, &self.contexts.trouble) {
             let why = refused("record", error);
@@ -436,7 +440,20 @@ impl Run<'_> {
         if wake == Wake::Switch {
             self.switch()?;
         }
+        self.say_progress();
         Ok(wake)
+    }
+
+    /// On a terminal, each second.
+    fn say_progress(&mut self) {
+        let harvest = &self.contexts.harvest;
+        if let Some(last) = self.progress.as_mut().filter(|t| t.elapsed() >= SECOND) {
+            *last = Instant::now();
+            eprint!(
+                "\r[ pfc record: {} samples, {} lost so far; Ctrl-C ends ] ",
+                harvest.samples, harvest.lost
+            );
+        }
     }
 
     fn command(&mut self) -> Result<Option<ExitStatus>, Failure> {
@@ -470,15 +487,7 @@ impl Run<'_> {
     /// While the command runs, or until the user says so.
     fn others(&mut self) -> Result<Option<ExitStatus>, Failure> {
         self.contexts.start().map_err(|e| refused("record", &e))?;
-        let mut child = match self.args.command.split_first() {
-            None => None,
-            Some((program, words)) => Some(
-                Command::new(program)
-                    .args(words)
-                    .spawn()
-                    .map_err(|e| Failure::Command(program.clone(), e))?,
-            ),
-        };
+        let mut child = beside(&self.args.command)?;
         let mut status = None;
         loop {
             match self.turn()? {

@@ -21,6 +21,10 @@ use crate::profile::build_id;
 /// A process is not looked at again before.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// Samples of one that has ended come no later.
+const LATE: Duration = Duration::from_secs(5);
+const MANY: usize = 1024;
+
 struct Process {
     name: String,
     /// Its exec, or when it was first seen. Nanoseconds of CLOCK_MONOTONIC.
@@ -57,6 +61,8 @@ pub struct Tasks {
     hit: BTreeSet<String>,
     /// The first event's.
     id: u64,
+    /// So many processes are looked through for those that are no more.
+    many: usize,
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC.
@@ -88,6 +94,7 @@ impl Tasks {
             told: Encoder::default(),
             hit: BTreeSet::new(),
             id,
+            many: MANY,
         };
         kernel(&mut this.told, id);
         this
@@ -96,6 +103,24 @@ impl Tasks {
     /// Records of all that is known.
     pub fn bytes(&self) -> &[u8] {
         &self.told.bytes
+    }
+
+    /// The same, to who keeps them.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.told.bytes)
+    }
+
+    /// Forgets those that are no more, whenever they have become twice as many.
+    fn tidy(&mut self) {
+        if self.processes.len() < self.many {
+            return;
+        }
+        self.processes.retain(|pid, process| {
+            // Its last samples may still be in a ring.
+            process.looked.is_some_and(|at| at.elapsed() < LATE)
+                || fs::exists(format!("/proc/{pid}")).unwrap_or(true)
+        });
+        self.many = MANY.max(2 * self.processes.len());
     }
 
     /// Which builds the files are that samples were in: records of their own list.
@@ -178,6 +203,7 @@ impl Tasks {
         };
         let mut process = Process::new(name, time);
         process.regions = regions;
+        self.tidy();
         self.processes.insert(pid, process);
     }
 
@@ -222,6 +248,7 @@ impl Tasks {
         }
         let process = self.processes.get(&pid);
         let Some(process) = process else {
+            self.tidy();
             self.there(pid, time);
             // One that has gone is not looked for again.
             let gone = || Process::new(String::new(), time);

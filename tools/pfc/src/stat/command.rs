@@ -58,6 +58,18 @@ pub struct Child {
     met: BTreeSet<i32>,
 }
 
+/// Starts a command that only says how long threads or CPUs are looked at; none if there
+/// is none.
+pub fn beside(command: &[String]) -> Result<Option<std::process::Child>, Failure> {
+    let Some((program, words)) = command.split_first() else {
+        return Ok(None);
+    };
+    let child = Command::new(program).args(words).spawn();
+    child
+        .map(Some)
+        .map_err(|e| Failure::Command(program.clone(), e))
+}
+
 fn pipe() -> io::Result<(File, File)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     Ok((read.into(), write.into()))

@@ -5,55 +5,168 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use perfmon::{on_cpu, Context, Scope, Value};
+use perfmon::{on_cpu, Context, Pmd, Scope, SetDesc, Value, EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
 
 use super::command::Crew;
+use super::estimate::Sums;
 use super::place::{Place, Plan};
+
+/// Nanoseconds of a turn, as of perf's.
+pub const TURN: u64 = 1_000_000;
+
+/// Where a count comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A PMD of all sets, added up: it counts all the time.
+    Every(u16),
+    /// A PMD of one set, which has turns.
+    In(u16, u16),
+}
+
+/// Events are counted from that many of another one on.
+#[derive(Clone, Debug)]
+pub struct Threshold {
+    /// What it takes to count that.
+    pub pmcs: Vec<Value>,
+    pub pmd: u16,
+    pub count: u64,
+}
 
 /// What each context is written with, and what is read of it.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     pub scope: Scope,
     pub pmcs: Vec<Value>,
-    /// The PMD of each event that has one, then [`Self::clock`]'s.
-    pub pmds: Vec<u16>,
+    /// Of each event that is counted, then [`Self::clock`]'s.
+    pub sources: Vec<Source>,
     /// The PMD of the time that was counted.
     pub clock: Option<u16>,
+    /// Sets that take turns, if there are several.
+    pub sets: u16,
+    /// Nanoseconds of a turn.
+    pub turn: u64,
+    /// It has a set of its own, before the others.
+    pub threshold: Option<Threshold>,
 }
 
 impl Recipe {
     /// `clock`: there is such a register, and time can be told by it.
     pub fn new(scope: Scope, plan: &Plan, clock: Option<u16>) -> Self {
-        let place = |p: &Place| match p {
-            Place::Pmd(n) => Some(*n),
+        let source = |(n, place): (usize, &Place)| match place {
+            Place::Pmd(pmd) if *pmd < perfmon::FIRST_SOFT && plan.nr_sets > 1 => {
+                Some(Source::In(plan.sets.get(n).copied().unwrap_or(0), *pmd))
+            }
+            Place::Pmd(pmd) => Some(Source::Every(*pmd)),
             _ => None,
         };
-        let mut pmds: Vec<u16> = plan.places.iter().filter_map(place).collect();
-        let clock = clock.filter(|_| !pmds.is_empty());
-        pmds.extend(clock);
+        let mut sources: Vec<Source> = plan.places.iter().enumerate().filter_map(source).collect();
+        let clock = clock.filter(|_| !sources.is_empty());
+        sources.extend(clock.map(Source::Every));
         Self {
             scope,
             pmcs: plan.pmcs.clone(),
-            pmds,
+            sources,
             clock,
+            sets: plan.nr_sets.max(1),
+            turn: TURN,
+            threshold: None,
         }
     }
 
     /// There is nothing to count: no context is made.
     pub fn is_empty(&self) -> bool {
-        self.pmds.is_empty()
+        self.sources.is_empty()
+    }
+
+    /// The kernel's numbers of the sets.
+    fn first(&self) -> u16 {
+        u16::from(self.threshold.is_some())
+    }
+
+    fn ids(&self) -> std::ops::Range<u16> {
+        self.first()..self.first() + self.sets
     }
 
     /// A context, written but not attached.
     pub fn open(&self) -> io::Result<Context> {
         let context = Context::create(self.scope)?;
-        context.write_pmcs(&self.pmcs)?;
-        let mut numbers = self.pmds.clone();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let zeroes: Vec<Value> = numbers.iter().map(|n| Value::new(*n, 0)).collect();
+        self.make_sets(&context)?;
+        let here = |v: &Value| v.of(v.set + self.first());
+        let pmcs: Vec<Value> = self.pmcs.iter().map(here).collect();
+        context.write_pmcs(&pmcs)?;
+        let mut zeroes: Vec<(u16, u16)> = Vec::new();
+        for source in &self.sources {
+            match source {
+                Source::Every(pmd) => zeroes.extend(self.ids().map(|set| (set, *pmd))),
+                Source::In(set, pmd) => zeroes.push((set + self.first(), *pmd)),
+            }
+        }
+        zeroes.sort_unstable();
+        zeroes.dedup();
+        let zeroes: Vec<Value> = zeroes
+            .iter()
+            .map(|(set, pmd)| Value::new(*pmd, 0).of(*set))
+            .collect();
         context.write_pmds(&zeroes)?;
         Ok(context)
+    }
+
+    fn make_sets(&self, context: &Context) -> io::Result<()> {
+        if self.ids() == (0..1) {
+            return Ok(());
+        }
+        let timed = |set_id| SetDesc {
+            set_id,
+            set_flags: if self.sets > 1 { TIME_SWITCH } else { 0 },
+            set_timeout: if self.sets > 1 { self.turn } else { 0 },
+            ..SetDesc::default()
+        };
+        let mut sets: Vec<SetDesc> = self.ids().map(timed).collect();
+        if let Some(threshold) = &self.threshold {
+            // Never back to where the threshold is.
+            if let Some(last) = sets.last_mut() {
+                (last.set_flags, last.set_id_next) = (last.set_flags | EXPL_NEXT, self.first());
+            }
+            sets.push(SetDesc {
+                set_flags: OVFL_SWITCH,
+                ..SetDesc::default()
+            });
+            context.create_sets(&mut sets)?;
+            context.write_pmcs(&threshold.pmcs)?;
+            return context.write(&[Pmd {
+                reg_num: threshold.pmd,
+                reg_value: threshold.count.wrapping_neg(),
+                reg_ovfl_switch_cnt: 1,
+                ..Pmd::default()
+            }]);
+        }
+        context.create_sets(&mut sets)
+    }
+
+    /// What there is in a context, in the order of the sources.
+    fn read(&self, context: &Context) -> io::Result<Vec<Sums>> {
+        let (mut every, mut turns) = (Vec::new(), Vec::new());
+        for source in &self.sources {
+            match source {
+                Source::Every(pmd) => every.extend(self.ids().map(|set| (set, *pmd))),
+                Source::In(set, pmd) => turns.push((set + self.first(), *pmd)),
+            }
+        }
+        let values = context.read_sets(&every)?;
+        let mut whole = values.chunks(usize::from(self.sets));
+        let runs = context.read_runs(&turns)?;
+        let mut runs = runs.iter();
+        let sums = |source: &Source| match source {
+            Source::Every(_) => Sums::whole(
+                whole
+                    .next()
+                    .unwrap_or(&[])
+                    .iter()
+                    .fold(0, |all: u64, v| all.wrapping_add(*v)),
+            ),
+            Source::In(..) => runs.next().map(Sums::of_runs).unwrap_or_default(),
+        };
+        Ok(self.sources.iter().map(sums).collect())
     }
 
     /// Can it be had, of this thread or of that CPU?
@@ -86,7 +199,9 @@ pub fn at<T>(scope: Scope, target: u32, mut work: impl FnMut() -> io::Result<T>)
 pub struct Group {
     recipe: Recipe,
     live: BTreeMap<u32, Context>,
-    ended: Vec<u64>,
+    ended: Vec<Sums>,
+    /// The set that the next one begins with.
+    begin: u16,
     /// Threads that could not be counted.
     pub lost: usize,
 }
@@ -94,7 +209,8 @@ pub struct Group {
 impl Group {
     pub fn new(recipe: Recipe) -> Self {
         Self {
-            ended: vec![0; recipe.pmds.len()],
+            ended: vec![Sums::default(); recipe.sources.len()],
+            begin: 0,
             live: BTreeMap::new(),
             recipe,
             lost: 0,
@@ -108,9 +224,13 @@ impl Group {
         }
         let context = self.recipe.at(target, || {
             let context = self.recipe.open()?;
-            context.load(target)?;
+            context.load_set(target, self.begin)?;
             Ok(context)
         })?;
+        // Not all see the beginnings of their threads in the same set.
+        if self.recipe.threshold.is_none() {
+            self.begin = (self.begin + 1) % self.recipe.sets;
+        }
         self.live.insert(target, context);
         Ok(())
     }
@@ -142,12 +262,10 @@ impl Group {
     }
 
     /// The sums so far, in the recipe's order.
-    pub fn read(&self) -> io::Result<Vec<u64>> {
+    pub fn read(&self) -> io::Result<Vec<Sums>> {
         let mut sums = self.ended.clone();
         for (target, context) in &self.live {
-            let values = self
-                .recipe
-                .at(*target, || context.read_pmds(&self.recipe.pmds))?;
+            let values = self.recipe.at(*target, || self.recipe.read(context))?;
             add(&mut sums, &values);
         }
         Ok(sums)
@@ -190,7 +308,7 @@ impl Crew for Group {
     /// Its counts stay.
     fn end(&mut self, thread: u32) -> io::Result<()> {
         if let Some(context) = self.live.remove(&thread) {
-            add(&mut self.ended, &context.read_pmds(&self.recipe.pmds)?);
+            add(&mut self.ended, &self.recipe.read(&context)?);
         }
         Ok(())
     }
@@ -207,8 +325,8 @@ pub fn is_busy(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
 }
 
-fn add(sums: &mut [u64], values: &[u64]) {
+fn add(sums: &mut [Sums], values: &[Sums]) {
     for (sum, value) in sums.iter_mut().zip(values) {
-        *sum = sum.wrapping_add(*value);
+        *sum = sum.plus(value);
     }
 }

@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `events.rs` | what events are called |
 //! | `place.rs` | which register counts which |
+//! | `groups.rs` | events that stay together |
+//! | `estimate.rs` | what a part of the time says of all, and how well |
 //! | `counting.rs` | the contexts of threads or CPUs |
 //! | `command.rs` `process.rs` | a command and all that it starts; unsafe |
 //! | `wait.rs` | children, Ctrl-C, time |
@@ -15,7 +17,9 @@
 pub mod command;
 pub mod counting;
 mod derived;
+pub mod estimate;
 pub mod events;
+mod groups;
 pub mod place;
 mod process;
 mod report;
@@ -23,7 +27,7 @@ pub mod wait;
 
 use std::io;
 use std::path::Path;
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use perfmon::Scope;
@@ -34,9 +38,10 @@ use crate::failure::Failure;
 use crate::out::Out;
 use command::Child;
 pub use counting::{is_busy, Recipe};
-use counting::{is_gone, Group};
+use counting::{is_gone, Group, Threshold, TURN};
+use estimate::Sums;
 use events::{Event, Machine};
-use place::{place, Plan};
+use place::{place, spread, Place, Plan};
 use report::Report;
 use wait::{Waiter, Wake};
 
@@ -53,7 +58,7 @@ pub enum Target {
 /// Counts of one run.
 pub struct Counts {
     /// In the recipe's order.
-    pub values: Vec<u64>,
+    pub values: Vec<Sums>,
     pub elapsed: Duration,
     /// Seconds that the command and its children were in user mode, in the kernel.
     pub times: (f64, f64),
@@ -66,18 +71,30 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         _ => Scope::Thread,
     };
     let machine = Machine::here(scope == Scope::System);
-    let events = match args.events.is_empty() {
-        true => machine.default_events(),
-        false => args
-            .events
-            .iter()
-            .map(|word| machine.event(word, device))
-            .collect::<Result<_, _>>()?,
+    let (events, groups) = match args.events.is_empty() {
+        true => (machine.default_events(), Vec::new()),
+        false => groups::parse(&args.events)?
+            .into_iter()
+            .map(|(word, group)| Ok((machine.event(&word, device)?, group)))
+            .collect::<Result<Vec<_>, Failure>>()?
+            .into_iter()
+            .unzip(),
     };
     let clock = clock(&machine, scope);
-    let plan = available(place(&events, &machine.map), &target, scope, clock)?;
+    let plan = spread(&events, &groups, &machine.map)
+        .map_err(|(group, event)| groups::not_together(&events, &groups, group, event))?;
+    let threshold = match &args.cascade {
+        Some(word) => Some(threshold(word, &machine, device)?),
+        None => None,
+    };
+    let recipe = |plan: &Plan| Recipe {
+        turn: args.turn.map_or(TURN, |ms| ms * 1_000_000),
+        threshold: threshold.clone(),
+        ..Recipe::new(scope, plan, clock)
+    };
+    let plan = available(plan, &target, &recipe)?;
     advise(&events, &plan, &machine);
-    let recipe = Recipe::new(scope, &plan, clock);
+    let recipe = recipe(&plan);
     let out = match file {
         Some(_) => Out::stream(file)?,
         None => Out::stderr(),
@@ -120,6 +137,31 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(2))
 }
 
+/// `EVENT=N`: what is counted is what comes after.
+fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, Failure> {
+    let wrong = || {
+        Failure::Refused(format!(
+            "'{word}' is no threshold, such as branch-misses=1000"
+        ))
+    };
+    let (name, count) = word.rsplit_once('=').ok_or_else(wrong)?;
+    let count: u64 = count.replace('_', "").parse().map_err(|_| wrong())?;
+    if count == 0 || count > i64::MAX as u64 {
+        return Err(wrong());
+    }
+    let plan = place(&[machine.event(name, device)?], &machine.map);
+    match plan.places.first() {
+        Some(Place::Pmd(pmd)) => Ok(Threshold {
+            pmcs: plan.pmcs,
+            pmd: *pmd,
+            count,
+        }),
+        _ => Err(Failure::Refused(format!(
+            "there is nothing that counts {name}"
+        ))),
+    }
+}
+
 /// The register that says for how long was counted.
 fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
     let number = match scope {
@@ -134,8 +176,7 @@ fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
 fn available(
     plan: Plan,
     target: &Target,
-    scope: Scope,
-    clock: Option<u16>,
+    recipe: &dyn Fn(&Plan) -> Recipe,
 ) -> Result<Plan, Failure> {
     let on = match target {
         Target::Cpus(cpus) => cpus[0],
@@ -143,7 +184,7 @@ fn available(
     };
     let attempt = |plan: &Plan| match plan.is_empty() {
         true => Ok(()),
-        false => Recipe::new(scope, plan, clock).try_on(on),
+        false => recipe(plan).try_on(on),
     };
     let error = match attempt(&plan) {
         Ok(()) => return Ok(plan),
@@ -173,7 +214,9 @@ fn advise(events: &[Event], plan: &Plan, machine: &Machine) {
         eprintln!("pfc: the kernel's own events are not there; load them: modprobe pfm_soft");
     }
     if plan.too_many {
-        eprintln!("pfc: there are more events than counters; take fewer at a time");
+        eprintln!(
+            "pfc: there are more instances of counter pages than registers; take four at a time"
+        );
     }
 }
 
@@ -252,6 +295,17 @@ fn cpus(list: &str) -> Option<Vec<u32>> {
 
 /// What is counted, in perf's words.
 fn title(args: &StatArgs, target: &Target) -> String {
+    match args
+        .cascade
+        .as_deref()
+        .and_then(|word| word.rsplit_once('='))
+    {
+        Some((event, count)) => format!("{}, each after {count} {event}", whose(args, target)),
+        None => whose(args, target),
+    }
+}
+
+fn whose(args: &StatArgs, target: &Target) -> String {
     let list = |numbers: &[u32]| {
         let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
         words.join(",")
@@ -406,15 +460,7 @@ impl Run<'_> {
     ) -> Result<(Duration, Option<ExitStatus>), Failure> {
         let mut ticks = Ticks::begin(self.args);
         group.start().map_err(|e| refused("count", &e))?;
-        let mut child = match self.args.command.split_first() {
-            None => None,
-            Some((program, words)) => Some(
-                Command::new(program)
-                    .args(words)
-                    .spawn()
-                    .map_err(|e| Failure::Command(program.clone(), e))?,
-            ),
-        };
+        let mut child = command::beside(&self.args.command)?;
         let mut status = None;
         loop {
             match self.waiter.wait(ticks.next)? {

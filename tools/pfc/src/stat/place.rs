@@ -2,6 +2,7 @@
 
 //! Which register counts which event.
 
+use perfmon::solve::{solve, Demand, Unplaceable};
 use perfmon::{Description, Map, Value};
 
 use super::events::{Code, Event, What};
@@ -29,6 +30,10 @@ pub enum Place {
 pub struct Plan {
     /// In the order of the events.
     pub places: Vec<Place>,
+    /// The set of each that is in one of the hardware's, where there are several.
+    pub sets: Vec<u16>,
+    /// How many, if there are several.
+    pub nr_sets: u16,
     pub pmcs: Vec<Value>,
     /// A register of the processor is used.
     pub hardware: bool,
@@ -49,8 +54,11 @@ impl Plan {
                 *place = Place::NotCounted;
             }
         }
-        self.pmcs.retain(|v| v.number >= perfmon::FIRST_SOFT);
+        self.pmcs
+            .retain(|v| v.number >= perfmon::FIRST_SOFT && v.set == 0);
         self.hardware = false;
+        self.nr_sets = 0;
+        self.sets.clear();
         self
     }
 }
@@ -121,15 +129,109 @@ pub fn place(events: &[Event], map: &Map) -> Plan {
     free.plan
 }
 
+/// What a general counter's PMC holds for an event.
+fn select(code: Code) -> u64 {
+    let mut value = code.select | ENABLE;
+    if code.user {
+        value |= USER;
+    }
+    if code.kernel {
+        value |= KERNEL;
+    }
+    value
+}
+
+/// What the fixed counters' PMC holds for an event on this one.
+fn fixed_field(code: Code, pmd: u16) -> u64 {
+    let modes = u64::from(code.kernel) | (u64::from(code.user) << 1);
+    modes << (4 * (pmd - FIXED))
+}
+
+/// The same in as many event sets as it takes; `groups` are events that must be in one.
+pub fn spread(
+    events: &[Event],
+    groups: &[Option<usize>],
+    map: &Map,
+) -> Result<Plan, (usize, usize)> {
+    let plan = place(events, map);
+    let Some(hardware) = map.hardware.as_ref().filter(|_| plan.too_many) else {
+        return Ok(plan);
+    };
+    let choices = |code: Code| -> Vec<u16> {
+        let value = select(code);
+        let takes = |n: &u16| hardware.pmc(*n).is_some_and(|r| r.reserved & value == 0);
+        let general = hardware
+            .pmds
+            .iter()
+            .map(|r| r.number)
+            .filter(|n| *n < FIXED);
+        let mut all: Vec<u16> = match code.only_fixed {
+            false => general.filter(takes).collect(),
+            true => Vec::new(),
+        };
+        let fixed = code.fixed.map(|n| FIXED + n);
+        all.extend(fixed.filter(|n| hardware.pmd(*n).is_some_and(|r| r.pmcs == 1 << FIXED)));
+        all
+    };
+    let (mut wanted, mut demands) = (Vec::new(), Vec::new());
+    for (n, event) in events.iter().enumerate() {
+        if let What::Hardware(code) = event.what {
+            let choices = choices(code);
+            if !choices.is_empty() {
+                wanted.push((n, code));
+                demands.push(Demand {
+                    choices,
+                    group: groups.get(n).copied().flatten(),
+                });
+            }
+        }
+    }
+    // It is something else that there is too much of.
+    if demands.is_empty() {
+        return Ok(plan);
+    }
+    let seating = match solve(&demands) {
+        Ok(seating) => seating,
+        Err(Unplaceable::Together { group, event }) => return Err((group, wanted[event].0)),
+        // Those were left out.
+        Err(Unplaceable::NoCounter(_)) => return Ok(plan),
+    };
+    let mut spread = Plan {
+        sets: vec![0; events.len()],
+        nr_sets: seating.sets,
+        pmcs: Vec::new(),
+        hardware: true,
+        too_many: false,
+        places: plan.places,
+    };
+    let mut fixed = vec![0; usize::from(seating.sets)];
+    for ((n, code), seat) in wanted.iter().zip(&seating.seats) {
+        spread.places[*n] = Place::Pmd(seat.pmd);
+        spread.sets[*n] = seat.set;
+        if seat.pmd < FIXED {
+            spread
+                .pmcs
+                .push(Value::new(seat.pmd, select(*code)).of(seat.set));
+        } else {
+            fixed[usize::from(seat.set)] |= fixed_field(*code, seat.pmd);
+        }
+    }
+    for (set, value) in (0..seating.sets).zip(fixed) {
+        if value != 0 {
+            spread.pmcs.push(Value::new(FIXED, value).of(set));
+        }
+        // What is not the hardware's counts in all of them.
+        let soft = plan.pmcs.iter().filter(|v| v.number >= perfmon::FIRST_SOFT);
+        spread.pmcs.extend(soft.map(|v| v.of(set)));
+    }
+    spread.too_many = spread.places.contains(&Place::NotCounted);
+    spread.pmcs.sort_by_key(|v| (v.set, v.number));
+    Ok(spread)
+}
+
 impl Free<'_> {
     fn hardware(&mut self, code: Code) -> Place {
-        let mut value = code.select | ENABLE;
-        if code.user {
-            value |= USER;
-        }
-        if code.kernel {
-            value |= KERNEL;
-        }
+        let value = select(code);
         let fixed = code.fixed.map(|n| FIXED + n);
         // Where a bit would be dropped, something else would be counted.
         let takes = |n: &u16| {
@@ -148,8 +250,7 @@ impl Free<'_> {
         }
         if let Some(at) = fixed.and_then(|f| self.fixed.iter().position(|n| *n == f)) {
             let n = self.fixed.remove(at);
-            let modes = u64::from(code.kernel) | (u64::from(code.user) << 1);
-            self.fixed_control |= modes << (4 * (n - FIXED));
+            self.fixed_control |= fixed_field(code, n);
             self.plan.hardware = true;
             return Place::Pmd(n);
         }
@@ -234,6 +335,44 @@ mod tests {
         let amd = machine(Vendor::Amd, 2, false);
         let plan = placed(&amd, &["cycles", "instructions", "branches", "bus-cycles"]);
         assert_eq!(pmds(&plan), [0, 1, -1, -2]);
+    }
+
+    #[test]
+    fn r1_12_more_events_than_counters_take_turns() {
+        let machine = machine(Vendor::Amd, 2, true);
+        let words = [
+            "cycles",
+            "cs",
+            "instructions",
+            "branches",
+            "branch-misses",
+            "cycles:u",
+        ];
+        let events: Vec<Event> = words
+            .iter()
+            .map(|w| machine.event(w, Path::new("")).expect(w))
+            .collect();
+        let plan = spread(&events, &[None; 6], &machine.map).expect("fits");
+        assert_eq!((plan.nr_sets, plan.too_many), (3, false));
+        assert_eq!(plan.places[1], Place::Pmd(258));
+        for set in 0..3 {
+            let mut pmds: Vec<u16> = plan
+                .pmcs
+                .iter()
+                .filter(|v| v.set == set)
+                .map(|v| v.number)
+                .collect();
+            pmds.dedup();
+            assert!(pmds.len() <= 2 && !pmds.is_empty());
+        }
+        // Together: at most two.
+        let groups = [Some(0), None, Some(0), None, None, None];
+        let plan = spread(&events, &groups, &machine.map).expect("fits");
+        assert_eq!(plan.sets[0], plan.sets[2]);
+        let groups = [Some(0), None, Some(0), Some(0), None, None];
+        assert_eq!(spread(&events, &groups, &machine.map), Err((0, 3)));
+        let plan = spread(&events[..3], &groups[..3], &machine.map).expect("fits");
+        assert_eq!(plan.nr_sets, 0);
     }
 
     #[test]

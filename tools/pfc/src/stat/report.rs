@@ -5,8 +5,9 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::counting::Recipe;
+use super::counting::{Recipe, Source};
 use super::derived::{mean, Counted};
+use super::estimate::{Estimate, Sums, CONFIDENCE};
 use super::events::{Event, What};
 use super::place::{Place, Plan};
 use super::Counts;
@@ -28,9 +29,14 @@ pub struct Report<'a> {
     events: &'a [Event],
     plan: &'a Plan,
     clock: Option<usize>,
+    sources: Vec<Source>,
+    /// Values are those of all the time.
+    scaled: bool,
+    /// Of the time in which an event must have been counted.
+    least: f64,
     out: Out,
     /// What the last interval ended with.
-    last: Vec<u64>,
+    last: Vec<Sums>,
     last_time: Duration,
     begun: bool,
     intervals: bool,
@@ -44,6 +50,12 @@ struct Row<'a> {
     value: Result<f64, &'static str>,
     /// Nanoseconds that were counted.
     run_ns: u64,
+    /// Of the time, if it had turns.
+    share: Option<f64>,
+    /// How far the value may be off, if it was worked out; `None` in it: nobody knows.
+    error: Option<Option<f64>>,
+    /// That share is too little.
+    refused: Option<f64>,
     /// Percent.
     noise: Option<f64>,
     derived: Option<(f64, String)>,
@@ -69,9 +81,12 @@ impl<'a> Report<'a> {
             events,
             plan,
             // It is the last one read.
-            clock: recipe.clock.map(|_| recipe.pmds.len() - 1),
+            clock: recipe.clock.map(|_| recipe.sources.len() - 1),
+            sources: recipe.sources.clone(),
+            scaled: !args.no_scale,
+            least: args.refuse_below.unwrap_or(0.0) / 100.0,
             out,
-            last: vec![0; recipe.pmds.len()],
+            last: vec![Sums::default(); recipe.sources.len()],
             last_time: Duration::ZERO,
             begun: false,
             intervals: args.interval.is_some(),
@@ -80,9 +95,9 @@ impl<'a> Report<'a> {
     }
 
     /// Sums so far, and when that was: what came since is printed.
-    pub fn interval(&mut self, sums: Vec<u64>, at: Duration) -> Result<(), Failure> {
-        let since = |(now, before): (&u64, &u64)| now.wrapping_sub(*before);
-        let values: Vec<u64> = sums.iter().zip(&self.last).map(since).collect();
+    pub fn interval(&mut self, sums: Vec<Sums>, at: Duration) -> Result<(), Failure> {
+        let since = |(now, before): (&Sums, &Sums)| now.since(before);
+        let values: Vec<Sums> = sums.iter().zip(&self.last).map(since).collect();
         let counts = Counts {
             values,
             elapsed: at.saturating_sub(self.last_time),
@@ -146,8 +161,15 @@ impl<'a> Report<'a> {
     }
 
     fn lines(&mut self, runs: &[Counts], at: Option<Duration>) -> Result<(), Failure> {
-        let rows = rows(self.events, self.plan, self.clock, runs);
+        let rows = self.rows(runs);
         for row in &rows {
+            if let (Some(share), Err(_), None) = (row.refused, row.value, at) {
+                eprintln!(
+                    "pfc: {} was counted in {:.2}% of the time, which is too little to tell",
+                    row.event.name,
+                    100.0 * share
+                );
+            }
             let line = match &self.form {
                 Form::People => row.people(at, runs.len() > 1),
                 Form::Csv(separator) => row.csv(separator, at),
@@ -159,76 +181,148 @@ impl<'a> Report<'a> {
     }
 }
 
-fn rows<'a>(
-    events: &'a [Event],
-    plan: &Plan,
-    clock: Option<usize>,
-    runs: &[Counts],
-) -> Vec<Row<'a>> {
-    let mut at = 0;
-    let columns: Vec<Result<usize, &'static str>> = plan
-        .places
-        .iter()
-        .map(|place| match place {
-            Place::Pmd(_) => {
-                at += 1;
-                Ok(at - 1)
-            }
-            Place::NotCounted => Err("<not counted>"),
-            Place::NotSupported => Err("<not supported>"),
-        })
-        .collect();
-    // Of counter pages, a value may fall.
-    let number = |event: &Event, value: u64| match event.what {
-        What::Instance(_) => value as i64 as f64,
-        _ => value as f64,
-    };
-    let means: Vec<Option<(f64, f64)>> = events
-        .iter()
-        .zip(&columns)
-        .map(|(event, column)| {
-            let column = column.ok()?;
-            let values: Vec<f64> = runs
-                .iter()
-                .map(|r| number(event, r.values[column]))
-                .collect();
-            Some(mean(&values))
-        })
-        .collect();
-    let values: Vec<Option<f64>> = means.iter().map(|m| m.map(|(mean, _)| mean)).collect();
-    let elapsed = mean(
-        &runs
-            .iter()
-            .map(|r| r.elapsed.as_secs_f64())
-            .collect::<Vec<_>>(),
-    )
-    .0;
-    let run_ns = match clock {
-        Some(column) => {
-            mean(
-                &runs
-                    .iter()
-                    .map(|r| r.values[column] as f64)
-                    .collect::<Vec<_>>(),
-            )
-            .0
+/// Nanoseconds of all sets together, if they have turns.
+fn whole(sources: &[Source], sums: &[Sums]) -> u64 {
+    let mut seen = std::collections::BTreeMap::new();
+    for (source, sums) in sources.iter().zip(sums) {
+        if let Source::In(set, _) = source {
+            seen.entry(*set).or_insert(sums.time);
         }
-        // Nobody tells, so as if something had run all the time.
-        None => elapsed * 1e9,
-    };
-    let counted = Counted {
-        events,
-        values: &values,
-        elapsed,
-    };
-    let row = |(n, event): (usize, &'a Event)| Row {
-        event,
-        value: columns[n].map(|_| values[n].unwrap_or_default()),
-        run_ns: columns[n].map_or(0, |_| run_ns as u64),
-        noise: means[n].filter(|_| runs.len() > 1).map(|(_, noise)| noise),
-        derived: values[n].and_then(|value| counted.derive(event, value)),
-    };
-    events.iter().enumerate().map(row).collect()
+    }
+    seen.values().sum()
+}
+
+impl<'a> Report<'a> {
+    fn rows(&self, runs: &[Counts]) -> Vec<Row<'a>> {
+        let mut at = 0;
+        let columns: Vec<Result<usize, &'static str>> = self
+            .plan
+            .places
+            .iter()
+            .map(|place| match place {
+                Place::Pmd(_) => {
+                    at += 1;
+                    Ok(at - 1)
+                }
+                Place::NotCounted => Err("<not counted>"),
+                Place::NotSupported => Err("<not supported>"),
+            })
+            .collect();
+        let mut cells: Vec<Option<Cell>> = Vec::new();
+        for (event, column) in self.events.iter().zip(&columns) {
+            cells.push(column.ok().map(|column| self.cell(event, column, runs)));
+        }
+        let values: Vec<Option<f64>> = cells
+            .iter()
+            .map(|cell| {
+                cell.as_ref()
+                    .filter(|c| !c.refused(self.least))
+                    .map(|c| c.value)
+            })
+            .collect();
+        let elapsed = average(runs, |r| r.elapsed.as_secs_f64());
+        let run_ns = match self.clock {
+            Some(column) => average(runs, |r| r.values[column].value as f64),
+            // Nobody tells, so as if something had run all the time.
+            None => elapsed * 1e9,
+        };
+        let counted = Counted {
+            events: self.events,
+            values: &values,
+            elapsed,
+        };
+        let row = |(n, event): (usize, &'a Event)| {
+            let cell = cells[n].as_ref();
+            let share = cell.map_or(0.0, |c| c.share);
+            let refused = cell.filter(|c| c.refused(self.least)).map(|c| c.share);
+            Row {
+                event,
+                value: match refused {
+                    Some(_) => Err("<not counted>"),
+                    None => columns[n].map(|_| values[n].unwrap_or_default()),
+                },
+                run_ns: columns[n].map_or(0, |_| (run_ns * share) as u64),
+                share: cell.filter(|c| c.in_turns).map(|c| c.share),
+                error: cell.filter(|c| c.in_turns && self.scaled).map(|c| c.error),
+                refused,
+                noise: cell.filter(|_| runs.len() > 1).map(|c| c.noise),
+                derived: values[n].and_then(|value| counted.derive(event, value)),
+            }
+        };
+        self.events.iter().enumerate().map(row).collect()
+    }
+
+    /// An event's column, of all runs.
+    fn cell(&self, event: &Event, column: usize, runs: &[Counts]) -> Cell {
+        let in_turns = matches!(self.sources.get(column), Some(Source::In(..)));
+        let estimates: Vec<Estimate> = runs
+            .iter()
+            .map(|run| {
+                let sums = &run.values[column];
+                let value = match event.what {
+                    // Of counter pages, a value may fall.
+                    What::Instance(_) => sums.value as i64 as f64,
+                    _ => sums.value as f64,
+                };
+                let whole = Estimate {
+                    value,
+                    share: 1.0,
+                    error: Some(0.0),
+                };
+                match in_turns {
+                    false => whole,
+                    true => {
+                        let scaled = sums.estimate(whole_time(&self.sources, run));
+                        match self.scaled {
+                            true => scaled,
+                            false => Estimate { value, ..scaled },
+                        }
+                    }
+                }
+            })
+            .collect();
+        // Of a run in which its set had no turn, nothing is known.
+        let known = || estimates.iter().filter(|e| e.share > 0.0);
+        let (value, noise) = match known().count() {
+            0 => (0.0, 0.0),
+            _ => mean(&known().map(|e| e.value).collect::<Vec<_>>()),
+        };
+        let errors: Option<Vec<f64>> = known().map(|e| e.error).collect();
+        Cell {
+            value,
+            noise,
+            share: estimates.iter().map(|e| e.share).sum::<f64>() / estimates.len() as f64,
+            // Those of several runs do not add up: of their mean.
+            error: errors
+                .map(|all| all.iter().map(|e| e * e).sum::<f64>().sqrt() / all.len().max(1) as f64),
+            in_turns,
+        }
+    }
+}
+
+fn whole_time(sources: &[Source], run: &Counts) -> u64 {
+    whole(sources, &run.values)
+}
+
+fn average(runs: &[Counts], of: impl Fn(&Counts) -> f64) -> f64 {
+    mean(&runs.iter().map(of).collect::<Vec<_>>()).0
+}
+
+/// An event's numbers.
+struct Cell {
+    value: f64,
+    /// Percent.
+    noise: f64,
+    share: f64,
+    error: Option<f64>,
+    in_turns: bool,
+}
+
+impl Cell {
+    /// It was counted in too little of the time.
+    fn refused(&self, least: f64) -> bool {
+        self.in_turns && (self.share < least || self.share == 0.0)
+    }
 }
 
 impl Row<'_> {
@@ -263,7 +357,29 @@ impl Row<'_> {
         if let Some(noise) = self.noise {
             line.push_str(&format!("( +- {noise:5.2}% )"));
         }
+        if let Some(share) = self.share {
+            if self.derived.is_none() && self.noise.is_none() {
+                line.push_str(&" ".repeat(28));
+            }
+            line.push_str(&format!("  ({:.2}%{})", 100.0 * share, self.bar()));
+        }
         line.trim_end().to_owned()
+    }
+
+    /// The error bar, in percent of the value.
+    fn bar(&self) -> String {
+        match (self.error, self.value) {
+            (Some(Some(error)), Ok(value)) if value > 0.0 => {
+                format!(", +- {:.2}%", 100.0 * error / value)
+            }
+            (Some(Some(error)), Ok(_)) => format!(", +- {error:.0}"),
+            (Some(None), Ok(_)) => ", +- ?".to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    fn percent(&self) -> f64 {
+        100.0 * self.share.unwrap_or(1.0)
     }
 
     /// Value, unit, event, error, run time, percent of it, derived, its unit.
@@ -275,13 +391,17 @@ impl Row<'_> {
         fields.push(self.event.name.clone());
         fields.extend(self.noise.map(|noise| format!("{noise:.2}%")));
         fields.push(self.run_ns.to_string());
-        fields.push("100.00".to_owned());
+        fields.push(format!("{:.2}", self.percent()));
         match &self.derived {
             Some((value, unit)) => {
                 fields.push(format!("{value:.3}"));
                 fields.push(unit.clone());
             }
             None => fields.extend([String::new(), String::new()]),
+        }
+        // Behind what perf has: half the length of the error bar.
+        if let Some(error) = self.error {
+            fields.push(error.map_or_else(String::new, |e| self.number(e)));
         }
         fields.join(separator)
     }
@@ -296,10 +416,14 @@ impl Row<'_> {
             "unit": self.event.unit,
             "event": self.event.name,
             "event-runtime": self.run_ns,
-            "pcnt-running": 100.0,
+            "pcnt-running": self.percent(),
         });
         if let Some(at) = at {
             line["interval"] = at.as_secs_f64().into();
+        }
+        if let Some(error) = self.error {
+            line["error-bar"] = error.map(|e| e * self.event.scale).into();
+            line["confidence"] = CONFIDENCE.into();
         }
         if let Some(noise) = self.noise {
             line["variance"] = noise.into();
@@ -350,6 +474,25 @@ mod tests {
         assert_eq!(thousands("-1000"), "-1,000");
     }
 
+    fn report<'a>(events: &'a [Event], plan: &'a Plan, sources: &[Source]) -> Report<'a> {
+        Report {
+            form: Form::People,
+            title: String::new(),
+            events,
+            plan,
+            clock: sources.len().checked_sub(1),
+            sources: sources.to_vec(),
+            scaled: true,
+            least: 0.0,
+            out: Out::stderr(),
+            last: Vec::new(),
+            last_time: Duration::ZERO,
+            begun: false,
+            intervals: false,
+            times: false,
+        }
+    }
+
     #[test]
     fn r1_16_csv_has_perfs_fields() {
         let events = [
@@ -362,12 +505,14 @@ mod tests {
             ..Plan::default()
         };
         let run = |clock, switches| Counts {
-            values: vec![clock, switches, clock],
+            values: [clock, switches, clock].map(Sums::whole).to_vec(),
             elapsed: Duration::from_secs(2),
             times: (0.0, 0.0),
         };
+        let sources = [257, 258, 257].map(Source::Every);
+        let report = report(&events, &plan, &sources);
         let lines = |runs: &[Counts], at| -> Vec<String> {
-            let rows = rows(&events, &plan, Some(2), runs);
+            let rows = report.rows(runs);
             rows.iter().map(|r| r.csv(",", at)).collect()
         };
         assert_eq!(
@@ -386,5 +531,68 @@ mod tests {
             lines[1],
             "1.500000000,10,,cs,10.00%,1000000000,100.00,10.000,/sec"
         );
+    }
+
+    #[test]
+    fn r1_12_what_took_turns_says_so() {
+        let events = [
+            event("a", "", 1.0),
+            event("b", "", 1.0),
+            event("c", "", 1.0),
+        ];
+        let plan = Plan {
+            places: vec![Place::Pmd(0), Place::Pmd(0), Place::Pmd(1)],
+            sets: vec![0, 1, 1],
+            nr_sets: 2,
+            ..Plan::default()
+        };
+        let turn = |value: u64, time: u64| {
+            Sums::of_runs(&perfmon::Runs {
+                runs: 1,
+                time,
+                time2: [time * time, 0],
+                value,
+                value2: [value * value, 0],
+                value_time: [value * time, 0],
+                ..perfmon::Runs::default()
+            })
+        };
+        let run = Counts {
+            values: vec![
+                turn(1000, 100).plus(&turn(1000, 100)),
+                turn(30, 300).plus(&turn(36, 300)),
+                turn(7, 600),
+                Sums::whole(800),
+            ],
+            elapsed: Duration::from_secs(1),
+            times: (0.0, 0.0),
+        };
+        let sources = [
+            Source::In(0, 0),
+            Source::In(1, 0),
+            Source::In(1, 1),
+            Source::Every(257),
+        ];
+        let mut report = report(&events, &plan, &sources);
+        let people = |report: &Report<'_>| -> Vec<String> {
+            let lines = report.rows(std::slice::from_ref(&run));
+            lines
+                .iter()
+                .map(|r| {
+                    r.people(None, false)
+                        .split_whitespace()
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                })
+                .collect()
+        };
+        let lines = people(&report);
+        assert_eq!(lines[0], "8,000 a (25.00%, +- 0.00%)");
+        assert!(lines[1].starts_with("88 b (75.00%, +- "), "{}", lines[1]);
+        assert_eq!(lines[2], "9 c (75.00%, +- ?)");
+        report.least = 0.3;
+        assert_eq!(people(&report)[0], "<not counted> a (25.00%)");
+        report.scaled = false;
+        assert_eq!(people(&report)[1], "66 b (75.00%)");
     }
 }

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: pmu-skylake pmu-amd2 pmu-k8
+ * timeout: 240
+ *
+ * Event sets: what is refused; switched by time and by overflows, to the count; turns
+ * and their times; in a thread that sleeps, and on a CPU; one that samples beside one
+ * that counts.
+ */
+#include "sampling.h"
+
+#define MS	1000000ULL
+
+static const struct pmu_model *m;
+static int slow = 1;
+
+static int set_call(int fd, unsigned long call, void *items, __u32 size)
+{
+	struct perfmon_vector v = { (__u64)items, 1, size };
+
+	return pfm_call(fd, call, &v);
+}
+
+static int set_create(int fd, struct pfarg_setdesc *desc)
+{
+	return set_call(fd, PERFMON_CREATE_EVTSETS, desc, sizeof(*desc));
+}
+
+static int set_timed(int fd, __u16 id, __u64 timeout)
+{
+	struct pfarg_setdesc desc = { .set_id = id, .set_flags = PFM_SETFL_TIME_SWITCH,
+				      .set_timeout = timeout };
+
+	return set_create(fd, &desc);
+}
+
+static int set_delete(int fd, __u16 id)
+{
+	struct pfarg_setdesc desc = { .set_id = id };
+
+	return set_call(fd, PERFMON_DELETE_EVTSETS, &desc, sizeof(desc));
+}
+
+static struct pfarg_setinfo set_info(int fd, __u16 id)
+{
+	struct pfarg_setinfo info = { .set_id = id };
+
+	if (set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)))
+		bail("getinfo of a set");
+	return info;
+}
+
+static struct perfmon_runs set_runs(int fd, __u16 id, __u16 pmd)
+{
+	struct perfmon_runs runs = { .reg_num = pmd, .reg_set = id };
+
+	if (set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)))
+		bail("the runs of a set");
+	return runs;
+}
+
+static int set_pmc(int fd, __u16 set, __u16 number, __u64 value)
+{
+	struct pfarg_pmc pmc = { .reg_num = number, .reg_set = set, .reg_value = value };
+
+	return set_call(fd, PERFMON_WRITE_PMCS, &pmc, sizeof(pmc));
+}
+
+static int set_pmd(int fd, __u16 set, __u16 number, __u64 value, __u64 switch_count)
+{
+	struct pfarg_pmd pmd = { .reg_num = number, .reg_set = set, .reg_value = value,
+				 .reg_ovfl_switch_cnt = switch_count };
+
+	return set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+}
+
+static __u64 set_value(int fd, __u16 set, __u16 number)
+{
+	struct pfarg_pmd pmd = { .reg_num = number, .reg_set = set };
+
+	if (set_call(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)))
+		bail("read of a PMD of a set");
+	return pmd.reg_value;
+}
+
+static int set_load(int fd, __u16 set)
+{
+	struct pfarg_load load = { .load_pid = this_thread(), .load_set = set };
+
+	return pfm_call(fd, PERFMON_LOAD, &load);
+}
+
+static int set_start(int fd, __u16 set)
+{
+	struct pfarg_start start = { .start_set = set };
+
+	return pfm_call(fd, PERFMON_START, &start);
+}
+
+/* Instructions in each set, on another counter each time. */
+static void count_in(int fd, __u16 set)
+{
+	if (set_pmc(fd, set, set % 2, pfm_instructions(m)) ||
+	    set_pmd(fd, set, set % 2, 0, 0))
+		bail("registers of a set");
+}
+
+static __u64 counted_in(int fd, __u16 set)
+{
+	return set_value(fd, set, set % 2);
+}
+
+static __u64 now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000 * MS + t.tv_nsec;
+}
+
+/* Always the same instructions around so many. */
+static __attribute__((noinline)) void run(int fd, __u64 rounds)
+{
+	pfm_start(fd);
+	spin(rounds);
+	pfm_stop(fd);
+}
+
+/* Those around them. */
+static __u64 around(void)
+{
+	int fd = pfm_create(0);
+	__u64 all;
+
+	count_in(fd, 0);
+	set_load(fd, 0);
+	run(fd, 10);
+	all = counted_in(fd, 0);
+	close(fd);
+	return all - 20;
+}
+
+static void refusals(void)
+{
+	struct pfarg_setdesc desc = { .set_id = 5 };
+	struct pfarg_setdesc many[65] = {};
+	struct perfmon_vector v = { (__u64)many, 65, sizeof(desc) };
+	struct pfarg_setinfo info = { .set_id = 6 };
+	struct perfmon_runs runs = { .reg_set = 0 };
+	int fd = pfm_create(0);
+
+	desc.set_flags = 0x80;
+	is(set_create(fd, &desc), -EINVAL, "1.12 create: unknown flags");
+	desc.set_flags = PFM_SETFL_TIME_SWITCH;
+	is(set_create(fd, &desc), -EINVAL, "1.12 create: by time, and none");
+	desc.set_flags = 0;
+	desc.set_timeout = MS;
+	is(set_create(fd, &desc), -EINVAL, "1.12 create: a time, and not by it");
+	desc.set_timeout = 0;
+	desc.reserved[5] = 1;
+	is(set_create(fd, &desc), -EINVAL, "1.12 create: reserved fields");
+	desc.reserved[5] = 0;
+	desc.set_id_next = 1;
+	is(set_create(fd, &desc), -EINVAL, "1.12 create: a next one without the flag");
+	is(pfm_call(fd, PERFMON_CREATE_EVTSETS, &v), -E2BIG, "1.12 create: more than a page of them");
+	v.nr = 1;
+	v.size = 63;
+	is(pfm_call(fd, PERFMON_CREATE_EVTSETS, &v), -EINVAL, "1.12 create: another size");
+	is(set_call(fd, PERFMON_CREATE_EVTSETS, (void *)8, sizeof(desc)), -EFAULT,
+	   "1.12 create: bad address");
+	is(set_pmc(fd, 5, 0, pfm_instructions(m)), -EINVAL, "1.12 PMCs of a set that is not there");
+	is(set_pmd(fd, 5, 0, 0, 0), -EINVAL, "1.12 and PMDs");
+	is(set_timed(fd, 5, MS), 0, "1.12 a set is made");
+	is(set_timed(fd, 65535, MS), 0, "1.12 and the last one there can be");
+	is(set_pmc(fd, 5, 0, pfm_instructions(m)), 0, "1.12 its PMCs are written");
+	is(set_delete(fd, 0), -EINVAL, "1.12 delete: set 0 stays");
+	is(set_delete(fd, 6), -EINVAL, "1.12 delete: no such set");
+	is(set_delete(fd, 65535), 0, "1.12 delete");
+	is(set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)), -EINVAL,
+	   "1.12 getinfo: no such set");
+	is(set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)), -EINVAL,
+	   "1.12 runs: of a PMD that does not count");
+	is(set_load(fd, 6), -EINVAL, "1.12 load: no such set");
+	desc.set_flags = PFM_SETFL_EXPL_NEXT;
+	desc.set_id_next = 9;
+	is(set_create(fd, &desc), 0, "1.12 the next one may come later");
+	is(set_load(fd, 5), -EINVAL, "1.12 load: but not that late");
+	desc.set_id_next = 0;
+	is(set_create(fd, &desc), 0, "1.12 a set is changed");
+	is(set_load(fd, 5), 0, "1.12 load with a set");
+	is(set_create(fd, &desc), -EBUSY, "1.12 create: it is loaded");
+	is(set_delete(fd, 5), -EBUSY, "1.12 delete: it is loaded");
+	is(set_start(fd, 6), -EINVAL, "1.12 start: no such set");
+	is(set_start(fd, 0), 0, "1.12 start with another one");
+	is(set_info(fd, 5).set_runs, 0, "1.12 then the other one had no turn");
+	is(set_info(fd, 0).set_runs, 1, "1.12 and that one has");
+	pfm_unload(fd);
+	is(set_delete(fd, 5), 0, "1.12 delete, when it is not loaded any more");
+	close(fd);
+}
+
+static void many(void)
+{
+	int fd = pfm_create(0), i, rc = 0;
+
+	for (i = 1; i < 1024 && !rc; i++)
+		rc = set_timed(fd, 60 * i, MS);
+	is(rc, 0, "1.12 so many sets can be");
+	is(set_timed(fd, 3, MS), -ENOSPC, "1.12 and no more");
+	is(set_load(fd, 60 * 512), 0, "1.12 they are loaded");
+	close(fd);
+}
+
+/* All instructions are in one of the sets. */
+static void by_time(__u64 timeout, __u64 extra)
+{
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = timeout };
+	struct pfarg_setinfo infos[3];
+	__u64 sum = 0, time = 0, rounds = 0, begin, real;
+	bool fair = true, right = true;
+	struct timespec tick;
+	int fd = pfm_create(0), i;
+
+	is(set_create(fd, &desc), 0, "1.12 set 0 is switched by time");
+	/* Rounded up to what the timer has: 1 ns, or a tick. */
+	clock_getres(CLOCK_MONOTONIC, &tick);
+	is(desc.set_timeout, (timeout + tick.tv_nsec - 1) / tick.tv_nsec * tick.tv_nsec,
+	   "1.12 and this is how long it is");
+	timeout = desc.set_timeout;
+	set_timed(fd, 100, timeout);
+	set_timed(fd, 7, timeout);
+	count_in(fd, 0);
+	count_in(fd, 7);
+	count_in(fd, 100);
+	set_load(fd, 0);
+	begin = now();
+	pfm_start(fd);
+	while (now() - begin < 9 * timeout && now() - begin < 4000 * MS) {
+		spin(10000);
+		rounds += 10000;
+	}
+	/* A busy host's timers are late: until each has had its turns. */
+	while (set_info(fd, 100).set_runs < 2 && now() - begin < 20000 * MS) {
+		spin(10000);
+		rounds += 10000;
+	}
+	pfm_stop(fd);
+	real = now() - begin;
+	for (i = 0; i < 3; i++) {
+		static const __u16 ids[] = { 0, 7, 100 };
+		struct perfmon_runs r = set_runs(fd, ids[i], ids[i] % 2);
+		__u64 got = counted_in(fd, ids[i]);
+
+		infos[i] = set_info(fd, ids[i]);
+		sum += got;
+		time += infos[i].set_act_duration;
+		fair &= infos[i].set_runs + 1 >= infos[0].set_runs &&
+			infos[i].set_runs <= infos[0].set_runs;
+		right &= r.value == got && r.runs == infos[i].set_runs &&
+			 r.time == infos[i].set_act_duration &&
+			 r.runs && r.time2[0] >= r.time / r.runs * (r.time / r.runs);
+	}
+	if (!ok(fair && infos[0].set_runs > 1, "1.12 by %llu us, in turns", timeout / 1000))
+		note("%llu, %llu, %llu", infos[0].set_runs, infos[1].set_runs, infos[2].set_runs);
+	ok(sum >= 2 * rounds + extra && sum < 2 * rounds + rounds / 10000 * 400 + 20000,
+	   "1.12 every instruction is counted in one of them");
+	if (!ok(time <= real && time > real / 2, "1.12 their times are that of the context"))
+		note("%llu of %llu ns", time, real);
+	if (!ok(time / (infos[0].set_runs + infos[1].set_runs + infos[2].set_runs) <
+		timeout + timeout / 4 + 20 * slow * MS &&
+		time / (infos[0].set_runs + infos[1].set_runs + infos[2].set_runs) > timeout / 2,
+		"1.12 a turn is not much longer, nor shorter"))
+		note("%llu ns, %llu turns", time, infos[0].set_runs * 3);
+	ok(right, "1.12 the sums over all turns are those");
+	close(fd);
+}
+
+/* Exactly: a threshold, and what comes after. */
+static void cascade(__u64 extra)
+{
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_OVFL_SWITCH };
+	int fd = pfm_create(0);
+	__u64 first, second;
+
+	set_create(fd, &desc);
+	desc.set_id = 1;
+	desc.set_flags = 0;
+	set_create(fd, &desc);
+	set_pmc(fd, 0, 0, pfm_instructions(m));
+	set_pmc(fd, 1, 0, pfm_instructions(m));
+	is(set_pmd(fd, 0, 0, -10000ULL, 1), 0, "1.12 a PMD that counts down");
+	set_pmd(fd, 1, 0, 0, 0);
+	set_load(fd, 0);
+	run(fd, 50000);
+	first = set_value(fd, 0, 0);
+	second = set_value(fd, 1, 0);
+	is(first + second, 100000 + extra - 10000, "1.12 cascade: not one instruction is lost");
+	if (!ok(first < 50, "1.12 cascade: the threshold is where it was said to be"))
+		note("%llu beyond", first);
+	is(set_info(fd, 0).set_ovfl_pmds[0], 1, "1.12 cascade: what ended the turn");
+	is(set_info(fd, 0).set_runs, 1, "1.12 cascade: it had one turn");
+	is(set_info(fd, 1).set_runs, 1, "1.12 cascade: and so had the other");
+	close(fd);
+}
+
+/* The fifth overflow; and of two triggers the one that is first. */
+static void count_down(__u64 extra)
+{
+	struct pfarg_pmd pmd = { .reg_value = -1000ULL, .reg_short_reset = -1000ULL,
+				 .reg_ovfl_switch_cnt = 5 };
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_OVFL_SWITCH };
+	struct pfarg_setdesc back = { .set_id = 1, .set_flags = PFM_SETFL_OVFL_SWITCH };
+	struct pfarg_setdesc other = { .set_id = 2 };
+	int fd = pfm_create(0);
+	__u64 sum;
+
+	set_create(fd, &desc);
+	back.set_flags |= PFM_SETFL_EXPL_NEXT;
+	set_create(fd, &back);
+	set_create(fd, &other);
+	set_pmc(fd, 0, 0, pfm_instructions(m));
+	set_pmc(fd, 0, 1, pfm_instructions(m));
+	set_pmc(fd, 1, 0, pfm_instructions(m));
+	set_pmc(fd, 1, 1, pfm_instructions(m));
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	set_pmd(fd, 0, 1, 0, 0);
+	/* PMD 1 is there first; what PMD 0 does is not needed. */
+	pmd.reg_set = 1;
+	pmd.reg_value = -100000ULL;
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	pmd.reg_num = 1;
+	pmd.reg_ovfl_switch_cnt = 1;
+	pmd.reg_value = -3000ULL;
+	pmd.reg_short_reset = -3000ULL;
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	set_load(fd, 0);
+	/* Ten rounds of 5000 and 3000, and 4000 of the eleventh. */
+	run(fd, (10 * 8000 + 4000) / 2);
+	sum = set_value(fd, 0, 1);
+	if (!ok(sum >= 54000 && sum < 54000 + extra + 100, "1.12 the fifth overflow ends a turn"))
+		note("%llu", sum);
+	is(set_info(fd, 0).set_runs, 11, "1.12 with an explicit next one, back and forth");
+	is(set_info(fd, 1).set_runs, 10, "1.12 as often");
+	is(set_info(fd, 1).set_ovfl_pmds[0], 2, "1.12 by the trigger that was first");
+	is(set_info(fd, 2).set_runs, 0, "1.12 and the third one never");
+	close(fd);
+}
+
+/* A turn's time is the thread's: what is left goes over sleeps. */
+static void asleep(void)
+{
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 20 * MS };
+	struct pfarg_setinfo a, b;
+	int fd = pfm_create(0);
+	__u64 begin, used;
+
+	set_create(fd, &desc);
+	set_timed(fd, 1, 20 * MS);
+	count_in(fd, 0);
+	count_in(fd, 1);
+	set_load(fd, 0);
+	pfm_start(fd);
+	for (used = 0; used < 210 * MS;) {
+		begin = now();
+		spin(100000);
+		used += now() - begin;
+		usleep(2000);
+	}
+	pfm_stop(fd);
+	a = set_info(fd, 0);
+	b = set_info(fd, 1);
+	if (!ok(a.set_runs + b.set_runs > 4 &&
+		(a.set_act_duration + b.set_act_duration) / (a.set_runs + b.set_runs) > 10 * MS,
+		"1.12 a turn is as long in a thread that sleeps"))
+		note("%llu and %llu turns, %llu and %llu ns", a.set_runs, b.set_runs,
+		     a.set_act_duration, b.set_act_duration);
+	close(fd);
+}
+
+/* One samples, one counts; and a message tells of its set. */
+static void mixed(void)
+{
+	struct perfmon_ring_arg arg = { .size = 65536 };
+	struct pfarg_pmd pmd = { .reg_set = 3, .reg_value = -1000ULL, .reg_short_reset = -1000ULL,
+				 .reg_ovfl_switch_cnt = 4 };
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
+	int fd = pfm_create_format(0, "ring", &arg, sizeof(arg)), samples = 0;
+	const struct perfmon_ring_page *page;
+	bool right = true;
+	__u64 at;
+
+	set_create(fd, &desc);
+	desc.set_id = 3;
+	desc.set_flags = PFM_SETFL_OVFL_SWITCH;
+	desc.set_timeout = 0;
+	set_create(fd, &desc);
+	set_pmc(fd, 0, 0, pfm_instructions(m));
+	set_pmd(fd, 0, 0, 0, 0);
+	set_pmc(fd, 3, 1, pfm_instructions(m));
+	pmd.reg_num = 1;
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	page = mmap(NULL, 4096 + 65536, PROT_READ, MAP_SHARED, fd, 0);
+	set_load(fd, 3);
+	pfm_start(fd);
+	at = now();
+	while (now() - at < 50 * slow * MS)
+		spin(1000);
+	pfm_stop(fd);
+	for (at = 0; at < page->head;) {
+		const struct perfmon_sample *s = (void *)page + 4096 + at;
+
+		if (s->header.type == PERFMON_RECORD_SAMPLE) {
+			samples++;
+			right &= s->set == 3 && s->pmd == 1;
+		}
+		at += s->header.size;
+	}
+	if (!ok(samples > 7 && right, "1.12 one set samples, and its records say so"))
+		note("%d samples", samples);
+	if (!ok(samples == 4 * (int)set_info(fd, 3).set_runs ||
+		samples / 4 + 1 == (int)set_info(fd, 3).set_runs, "1.12 four in each turn"))
+		note("%d samples, %llu turns", samples, set_info(fd, 3).set_runs);
+	ok(set_value(fd, 0, 0) > 1000 && set_info(fd, 0).set_runs > 1, "1.12 another one counts");
+	munmap((void *)page, 4096 + 65536);
+	close(fd);
+}
+
+/* A restart is the set's that it is for. */
+static void masked(void)
+{
+	struct pfarg_pmd pmd = { .reg_flags = PFM_REGFL_OVFL_NOTIFY, .reg_value = -1000ULL,
+				 .reg_long_reset = -1000ULL, .reg_short_reset = -1000ULL };
+	struct pfarg_setdesc desc = { .set_id = 1 };
+	struct pfarg_ovfl_msg msg;
+	int fd = pfm_create(0);
+
+	set_create(fd, &desc);
+	set_pmc(fd, 0, 0, pfm_instructions(m));
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	count_in(fd, 1);
+	set_load(fd, 0);
+	run(fd, 2000);
+	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set, "1.12 a message has its set");
+	is(set_start(fd, 1), -EBUSY, "1.12 while it waits for a restart there is no other one");
+	is(pfm_restart(fd), 0, "1.12 which there is");
+	is(set_start(fd, 1), 0, "1.12 then there is");
+	spin(1000);
+	is(set_start(fd, 0), 0, "1.12 and back");
+	spin(2000);
+	pfm_stop(fd);
+	ok(pfm_message(fd, &msg, 1000), "1.12 where it samples on");
+	ok(counted_in(fd, 1) > 2000 && counted_in(fd, 1) < 200000, "1.12 and the other one has counted");
+	close(fd);
+}
+
+static void a_cpu(void)
+{
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 5 * MS };
+	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	__u64 begin, rounds = 0;
+
+	set_create(fd, &desc);
+	set_timed(fd, 1, 5 * MS);
+	count_in(fd, 0);
+	count_in(fd, 1);
+	is(pfm_load(fd, 0), 0, "1.12 sets on a CPU");
+	pfm_start(fd);
+	begin = now();
+	while (now() - begin < 100 * slow * MS) {
+		spin(10000);
+		rounds += 10000;
+	}
+	pfm_stop(fd);
+	ok(set_info(fd, 0).set_runs > 2 && set_info(fd, 1).set_runs > 2, "1.12 take turns, too");
+	ok(counted_in(fd, 0) + counted_in(fd, 1) >= 2 * rounds, "1.12 and count all");
+	close(fd);
+}
+
+int main(void)
+{
+	__u64 extra;
+
+	m = this_model();
+	slow = atoi(getenv("SLOWNESS") ?: "1");
+	plan(86);
+	on_cpu(0);
+	sampling_modules(m);
+	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
+	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	extra = around();
+	refusals();
+	many();
+	by_time(MS, extra);
+	by_time(10 * MS, extra);
+	by_time(100 * MS, extra);
+	by_time(1000 * MS, extra);
+	cascade(extra);
+	count_down(extra);
+	asleep();
+	mixed();
+	masked();
+	a_cpu();
+	return finish();
+}

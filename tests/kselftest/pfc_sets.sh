@@ -1,0 +1,171 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: pmu-amd2
+# timeout: 600
+# shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
+#
+# pfc stat with more events than counters: turns, groups, error bars, thresholds. The
+# program has phases with many instructions of its own and such with few, always the
+# same, so what is true is known from counting one event alone. Where there is
+# linux-perf, its scaled values are printed beside.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+case $PMU in
+amd*) description=pfm_amd ;;
+*) description=pfm_intel ;;
+esac
+program="/tests/pfc_follow phases"
+# Branches are an eighth of all instructions, in the emulator.
+many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
+# Three sets of Intel's four counters, two of AMD's six; the first events of these.
+# As many as the promise has. With perf beside:
+# make vm GUEST=full-skylake CMD='RUNS=40 sh /tests/pfc_sets.sh'
+RUNS=${RUNS:-100}
+
+# Fields: value, unit, event, run time, percent, derived, its unit, error bar.
+truth() { # SEED PHASES
+	pfc stat -x, -o one -e branches:u $program "$@" && awk -F, '{ print $1 }' one
+}
+turns() {
+	true_one=$(truth 1 300)
+	pfc stat -x, -o all -e $many,task-clock $program 1 300 || return 1
+	cat all
+	[ "$(grep -c ',branches:u,' all)" = 12 ] && awk -F, -v t="$true_one" '
+		/task-clock/ { if ($5 != "100.00") bad = 1; next }
+		{ if ($5 < 15 || $5 > 60 || $8 == "" || $1 < t / 2 || $1 > t * 2) bad = 1 }
+		END { exit bad }' all
+}
+shares() {
+	# All sets are in the hardware for all of the time, together.
+	awk -F, '/branches/ && !seen[$4]++ { n++; sum += $5 } END { print n, sum; exit !(n >= 2 && sum > 99.5 && sum < 100.5) }' all
+}
+whole_words() {
+	pfc stat -o all -e $many $program 1 300 || return 1
+	cat all
+	grep -qE 'branches:u .*\([0-9]+\.[0-9]+%, \+- [0-9.]+%\)' all
+}
+no_scale() {
+	pfc stat -x, --no-scale -o all -e $many $program 1 300 || return 1
+	cat all
+	awk -F, -v t="$(truth 1 300)" '/branches/ { if ($1 > t * 0.8 || $8 != "") bad = 1 } END { exit bad }' all
+}
+refused() {
+	pfc stat -x, --refuse-below 90 -o all -e $many,task-clock $program 1 300 2>words || return 1
+	cat all words
+	[ "$(grep -c '^<not counted>,,branches:u,' all)" = 12 ] && grep -q 'too little to tell' words && grep -q '^[0-9.]*,msec,task-clock' all
+}
+together() {
+	pfc stat -x, -o all -e "{instructions:u,branches:u},$many,{branch-misses:u,cycles:u}" $program 1 300 || return 1
+	cat all
+	# Those in braces ran the same time, so their ratio is what it is; the emulator drops
+	# fractions whenever a counter is set up.
+	awk -F, '{ value[NR] = $1; time[NR] = $4 }
+		END { r = value[1] / value[2]; s = value[16] / value[15]
+			print r, s
+			exit !(time[1] == time[2] && time[15] == time[16] && r > 7.99 && r < 8.01 && s > 155 && s < 168) }' all
+}
+too_large() {
+	pfc stat -e "{$many}" true 2>words
+	rc=$?
+	cat words
+	[ $rc = 2 ] && grep -q 'cannot be counted together' words
+}
+braces() {
+	for wrong in '{a' 'a}' '{cycles,{branches}}' '{}'; do
+		pfc stat -e "$wrong" true 2>words
+		[ $? = 2 ] || { echo "$wrong"; cat words; return 1; }
+	done
+}
+json() {
+	pfc stat --json -o all -e $many $program 1 300 || return 1
+	head -n 1 all
+	grep -q '"error-bar":[0-9]' all && grep -q '"confidence":99' all && grep -q '"pcnt-running":[1-6][0-9]\.' all
+}
+intervals() {
+	pfc stat -x, -I 50 -o all -e $many $program 1 600 || return 1
+	head -n 30 all
+	[ "$(wc -l <all)" -gt 24 ]
+}
+cascade() {
+	pfc stat -x, -o all -e branches:u $program 1 300 || return 1
+	pfc stat -x, --cascade instructions:u=8000000 -o after -e branches:u $program 1 300 || return 1
+	cat all after
+	# A million branches before it.
+	a=$(awk -F, '{ print $1 }' all) b=$(awk -F, '{ print $1 }' after)
+	[ $((a - b)) -ge 999900 ] && [ $((a - b)) -le 1000100 ]
+}
+cascade_of_many() {
+	pfc stat -x, --cascade instructions:u=800000 -o after -e $many $program 1 300 || return 1
+	cat after
+	[ "$(grep -c '^[0-9]*,,branches:u' after)" = 12 ]
+}
+no_threshold() {
+	pfc stat --cascade instructions:u -e cycles true 2>words
+	rc=$?
+	cat words
+	[ $rc = 2 ] && grep -q 'branch-misses=1000' words
+}
+# The true value is within the bars, in at least 95 of 100 runs; each of another program.
+coverage() {
+	inside=0 seed=0
+	: >plot
+	while [ $seed -lt "$RUNS" ]; do
+		seed=$((seed + 1))
+		true_one=$(truth $seed 120)
+		pfc stat -x, -o all -e $many $program $seed 120 || return 1
+		line=$(awk -F, -v t="$true_one" '/branches/ { d = $1 - t; if (d < 0) d = -d; print $1, $8, $5, ($1 > 0 && d <= $8 + 1) ? 1 : 0; exit }' all)
+		echo "$seed $true_one $line" >>plot
+		inside=$((inside + ${line##* }))
+	done
+	cat plot
+	echo "$inside of $RUNS"
+	[ $((inside * 100)) -ge $((RUNS * 95)) ]
+}
+# The same runs by linux-perf, which has no bars.
+beside() {
+	: >perfs
+	seed=0
+	while [ $seed -lt "$RUNS" ]; do
+		seed=$((seed + 1))
+		perf stat -x, -o theirs -e $many $program $seed 120 2>/dev/null
+		awk -F, -v s=$seed '/branches/ { print s, $1, $(NF - 2); exit }' theirs >>perfs
+	done
+	cat theirs
+	[ "$(wc -l <perfs)" = "$RUNS" ]
+}
+
+plan 15
+cd /tmp || exit 1
+unload
+echo >/proc/sys/kernel/modprobe
+insmod /modules/perfcounters.ko
+insmod /modules/$description.ko
+insmod /modules/pfm_soft.ko
+check "1.12 more events than counters take turns" turns
+check "1.12 their times add up to all of it" shares
+check "1.12 people see the share and the error bar" whole_words
+check "1.12 --no-scale: what was counted" no_scale
+check "1.12 --refuse-below: or nothing" refused
+check "1.12 groups stay together" together
+check "1.12 too large a group is refused, with the event" too_large
+check "1.12 so are wrong braces" braces
+check "1.12 --json has the error bar" json
+check "1.12 -I in turns" intervals
+check "1.12 --cascade counts what comes after" cascade
+check "1.12 of more events than counters, too" cascade_of_many
+check "1.12 a threshold that is none" no_threshold
+check "1.12 the true value is within the error bar, in 95 of 100 runs" coverage
+echo "# seed, true, value, error, percent, inside"
+sed 's/^/# plot /' plot
+if command -v perf >/dev/null; then
+	check "1.12 perf scales the same runs" beside
+	sed 's/^/# perf /' perfs
+else
+	echo "ok 15 1.12 perf scales the same runs # SKIP there is no perf here"
+fi
+rm -f all one after words plot theirs perfs said
+unload
+exit $failed

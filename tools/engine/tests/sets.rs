@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Event sets: order, time, sums over turns, against plain models of them.
+
+use engine::context::Error;
+use engine::sets::{after, Moments, Terms, Turns, EXPL_NEXT, LEAST, OVFL_SWITCH, TIME_SWITCH};
+use proptest::prelude::*;
+
+#[test]
+fn r1_12_what_may_be_asked_for() {
+    let new = |flags, next, timeout| Terms::new(flags, next, timeout, 1);
+    assert_eq!(new(0, 0, 0).map(|t| t.timeout()), Ok(0));
+    assert_eq!(new(8, 0, 0), Err(Error::Flags));
+    assert_eq!(new(0, 1, 0), Err(Error::Flags));
+    assert_eq!(new(TIME_SWITCH, 0, 0), Err(Error::Flags));
+    assert_eq!(new(OVFL_SWITCH, 0, 1), Err(Error::Flags));
+    assert_eq!(new(TIME_SWITCH, 0, u64::MAX), Err(Error::Flags));
+    assert_eq!(new(EXPL_NEXT, 7, 0).map(|t| t.next()), Ok(Some(7)));
+    let both = new(TIME_SWITCH | OVFL_SWITCH, 0, 1 << 40).expect("both may be");
+    assert!(both.is_timed() && both.counts_down());
+}
+
+proptest! {
+    #[test]
+    fn r1_12_timeouts_are_rounded_up(asked in 1u64..1 << 60, tick in prop::sample::select(vec![0u64, 1, 1000, 1_000_000, 4_000_000])) {
+        let terms = Terms::new(TIME_SWITCH, 0, asked, tick).expect("fits");
+        let got = terms.timeout();
+        let tick = tick.max(1);
+        prop_assert!(got >= asked && got >= LEAST && got % tick == 0);
+        prop_assert!(got < asked.max(LEAST) + tick);
+    }
+
+    #[test]
+    fn r1_12_round_robin_or_as_said(
+        mut ids in prop::collection::btree_set(any::<u16>(), 1..20),
+        steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 1..60),
+    ) {
+        ids.insert(0);
+        let ids: Vec<u16> = ids.into_iter().collect();
+        let place = |id| ids.binary_search(&id).ok();
+        let mut at = 0;
+        for (explicit, index) in steps {
+            let want = match explicit {
+                true => *index.get(&ids),
+                false => *ids.iter().find(|id| **id > ids[at]).unwrap_or(&ids[0]),
+            };
+            let terms = match explicit {
+                true => Terms::new(EXPL_NEXT, want, 0, 1),
+                false => Terms::new(0, 0, 0, 1),
+            }.expect("fine");
+            at = after(&terms, at, ids.len(), place).expect("is there");
+            prop_assert_eq!(ids[at], want);
+        }
+        let missing = (0..=u16::MAX).find(|id| place(*id).is_none()).expect("one");
+        let terms = Terms::new(EXPL_NEXT, missing, 0, 1).expect("fine");
+        prop_assert_eq!(after(&terms, at, ids.len(), place), Err(Error::NoSet));
+    }
+
+    /// A context that goes in and out of the hardware, while the turn of its set ends now
+    /// and then: each run is known to the model, by itself.
+    #[test]
+    fn r1_12_turns_are_added_up(
+        steps in prop::collection::vec((0u64..1 << 34, 0u64..1 << 40, 0u8..8), 1..80),
+        timeout in LEAST..1 << 34,
+    ) {
+        let terms = Terms::new(TIME_SWITCH, 0, timeout, 1).expect("fine");
+        let mut turns = Turns::default();
+        turns.terms = terms;
+        let (mut now, mut value, mut inside) = (1_000, 0u64, false);
+        let mut moments = Moments::new(3, value);
+        // Time and count of each turn; the last one is on, if any is.
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        let mut on = false;
+        for (time, counted, what) in steps {
+            if inside {
+                now += time;
+                value = value.wrapping_add(counted);
+                let run = runs.last_mut().expect("begun");
+                run.0 += time;
+                run.1 += counted;
+            } else {
+                now += time;
+            }
+            match (inside, what) {
+                (false, 0..6) => {
+                    prop_assert_eq!(turns.enter(now), !on);
+                    if !on {
+                        runs.push((0, 0));
+                        on = true;
+                    }
+                    inside = true;
+                }
+                (true, 0..4) => {
+                    turns.leave(now);
+                    inside = false;
+                }
+                (true, _) => {}
+                // It is switched, or chosen away.
+                (false, _) => {
+                    let spent = turns.end();
+                    prop_assert_eq!(spent, if on { runs.last().expect("begun").0 } else { 0 });
+                    moments.end(value, spent);
+                    on = false;
+                }
+            }
+            let spent = if on { runs.last().expect("begun").0 } else { 0 };
+            prop_assert_eq!(turns.spent(now), spent);
+            prop_assert_eq!(turns.left(now), Some(timeout.saturating_sub(spent)));
+            prop_assert_eq!(turns.runs(), runs.len() as u64);
+            let sum = |f: fn(u64, u64) -> u128| -> u128 { runs.iter().map(|r| f(r.0, r.1)).sum() };
+            prop_assert_eq!(turns.duration(now), (sum(|t, _| t.into()) as u64, sum(|t, _| u128::from(t) * u128::from(t))));
+            prop_assert_eq!(
+                moments.totals(value, spent),
+                (
+                    sum(|_, v| v.into()) as u64,
+                    sum(|_, v| u128::from(v) * u128::from(v)),
+                    sum(|t, v| u128::from(t) * u128::from(v)),
+                )
+            );
+        }
+    }
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which counter counts which event, and in how many sets.
+//!
+//! With the groups' sets given, it is a matching of events and counters of each set, which
+//! is found exactly. The groups' sets are searched, fewest first; single events then go
+//! wherever a counter is left. Only with more large groups than is sensible the search is
+//! cut off, and the answer may have more sets than needed.
+
+use std::fmt;
+
+/// An event that is to be counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// PMDs that could, the best first.
+    pub choices: Vec<u16>,
+    /// Those of one group are in one set.
+    pub group: Option<usize>,
+}
+
+/// An event's set and PMD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Counted from 0.
+    pub set: u16,
+    /// The PMD.
+    pub pmd: u16,
+}
+
+/// Where all events are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seating {
+    /// In the order of the events.
+    pub seats: Vec<Seat>,
+    /// How many sets.
+    pub sets: u16,
+}
+
+/// Why there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unplaceable {
+    /// No counter counts this event.
+    NoCounter(usize),
+    /// Events of this group want the same counters, the last one in vain.
+    Together {
+        /// The group.
+        group: usize,
+        /// The first of its events that has no counter left.
+        event: usize,
+    },
+}
+
+impl fmt::Display for Unplaceable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCounter(event) => write!(f, "no counter counts event {event}"),
+            Self::Together { group, event } => write!(
+                f,
+                "the events of group {group} want the same counters; there is none left for event {event}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Unplaceable {}
+
+/// Tries of groups' sets before the search is cut off.
+const TRIES: usize = 20_000;
+
+/// Counters of all sets, as a matching has them: who sits where.
+struct Matching<'a> {
+    events: &'a [Demand],
+    /// `taken[set]` is PMDs and who has them.
+    taken: Vec<Vec<(u16, usize)>>,
+    sets_of: Vec<Option<u16>>,
+}
+
+impl<'a> Matching<'a> {
+    fn new(events: &'a [Demand], sets: usize) -> Self {
+        Self {
+            events,
+            taken: vec![Vec::new(); sets],
+            sets_of: vec![None; events.len()],
+        }
+    }
+
+    /// Finds a counter for an event, by moving others if need be: an augmenting path.
+    fn seat(&mut self, event: usize, seen: &mut Vec<(u16, u16)>) -> bool {
+        let sets: Vec<u16> = match self.sets_of[event] {
+            Some(set) => vec![set],
+            None => (0..self.taken.len() as u16).collect(),
+        };
+        let events = self.events;
+        // One that is free, before anybody is moved.
+        for set in &sets {
+            for pmd in &events[event].choices {
+                let taken = &mut self.taken[usize::from(*set)];
+                if !taken.iter().any(|(p, _)| p == pmd) {
+                    taken.push((*pmd, event));
+                    return true;
+                }
+            }
+        }
+        for set in sets {
+            for pmd in &events[event].choices {
+                if seen.contains(&(set, *pmd)) {
+                    continue;
+                }
+                seen.push((set, *pmd));
+                let holder = |taken: &Vec<(u16, usize)>| taken.iter().position(|(p, _)| p == pmd);
+                let Some(at) = holder(&self.taken[usize::from(set)]) else {
+                    continue;
+                };
+                let other = self.taken[usize::from(set)][at].1;
+                self.taken[usize::from(set)][at].1 = event;
+                self.forget_but(other, set, *pmd);
+                if self.seat(other, seen) {
+                    return true;
+                }
+                if let Some(at) = holder(&self.taken[usize::from(set)]) {
+                    self.taken[usize::from(set)][at].1 = other;
+                }
+            }
+        }
+        false
+    }
+
+    /// An event sits nowhere else: it is about to be moved.
+    fn forget_but(&mut self, event: usize, set: u16, pmd: u16) {
+        for (n, taken) in self.taken.iter_mut().enumerate() {
+            taken.retain(|(p, e)| *e != event || (n == usize::from(set) && *p == pmd));
+        }
+    }
+
+    fn seating(&self) -> Seating {
+        let mut seats = vec![Seat { set: 0, pmd: 0 }; self.events.len()];
+        for (set, taken) in self.taken.iter().enumerate() {
+            for (pmd, event) in taken {
+                seats[*event] = Seat {
+                    set: set as u16,
+                    pmd: *pmd,
+                };
+            }
+        }
+        Seating {
+            seats,
+            sets: self.taken.len() as u16,
+        }
+    }
+}
+
+/// A matching of these events, groups in these sets; or the first event that has no counter.
+fn matching<'a>(
+    events: &'a [Demand],
+    some: impl Iterator<Item = usize>,
+    sets: usize,
+    sets_of: impl Fn(usize) -> Option<u16>,
+) -> Result<Matching<'a>, usize> {
+    let mut matching = Matching::new(events, sets);
+    for event in some {
+        matching.sets_of[event] = sets_of(event);
+        if !matching.seat(event, &mut Vec::new()) {
+            return Err(event);
+        }
+    }
+    Ok(matching)
+}
+
+/// A search for sets of the groups.
+struct Search<'a> {
+    events: &'a [Demand],
+    groups: Vec<Vec<usize>>,
+    group_of: Vec<Option<usize>>,
+    sets: usize,
+    tries: usize,
+}
+
+impl<'a> Search<'a> {
+    fn try_rest(&mut self, placed: &mut Vec<u16>) -> Option<Seating> {
+        if self.tries >= TRIES {
+            return None;
+        }
+        self.tries += 1;
+        let nr = placed.len();
+        // The groups placed so far, and all single events, must fit.
+        let set_of = |event: usize| self.group_of[event].map(|g| placed[g]);
+        let some = (0..self.events.len()).filter(|e| self.group_of[*e].is_none_or(|g| g < nr));
+        let found = matching(self.events, some, self.sets, set_of).ok()?;
+        if nr == self.groups.len() {
+            return Some(found.seating());
+        }
+        // Sets without a group yet are alike.
+        let used = placed.iter().map(|set| set + 1).max().unwrap_or(0);
+        for set in 0..(used + 1).min(self.sets as u16) {
+            placed.push(set);
+            let found = self.try_rest(placed);
+            if found.is_some() {
+                return found;
+            }
+            placed.pop();
+        }
+        None
+    }
+}
+
+/// The fewest sets in which all events are counted, groups together.
+pub fn solve(events: &[Demand]) -> Result<Seating, Unplaceable> {
+    if let Some(event) = events.iter().position(|e| e.choices.is_empty()) {
+        return Err(Unplaceable::NoCounter(event));
+    }
+    if events.is_empty() {
+        return Ok(Seating::default());
+    }
+    let mut names: Vec<usize> = events.iter().filter_map(|e| e.group).collect();
+    names.sort_unstable();
+    names.dedup();
+    let members = |name: &usize| -> Vec<usize> {
+        (0..events.len())
+            .filter(|e| events[*e].group == Some(*name))
+            .collect()
+    };
+    let mut groups: Vec<(usize, Vec<usize>)> = names.iter().map(|n| (*n, members(n))).collect();
+    for (name, group) in &groups {
+        if let Err(event) = matching(events, group.iter().copied(), 1, |_| Some(0)) {
+            return Err(Unplaceable::Together {
+                group: *name,
+                event,
+            });
+        }
+    }
+    // The largest first: they are the hardest.
+    groups.sort_by_key(|(_, members)| std::cmp::Reverse(members.len()));
+    let mut group_of = vec![None; events.len()];
+    for (n, (_, members)) in groups.iter().enumerate() {
+        for event in members {
+            group_of[*event] = Some(n);
+        }
+    }
+    // Fewer cannot be: without groups, the same as with each in any set.
+    let fewest = (1..=events.len())
+        .find(|sets| matching(events, 0..events.len(), *sets, |_| None).is_ok())
+        .unwrap_or(events.len());
+    for sets in fewest..=events.len() {
+        let mut search = Search {
+            events,
+            groups: groups.iter().map(|(_, members)| members.clone()).collect(),
+            group_of: group_of.clone(),
+            sets,
+            tries: 0,
+        };
+        if let Some(found) = search.try_rest(&mut Vec::new()) {
+            return Ok(found);
+        }
+    }
+    // Not reached: each event has a set of its own in the last try, and each group one.
+    Err(Unplaceable::NoCounter(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn demand(choices: &[u16], group: Option<usize>) -> Demand {
+        Demand {
+            choices: choices.to_vec(),
+            group,
+        }
+    }
+
+    fn is_right(events: &[Demand], found: &Seating) {
+        let mut seats: Vec<(u16, u16)> = found.seats.iter().map(|s| (s.set, s.pmd)).collect();
+        for (event, seat) in events.iter().zip(&found.seats) {
+            assert!(event.choices.contains(&seat.pmd) && seat.set < found.sets);
+            for (other, at) in events.iter().zip(&found.seats) {
+                assert!(event.group.is_none() || event.group != other.group || at.set == seat.set);
+            }
+        }
+        seats.sort_unstable();
+        seats.dedup();
+        assert_eq!(seats.len(), events.len(), "a counter twice");
+    }
+
+    #[test]
+    fn r1_12_fewest_sets() {
+        let any = [0, 1, 2, 3];
+        let events = vec![demand(&any, None); 9];
+        let found = solve(&events).expect("fits");
+        is_right(&events, &found);
+        assert_eq!(found.sets, 3);
+        // One counter alone can: as many sets.
+        let events = vec![demand(&[2], None); 3];
+        assert_eq!(solve(&events).expect("fits").sets, 3);
+        // Others make room.
+        let events = [demand(&[0, 1], None), demand(&[0], None)];
+        assert_eq!(solve(&events).expect("fits").sets, 1);
+        // Three pairs and two single ones in two sets of four.
+        let mut events: Vec<Demand> = (0..6).map(|n| demand(&any, Some(n / 2))).collect();
+        events.extend([demand(&any, None), demand(&any, None)]);
+        let found = solve(&events).expect("fits");
+        is_right(&events, &found);
+        assert_eq!(found.sets, 2);
+    }
+
+    #[test]
+    fn r1_12_why_not() {
+        assert_eq!(
+            solve(&[demand(&[0], None), demand(&[], None)]),
+            Err(Unplaceable::NoCounter(1))
+        );
+        let events = [
+            demand(&[0], Some(4)),
+            demand(&[1], None),
+            demand(&[0], Some(4)),
+        ];
+        assert_eq!(
+            solve(&events),
+            Err(Unplaceable::Together { group: 4, event: 2 })
+        );
+        assert_eq!(solve(&[]), Ok(Seating::default()));
+    }
+
+    /// Every way to put groups into so many sets, and every way to give them counters.
+    fn fits(
+        events: &[Demand],
+        sets: u16,
+        taken: &mut Vec<(u16, u16)>,
+        of: &mut Vec<Option<u16>>,
+        at: usize,
+    ) -> bool {
+        let Some(event) = events.get(at) else {
+            return true;
+        };
+        for set in 0..sets {
+            if event.group.is_some_and(|g| of[g].is_some_and(|s| s != set)) {
+                continue;
+            }
+            for pmd in &event.choices {
+                if taken.contains(&(set, *pmd)) {
+                    continue;
+                }
+                taken.push((set, *pmd));
+                let before = event.group.map(|g| of[g]);
+                if let Some(g) = event.group {
+                    of[g] = Some(set);
+                }
+                let fits = fits(events, sets, taken, of, at + 1);
+                if let (Some(g), Some(before)) = (event.group, before) {
+                    of[g] = before;
+                }
+                taken.pop();
+                if fits {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    proptest! {
+        #[test]
+        fn r1_12_as_few_as_by_trying_all(
+            given in prop::collection::vec((prop::collection::btree_set(0u16..4, 1..4), prop::option::of(0usize..3)), 1..7),
+        ) {
+            let events: Vec<Demand> = given.iter().map(|(choices, group)| Demand {
+                choices: choices.iter().copied().collect(),
+                group: *group,
+            }).collect();
+            let least = (1..=events.len() as u16)
+                .find(|sets| fits(&events, *sets, &mut Vec::new(), &mut vec![None; 3], 0));
+            match solve(&events) {
+                Ok(found) => {
+                    is_right(&events, &found);
+                    prop_assert_eq!(Some(found.sets), least);
+                }
+                Err(_) => prop_assert_eq!(least, None),
+            }
+        }
+    }
+}

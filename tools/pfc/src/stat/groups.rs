@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `{a,b},c`: events that are counted in one set.
+
+use super::events::Event;
+use crate::failure::Failure;
+
+/// Words that were cut at commas, with the group that each is in.
+pub fn parse(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {
+    let wrong = |word: &str| {
+        Failure::Refused(format!(
+            "'{word}': braces are around a group of events, such as {{cycles,instructions}}"
+        ))
+    };
+    let (mut all, mut group, mut nr) = (Vec::new(), None, 0);
+    for word in words {
+        let mut name = word.as_str();
+        if let Some(rest) = name.strip_prefix('{') {
+            if group.is_some() {
+                return Err(wrong(word));
+            }
+            group = Some(nr);
+            nr += 1;
+            name = rest;
+        }
+        let (name, ends) = match name.strip_suffix('}') {
+            Some(name) => (name, true),
+            None => (name, false),
+        };
+        if name.is_empty() || name.contains(['{', '}']) || (ends && group.is_none()) {
+            return Err(wrong(word));
+        }
+        all.push((name.to_owned(), group));
+        if ends {
+            group = None;
+        }
+    }
+    match (group, words.last()) {
+        (Some(_), Some(word)) => Err(wrong(word)),
+        _ => Ok(all),
+    }
+}
+
+/// Why a group has no set.
+pub fn not_together(
+    events: &[Event],
+    groups: &[Option<usize>],
+    group: usize,
+    event: usize,
+) -> Failure {
+    let names: Vec<&str> = events
+        .iter()
+        .zip(groups)
+        .filter(|(_, g)| **g == Some(group))
+        .map(|(e, _)| e.name.as_str())
+        .collect();
+    let left = events.get(event).map_or("", |e| e.name.as_str());
+    Failure::Refused(format!(
+        "{{{}}} cannot be counted together: there is no counter left for {left}; take it out of the braces",
+        names.join(",")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+
+    #[test]
+    fn r1_12_groups_have_braces() {
+        let parse = |text: &str| {
+            let words: Vec<String> = text.split(',').map(str::to_owned).collect();
+            super::parse(&words).map(|all| {
+                let group = |(w, g): (String, Option<usize>)| match g {
+                    Some(g) => format!("{w}:{g}"),
+                    None => w,
+                };
+                all.into_iter().map(group).collect::<Vec<_>>().join(" ")
+            })
+        };
+        assert_eq!(parse("a,{b,c},d,{e}").expect("right"), "a b:0 c:0 d e:1");
+        for wrong in ["{a", "a}", "{a,{b}}", "{}", "a,,b", "{a}b"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
