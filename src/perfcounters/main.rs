@@ -21,6 +21,7 @@ mod names;
 mod pages;
 mod pmu;
 pub mod provider;
+mod registers;
 mod sampling;
 mod session;
 mod sets;

@@ -19,7 +19,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
-use crate::contexts::{Context, State};
+use crate::contexts::{all_counting, Context, State};
 use crate::description::{self, Overflow};
 use crate::pmu::{self, refused};
 use crate::sets::Set;
@@ -141,8 +141,7 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
     // cleared, or it would be told again; but before anything counts.
     nmi::unmask();
     if global.control != 0 {
-        let counting = sched::counting(Scope::Thread) | sched::counting(Scope::System);
-        msr::write(global.control, counting);
+        msr::write(global.control, all_counting());
     }
     handled
 }
@@ -235,33 +234,36 @@ impl Context {
             let here = match state.target {
                 Target::Thread(task) => task == sched::current(),
                 Target::Cpu(cpu) => cpu == sched::this_cpu(),
-                Target::None | Target::Ended => return,
+                Target::None | Target::Ended => false,
             };
             if here {
                 self.calm(&mut state);
                 self.enter_if_it_counts(&mut state);
             }
-        } else if state.cpu != Some(sched::this_cpu()) {
-        } else if !timer {
-            self.set_timer(&mut state);
-        } else {
-            let began = msr::time_stamp();
-            self.catch_up(&mut state);
-            if state.set.turns.left(nmi::now()) == Some(0) {
-                state.sets.due = true;
-            }
-            let samples = state.set.registers.program.clocks;
-            let told = self.tell(&mut state, nmi::of_interrupt());
-            self.go_on(&mut state);
-            drop(state);
-            // The end of a turn is no sample.
-            if told == 0 && !samples {
-                return;
-            }
-            let pause = nmi::storm(began);
-            if pause != 0 {
-                self.throttle(pause);
-            }
+            return;
+        }
+        if state.cpu != Some(sched::this_cpu()) {
+            return;
+        }
+        if !timer {
+            return self.set_timer(&mut state);
+        }
+        let began = msr::time_stamp();
+        self.catch_up(&mut state);
+        if state.set.turns.left(nmi::now()) == Some(0) {
+            state.sets.due = true;
+        }
+        let samples = state.set.registers.program.clocks;
+        let told = self.tell(&mut state, nmi::of_interrupt());
+        self.go_on(&mut state);
+        drop(state);
+        // The end of a turn is no sample.
+        if told == 0 && !samples {
+            return;
+        }
+        let pause = nmi::storm(began);
+        if pause != 0 {
+            self.throttle(pause);
         }
     }
 

@@ -235,6 +235,13 @@ impl State {
         })
     }
 
+    fn is_detached(&self) -> Result<(), Error> {
+        match self.target {
+            Target::None => Ok(()),
+            _ => Err(Error::Loaded),
+        }
+    }
+
     /// Works out who is after whom. `NoSet`: somebody names one that there is not.
     pub(crate) fn order(&mut self) -> Result<(), Error> {
         let nr = self.sets.slots.len();
@@ -408,58 +415,53 @@ impl Context {
                 pmds.set(number.into());
             }
         }
-        let mut done = Ok(());
-        self.call(&mut |state| {
-            self.look(state);
-            let now = nmi::now();
-            for info in infos.iter_mut() {
-                let Some(set) = state.find_set(info.set_id) else {
-                    done = Err(Error::NoSet);
-                    return;
-                };
-                let terms = set.turns.terms;
-                *info = SetInfo {
-                    set_id: info.set_id,
-                    set_id_next: terms.next().unwrap_or(0),
-                    set_flags: terms.flags(),
-                    set_ovfl_pmds: set.turns.ended_by.numbers(),
-                    set_runs: set.turns.runs(),
-                    set_timeout: set.turns.left(now).unwrap_or(0),
-                    set_act_duration: set.turns.duration(now).0,
-                    set_avail_pmcs: pmcs,
-                    set_avail_pmds: pmds,
-                    reserved: [0; 6],
-                };
-            }
+        self.ask(infos, |state, now, info| {
+            let set = state.find_set(info.set_id).ok_or(Error::NoSet)?;
+            let terms = set.turns.terms;
+            *info = SetInfo {
+                set_id: info.set_id,
+                set_id_next: terms.next().unwrap_or(0),
+                set_flags: terms.flags(),
+                set_ovfl_pmds: set.turns.ended_by.numbers(),
+                set_runs: set.turns.runs(),
+                set_timeout: set.turns.left(now).unwrap_or(0),
+                set_act_duration: set.turns.duration(now).0,
+                set_avail_pmcs: pmcs,
+                set_avail_pmds: pmds,
+                reserved: [0; 6],
+            };
+            Ok(())
         })
-        .and(done)
-        .map_err(refused)
     }
 
     /// How the turns of sets differed.
     pub(crate) fn read_runs(&self, all: &mut [Runs]) -> Result {
+        self.ask(all, |state, now, runs| {
+            let set = state.find_set(runs.reg_set).ok_or(Error::NoSet)?;
+            let moments = set.moments.iter().find(|m| m.pmd == runs.reg_num);
+            let moments = moments.ok_or(Error::NoRegister)?;
+            let halves = |sum: u128| [sum as u64, (sum >> 64) as u64];
+            let (time, time2) = set.turns.duration(now);
+            let value = set.registers.value(runs.reg_num);
+            let (value, value2, products) = moments.totals(value, set.turns.spent(now));
+            (runs.runs, runs.time, runs.time2) = (set.turns.runs(), time, halves(time2));
+            (runs.value, runs.value2) = (value, halves(value2));
+            runs.value_time = halves(products);
+            Ok(())
+        })
+    }
+
+    /// Answers each question, of the same moment.
+    fn ask<T>(
+        &self,
+        all: &mut [T],
+        answer: impl Fn(&State, u64, &mut T) -> Result<(), Error>,
+    ) -> Result {
         let mut done = Ok(());
         self.call(&mut |state| {
             self.look(state);
             let now = nmi::now();
-            for runs in all.iter_mut() {
-                let Some(set) = state.find_set(runs.reg_set) else {
-                    done = Err(Error::NoSet);
-                    return;
-                };
-                let Some(moments) = set.moments.iter().find(|m| m.pmd == runs.reg_num) else {
-                    done = Err(Error::NoRegister);
-                    return;
-                };
-                let halves = |sum: u128| [sum as u64, (sum >> 64) as u64];
-                let (time, time2) = set.turns.duration(now);
-                let now = set.turns.spent(now);
-                let (value, value2, products) =
-                    moments.totals(set.registers.value(runs.reg_num), now);
-                (runs.runs, runs.time, runs.time2) = (set.turns.runs(), time, halves(time2));
-                (runs.value, runs.value2) = (value, halves(value2));
-                runs.value_time = halves(products);
-            }
+            done = all.iter_mut().try_for_each(|one| answer(state, now, one));
         })
         .and(done)
         .map_err(refused)
@@ -490,14 +492,5 @@ impl Context {
         drop(state);
         drop((attrs, moments));
         Ok(())
-    }
-}
-
-impl State {
-    fn is_detached(&self) -> Result<(), Error> {
-        match self.target {
-            Target::None => Ok(()),
-            _ => Err(Error::Loaded),
-        }
     }
 }

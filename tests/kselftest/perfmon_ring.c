@@ -6,103 +6,20 @@
  *
  * Rings as user space has them: what may be mapped, what a reader gets while the
  * kernel writes, what a hostile one can do; on the clock of the thread, and on
- * instructions where there is a PMU. The reader is one of its own, by the header alone.
+ * instructions where there is a PMU.
  */
 #include "sampling.h"
+#include "ring.h"
 #include <grp.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
-#define SIZE	16384
+#define SIZE	RING_MOST
 #define CLOCK	100000	/* nanoseconds */
 #define EVENTID	0x1234567890abcdefULL
 
 static const struct pmu_model *m;
 static __u32 cpus;
-
-/* A ring, mapped. */
-struct ring {
-	int fd;
-	const struct perfmon_ring_page *page;
-	const __u64 *data;
-	struct perfmon_ring_tail *tail;
-	__u64 size;
-};
-
-#define MAP(fd, size, prot, offset) ({						\
-	void *at_ = mmap(NULL, size, prot, MAP_SHARED, fd, offset);		\
-										\
-	at_ == MAP_FAILED ? NULL : at_;						\
-})
-
-static struct ring ring_of(int fd, __u64 size)
-{
-	struct ring r = { .fd = fd, .size = size };
-
-	errno = fd < 0 ? -fd : 0;
-	if (fd < 0)
-		bail("a context with a ring");
-	r.page = MAP(fd, 4096 + size, PROT_READ, 0);
-	r.tail = MAP(fd, 4096, PROT_READ | PROT_WRITE, PERFMON_TAIL_OFFSET);
-	if (!r.page || !r.tail)
-		bail("mmap of a ring");
-	r.data = (const void *)r.page + 4096;
-	return r;
-}
-
-static void ring_close(struct ring *r)
-{
-	munmap((void *)r->page, 4096 + r->size);
-	munmap(r->tail, 4096);
-	close(r->fd);
-}
-
-static __u64 head_of(const struct ring *r)
-{
-	return __atomic_load_n(&r->page->head, __ATOMIC_ACQUIRE);
-}
-
-static __u64 word_of(const struct ring *r, __u64 position)
-{
-	return __atomic_load_n(&r->data[position % r->size / 8], __ATOMIC_RELAXED);
-}
-
-#define GONE	-1
-#define BROKEN	-2
-
-union record {
-	struct perfmon_record header;
-	struct perfmon_sample sample;
-	__u64 words[SIZE / 8];
-};
-
-/* Copies the record at a position: its bytes, 0 if there is none, GONE, BROKEN. */
-static int copy(const struct ring *r, __u64 head, __u64 at, union record *to)
-{
-	bool backward = r->page->flags & PERFMON_RING_BACKWARD;
-	__u64 left = backward ? head + r->size - at : head - at, end, reserve, n;
-	int bytes;
-
-	if (!left)
-		return backward ? GONE : 0;
-	if (left > r->size)
-		return GONE;
-	to->words[0] = word_of(r, at);
-	bytes = to->header.size;
-	if (bytes < 8 || bytes % 8 || (__u64)bytes > left) {
-		end = at + 8;
-		bytes = !backward ? BROKEN : to->words[0] ? GONE : 0;
-	} else {
-		for (n = 8; n < (__u64)bytes; n += 8)
-			to->words[n / 8] = word_of(r, at + n);
-		end = at + bytes;
-	}
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	reserve = __atomic_load_n(&r->page->reserve, __ATOMIC_RELAXED);
-	if (backward ? end - reserve > r->size : reserve - at > r->size)
-		return GONE;
-	return bytes;
-}
 
 static __u64 now(void)
 {

@@ -5,98 +5,16 @@
  * timeout: 240
  *
  * Event sets: what is refused; switched by time and by overflows, to the count; turns
- * and their times; in a thread that sleeps, and on a CPU; one that samples beside one
- * that counts.
+ * and their times; in a thread that sleeps, in another process to its end, and on a CPU
+ * that goes; one that samples beside one that counts.
  */
 #include "sampling.h"
+#include "sets.h"
 
 #define MS	1000000ULL
 
 static const struct pmu_model *m;
 static int slow = 1;
-
-static int set_call(int fd, unsigned long call, void *items, __u32 size)
-{
-	struct perfmon_vector v = { (__u64)items, 1, size };
-
-	return pfm_call(fd, call, &v);
-}
-
-static int set_create(int fd, struct pfarg_setdesc *desc)
-{
-	return set_call(fd, PERFMON_CREATE_EVTSETS, desc, sizeof(*desc));
-}
-
-static int set_timed(int fd, __u16 id, __u64 timeout)
-{
-	struct pfarg_setdesc desc = { .set_id = id, .set_flags = PFM_SETFL_TIME_SWITCH,
-				      .set_timeout = timeout };
-
-	return set_create(fd, &desc);
-}
-
-static int set_delete(int fd, __u16 id)
-{
-	struct pfarg_setdesc desc = { .set_id = id };
-
-	return set_call(fd, PERFMON_DELETE_EVTSETS, &desc, sizeof(desc));
-}
-
-static struct pfarg_setinfo set_info(int fd, __u16 id)
-{
-	struct pfarg_setinfo info = { .set_id = id };
-
-	if (set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)))
-		bail("getinfo of a set");
-	return info;
-}
-
-static struct perfmon_runs set_runs(int fd, __u16 id, __u16 pmd)
-{
-	struct perfmon_runs runs = { .reg_num = pmd, .reg_set = id };
-
-	if (set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs)))
-		bail("the runs of a set");
-	return runs;
-}
-
-static int set_pmc(int fd, __u16 set, __u16 number, __u64 value)
-{
-	struct pfarg_pmc pmc = { .reg_num = number, .reg_set = set, .reg_value = value };
-
-	return set_call(fd, PERFMON_WRITE_PMCS, &pmc, sizeof(pmc));
-}
-
-static int set_pmd(int fd, __u16 set, __u16 number, __u64 value, __u64 switch_count)
-{
-	struct pfarg_pmd pmd = { .reg_num = number, .reg_set = set, .reg_value = value,
-				 .reg_ovfl_switch_cnt = switch_count };
-
-	return set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
-}
-
-static __u64 set_value(int fd, __u16 set, __u16 number)
-{
-	struct pfarg_pmd pmd = { .reg_num = number, .reg_set = set };
-
-	if (set_call(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)))
-		bail("read of a PMD of a set");
-	return pmd.reg_value;
-}
-
-static int set_load(int fd, __u16 set)
-{
-	struct pfarg_load load = { .load_pid = this_thread(), .load_set = set };
-
-	return pfm_call(fd, PERFMON_LOAD, &load);
-}
-
-static int set_start(int fd, __u16 set)
-{
-	struct pfarg_start start = { .start_set = set };
-
-	return pfm_call(fd, PERFMON_START, &start);
-}
 
 /* Instructions in each set, on another counter each time. */
 static void count_in(int fd, __u16 set)
@@ -454,6 +372,127 @@ static void masked(void)
 	close(fd);
 }
 
+/* With a time for each turn, too: the time does not pass meanwhile, nor does it end. */
+static void masked_in_time(void)
+{
+	struct pfarg_pmd pmd = { .reg_flags = PFM_REGFL_OVFL_NOTIFY, .reg_value = -20000ULL,
+				 .reg_long_reset = -20000ULL, .reg_short_reset = -20000ULL };
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
+	int fd = pfm_create(0), messages = 0;
+	struct pfarg_ovfl_msg msg;
+	__u64 before, spent, begin;
+
+	set_create(fd, &desc);
+	set_timed(fd, 1, MS);
+	set_pmc(fd, 0, 0, pfm_instructions(m));
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	count_in(fd, 1);
+	set_load(fd, 0);
+	pfm_start(fd);
+	begin = now();
+	while (set_info(fd, 1).set_runs < 3 && now() - begin < 20000 * MS) {
+		spin(1000);
+		if (!pfm_message(fd, &msg, 0))
+			continue;
+		messages++;
+		before = set_info(fd, 0).set_act_duration;
+		spin(100000);
+		spent = set_info(fd, 0).set_act_duration - before;
+		if (spent || pfm_restart(fd))
+			break;
+	}
+	pfm_stop(fd);
+	if (!ok(messages && set_info(fd, 1).set_runs >= 3,
+		"1.12 turns go on after restarts, and not before"))
+		note("%d messages, %llu turns", messages, set_info(fd, 1).set_runs);
+	is(set_info(fd, 0).set_runs - set_info(fd, 1).set_runs <= 1, true,
+	   "1.12 so that both have as many");
+	close(fd);
+}
+
+/* Another process, to its end: all that it did is in one of the sets. */
+static void to_the_end(void)
+{
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
+	int fd = pfm_create(0), go[2], status;
+	const __u64 rounds = 20000000;
+	__u64 first, second;
+	pid_t child;
+	char byte;
+
+	if (pipe(go))
+		bail("pipe");
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		if (read(go[0], &byte, 1) == 1)
+			spin(rounds);
+		_exit(0);
+	}
+	set_create(fd, &desc);
+	set_timed(fd, 1, MS);
+	count_in(fd, 0);
+	count_in(fd, 1);
+	is(set_load_on(fd, child, 1), 0, "1.12 sets on another process");
+	pfm_start(fd);
+	if (write(go[1], "x", 1) != 1)
+		bail("write");
+	waitpid(child, &status, 0);
+	close(go[0]);
+	close(go[1]);
+	first = counted_in(fd, 0);
+	second = counted_in(fd, 1);
+	if (!ok(first && second && first + second >= 2 * rounds &&
+		first + second < 2 * rounds + 100000, "1.12 counted to its end"))
+		note("%llu and %llu", first, second);
+	is(set_start(fd, 0), -ESRCH, "1.12 no set counts what has ended");
+	is(set_delete(fd, 1), -EBUSY, "1.12 it is loaded yet");
+	is(pfm_unload(fd), 0, "1.12 until it is not");
+	is(set_delete(fd, 1), 0, "1.12 then a set goes");
+	is(counted_in(fd, 0), first, "1.12 and the other one's values stay");
+	close(fd);
+}
+
+/* A CPU that goes takes no count along, and comes back without them. */
+static void cpu_goes(void)
+{
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
+	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	__u64 begin, rounds = 0, first, second;
+
+	set_create(fd, &desc);
+	set_timed(fd, 1, MS);
+	count_in(fd, 0);
+	count_in(fd, 1);
+	on_cpu(1);
+	is(set_load_on(fd, 1, 0), 0, "1.12 sets on CPU 1");
+	pfm_start(fd);
+	begin = now();
+	while (now() - begin < 20 * slow * MS) {
+		spin(10000);
+		rounds += 10000;
+	}
+	on_cpu(0);
+	is(cpu_online(1, false), true, "1.12 which goes");
+	first = counted_in(fd, 0);
+	second = counted_in(fd, 1);
+	ok(first && second && first + second >= 2 * rounds, "1.12 with all that was counted");
+	is(set_start(fd, 1), -ESRCH, "1.12 no set counts there now");
+	cpu_online(1, true);
+	on_cpu(1);
+	spin(10000);
+	is(counted_in(fd, 0) + counted_in(fd, 1), first + second, "1.12 nor when it is back");
+	is(pfm_unload(fd), 0, "1.12 they can be unloaded");
+	is(set_load_on(fd, 1, 1), 0, "1.12 and loaded again");
+	pfm_start(fd);
+	spin(10000);
+	pfm_stop(fd);
+	ok(counted_in(fd, 1) >= second + 20000 || counted_in(fd, 0) > first,
+	   "1.12 where they go on");
+	close(fd);
+	on_cpu(0);
+}
+
 static void a_cpu(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 5 * MS };
@@ -483,7 +522,7 @@ int main(void)
 
 	m = this_model();
 	slow = atoi(getenv("SLOWNESS") ?: "1");
-	plan(86);
+	plan(86 + 2 + 7 + 8);
 	on_cpu(0);
 	sampling_modules(m);
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
@@ -500,6 +539,9 @@ int main(void)
 	asleep();
 	mixed();
 	masked();
+	masked_in_time();
+	to_the_end();
 	a_cpu();
+	cpu_goes();
 	return finish();
 }

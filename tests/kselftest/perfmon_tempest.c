@@ -10,6 +10,7 @@
  */
 #include "kselftest_pc.h"
 #include "sampling.h"
+#include "sets.h"
 #include <dirent.h>
 #include <signal.h>
 
@@ -25,7 +26,8 @@ static const char *const format_modules[] = { "pfm_default", "pfm_ring", "pfm_nw
 /* Pids of those that can be sampled, and what was done, for all to see. */
 static struct {
 	volatile int worker[WORKERS];
-	volatile long opened, loaded, messages, restarts, kills, in_use, removed, offline;
+	volatile long opened, loaded, sets, turns, messages, restarts, kills;
+	volatile long in_use, removed, offline;
 	volatile bool over;
 } *all;
 
@@ -90,8 +92,43 @@ static int create(bool system)
 	return pfm_create_format(system ? PFM_FL_SYSTEM_WIDE : 0, format, &arg, 64);
 }
 
+/* Sets 1 to 3, or some of them, and set 0: by time or by overflows, with what they count. */
+static void sets(int fd, const struct pmu_model *m)
+{
+	__u16 id, last = roll(4);
+
+	for (id = 0; id <= last; id++) {
+		struct pfarg_setdesc desc = {
+			.set_id = id, .set_flags = 1 + roll(3), .set_timeout = MS / 10 + roll(MS),
+		};
+		struct pfarg_pmd pmd = {
+			.reg_num = PERFMON_CPU_CLOCK, .reg_set = id, .reg_ovfl_switch_cnt = roll(3),
+			.reg_value = -(MS / 2ULL), .reg_short_reset = -(MS / 2ULL),
+			.reg_flags = roll(4) ? 0 : PFM_REGFL_OVFL_NOTIFY,
+		};
+
+		if (!(desc.set_flags & PFM_SETFL_TIME_SWITCH))
+			desc.set_timeout = 0;
+		if (!roll(4)) {
+			desc.set_flags |= PFM_SETFL_EXPL_NEXT;
+			desc.set_id_next = roll(last + 1);
+		}
+		all->sets += !set_create(fd, &desc);
+		set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+		if (!m)
+			continue;
+		pmd.reg_num = roll(2);
+		pmd.reg_value = -(1000 + roll(100000));
+		pmd.reg_short_reset = pmd.reg_value;
+		set_pmc(fd, id, pmd.reg_num, pfm_instructions(m));
+		set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	}
+}
+
 static void monitor(const struct pmu_model *m)
 {
+	struct perfmon_runs runs = { .reg_num = PERFMON_CPU_CLOCK };
+	struct pfarg_setinfo info = {};
 	struct pfarg_ovfl_msg msg;
 	void *map;
 
@@ -120,13 +157,15 @@ static void monitor(const struct pmu_model *m)
 			   roll(2) ? PFM_REGFL_OVFL_NOTIFY : 0);
 		if (!system)
 			pfm_period(fd, PERFMON_CONTEXT_SWITCHES, 1 + roll(5), 0);
-		if (!pfm_load(fd, system ? cpu : all->worker[roll(WORKERS)])) {
+		if (roll(2))
+			sets(fd, m);
+		if (!set_load_on(fd, system ? cpu : all->worker[roll(WORKERS)], roll(2))) {
 			all->loaded++;
 			pfm_start(fd);
 		}
 		map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 		for (i = 0, n = roll(30); i < n; i++) {
-			switch (roll(8)) {
+			switch (roll(12)) {
 			case 0:
 				pfm_stop(fd);
 				break;
@@ -152,6 +191,26 @@ static void monitor(const struct pmu_model *m)
 				if (!roll(4))
 					pfm_unload(fd);
 				break;
+			case 8:
+				set_start(fd, roll(4));
+				break;
+			case 9:
+				if (!set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)))
+					all->turns += info.set_runs;
+				info = (struct pfarg_setinfo){ .set_id = roll(4) };
+				break;
+			case 10:
+				set_call(fd, PERFMON_READ_RUNS, &runs, sizeof(runs));
+				break;
+			case 11:
+				if (roll(8))
+					break;
+				pfm_unload(fd);
+				set_delete(fd, roll(4));
+				sets(fd, m);
+				set_load_on(fd, system ? cpu : all->worker[roll(WORKERS)], 0);
+				pfm_start(fd);
+				break;
 			}
 		}
 		if (map != MAP_FAILED)
@@ -175,7 +234,8 @@ static int start(int n, const struct pmu_model *m)
 
 static bool enough(void)
 {
-	return all->opened > 5 && all->loaded > 0 && all->kills > 1 && all->in_use > 0;
+	return all->opened > 5 && all->loaded > 0 && all->sets > 5 && all->turns > 1 &&
+	       all->kills > 1 && all->in_use > 0;
 }
 
 static int references(void)
@@ -211,7 +271,7 @@ int main(int argc, char **argv)
 		spin(1000000);
 		return 0;
 	}
-	plan(6);
+	plan(7);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	if (m)
@@ -252,10 +312,11 @@ int main(int argc, char **argv)
 		kill(pids[i], SIGKILL);
 	while (wait(NULL) > 0)
 		;
-	note("%ld contexts, %ld of them loaded, %ld messages, %ld restarts; %ld killed; formats %ld times in use, %ld times removed; a CPU gone %ld times",
-	     all->opened, all->loaded, all->messages, all->restarts, all->kills, all->in_use,
-	     all->removed, all->offline);
+	note("%ld contexts, %ld of them loaded, %ld sets made, %ld turns seen, %ld messages, %ld restarts; %ld killed; formats %ld times in use, %ld times removed; a CPU gone %ld times",
+	     all->opened, all->loaded, all->sets, all->turns, all->messages,
+	     all->restarts, all->kills, all->in_use, all->removed, all->offline);
 	ok(all->opened > 5 && all->loaded > 0, "1.2 contexts came and went");
+	ok(all->sets > 5 && all->turns > 1, "1.12 with sets, which had turns");
 	ok(all->kills > 1, "1.2 as did who had them, and who was sampled");
 	ok(all->in_use > 0, "1.9 a format that is in use stays");
 	for (i = rc = 0; i < 4; i++)

@@ -110,7 +110,7 @@ rig_tests() {
 	fi
 }
 
-# Number the results, show failures and skips, count.
+# Number the results, show skips and, where the eye falls, failures; count.
 report() {
 	local kept=$LOGS/only p f s dir label
 	# Only a full run is kept as one: make rows speaks of those.
@@ -134,6 +134,10 @@ report() {
 	p=$(grep -E '^ok ' "$kept.tap" | grep -vc ' # SKIP ' || :)
 	f=$(grep -cE '^not ok ' "$kept.tap" || :)
 	s=$(grep -cE '^ok .* # SKIP ' "$kept.tap" || :)
+	if [ "$s" != 0 ]; then
+		printf '\nSkipped:\n'
+		sed -nE 's/^ok [0-9]+ (.*) # SKIP (.*)/  \1: \2/p' "$kept.tap" | sort -u
+	fi
 	if [ "$f" != 0 ]; then
 		printf '\nFailed:\n'
 		awk '/^# [^ ]+ / { world = $2 }
@@ -143,10 +147,6 @@ report() {
 				if (on) on++
 				next }
 			{ on = 0 }' "$kept.tap"
-	fi
-	if [ "$s" != 0 ]; then
-		printf '\nSkipped:\n'
-		sed -nE 's/^ok [0-9]+ (.*) # SKIP (.*)/  \1: \2/p' "$kept.tap" | sort -u
 	fi
 	printf '\nlog: %s\n' "$kept.tap"
 	[ $((p + f + s)) != 0 ] || printf 'no test matches ONLY=%s\n' "$ONLY"

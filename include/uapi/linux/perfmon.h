@@ -150,7 +150,7 @@ struct pfarg_setdesc {
  * @set_id: its number
  * @set_id_next: the set after it, with PFM_SETFL_EXPL_NEXT
  * @set_flags: PFM_SETFL_*
- * @set_ovfl_pmds: PMDs whose overflow ended its last turn
+ * @set_ovfl_pmds: PMDs whose overflow ended its last turn; none while it has one
  * @set_runs: its turns, the one that is on included
  * @set_timeout: nanoseconds that are left of that
  * @set_act_duration: nanoseconds in the hardware, in all turns

@@ -158,6 +158,18 @@ impl Guest {
         }
     }
 
+    /// A mean of many, measured once: there are no windows that could disagree.
+    fn once(&self, name: &str, values: u64, ticks: u64) {
+        tell(&Record::Count(Count {
+            operation: name.into(),
+            cpus: self.cpus,
+            values,
+            operations: [0, 1],
+            ticks: [0, ticks],
+            agree: [WINDOWS, WINDOWS],
+        }));
+    }
+
     /// Long enough for forty turns of a millisecond, an instruction being a nanosecond.
     fn turns<T>(&self, name: &str, counted: impl FnOnce() -> io::Result<T>) {
         match counted() {
@@ -166,15 +178,7 @@ impl Guest {
                 let begin = ticks();
                 nops(rounds as u32);
                 let besides = ticks().wrapping_sub(begin).wrapping_sub(rounds * NOPS);
-                tell(&Record::Count(Count {
-                    operation: name.into(),
-                    cpus: self.cpus,
-                    values: 1,
-                    operations: [0, 1],
-                    // The mean of all, once: there is nothing to agree with.
-                    ticks: [0, besides / TURNS],
-                    agree: [WINDOWS, WINDOWS],
-                }));
+                self.once(name, 1, besides / TURNS);
             }
             Err(error) => self.failed(name, &error),
         }
@@ -187,15 +191,7 @@ impl Guest {
                 let begin = ticks();
                 (0..100 * CLOSES).for_each(|_| close_nothing());
                 let all = ticks().wrapping_sub(begin);
-                tell(&Record::Count(Count {
-                    operation: name.into(),
-                    cpus: self.cpus,
-                    values: 100,
-                    operations: [0, 1],
-                    // The mean of all, once: not every hundred has a sample.
-                    ticks: [0, all / CLOSES],
-                    agree: [WINDOWS, WINDOWS],
-                }));
+                self.once(name, 100, all / CLOSES);
             }
             Err(error) => self.failed(name, &error),
         }

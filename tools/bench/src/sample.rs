@@ -60,7 +60,7 @@ pub fn events() -> io::Result<Vec<File>> {
     const IP_TID_TIME_READ_CPU: u64 = 1 | 2 | 4 | 16 | 128;
     const FORMAT_GROUP: u64 = 8;
     // exclude_kernel, exclude_hv; watermark.
-    const FLAGS: u64 = 1 << 5 | 1 << 6 | 1 << 14;
+    const FLAGS: u64 = (1 << 5) | (1 << 6) | (1 << 14);
     let attr = |period| -> PerfAttr {
         let size = size_of::<PerfAttr>() as u64;
         let fields = if period != 0 { IP_TID_TIME_READ_CPU } else { 0 };

@@ -35,8 +35,8 @@ static void process_smpl_buf(const pfm_dfl_smpl_hdr_t *hdr, pid_t tid, uint64_t 
 	for (count = hdr->hdr_count; count; count--, pos += entry_size) {
 		const pfm_dfl_smpl_entry_t *ent = (const pfm_dfl_smpl_entry_t *)pos;
 
-		if ((pid_t)ent->pid != tid || (pid_t)ent->tgid != tid || ent->ovfl_pmd || ent->set ||
-		    ent->last_reset_val != -period || ent->tstamp < last_time)
+		if ((pid_t)ent->pid != tid || (pid_t)ent->tgid != tid || ent->ovfl_pmd ||
+		    ent->set || ent->last_reset_val != -period || ent->tstamp < last_time)
 			others++;
 		last_time = ent->tstamp;
 		if (ent->ip < lowest)
@@ -141,7 +141,8 @@ int main(int argc, char **argv)
 		if (msg.type != PFM_MSG_OVFL)
 			errx(1, "a message of type %u", msg.type);
 		full++;
-		if ((pid_t)msg.pfm_ovfl_msg.msg_ovfl_tid != pid || msg.pfm_ovfl_msg.msg_ovfl_pmds[0] != 1)
+		if ((pid_t)msg.pfm_ovfl_msg.msg_ovfl_tid != pid ||
+		    msg.pfm_ovfl_msg.msg_ovfl_pmds[0] != 1)
 			others++;
 		process_smpl_buf(hdr, pid, period);
 		/* It has ended meanwhile: what is in the buffer was seen. */

@@ -49,6 +49,22 @@ fn vector<T>(at: *const T, nr: usize) -> io::Result<Vector> {
     })
 }
 
+/// A structure of the engine's, which holds whatever bits the kernel writes.
+trait Plain {}
+
+impl Plain for Pmd {}
+impl Plain for Runs {}
+impl Plain for SetDesc {}
+impl Plain for SetInfo {}
+
+/// A call that reads and writes the items of a vector.
+fn refill<T: Plain, const CALL: Opcode>(fd: BorrowedFd<'_>, items: &mut [T]) -> io::Result<()> {
+    let vector = vector(items.as_mut_ptr(), items.len())?;
+    // SAFETY: the call writes as many structures as the vector says, which are
+    // borrowed until it is over and hold whatever bits it writes.
+    unsafe { ioctl(fd, Setter::<CALL, _>::new(vector)) }
+}
+
 /// `PERFMON_CREATE`.
 pub fn create(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     let arg = Ctx {
@@ -112,41 +128,22 @@ pub fn write_pmds(fd: BorrowedFd<'_>, pmds: &[Pmd]) -> io::Result<()> {
 
 /// `PERFMON_READ_PMDS`.
 pub fn read_pmds(fd: BorrowedFd<'_>, pmds: &mut [Pmd]) -> io::Result<()> {
-    let vector = vector(pmds.as_mut_ptr(), pmds.len())?;
-    // SAFETY: the call writes as many structures as the vector says, which are
-    // borrowed until it is over and hold whatever bits it writes.
-    unsafe { ioctl(fd, Setter::<{ calls::READ_PMDS as Opcode }, _>::new(vector)) }
+    refill::<_, { calls::READ_PMDS as Opcode }>(fd, pmds)
 }
 
 /// `PERFMON_CREATE_EVTSETS`.
 pub fn create_sets(fd: BorrowedFd<'_>, sets: &mut [SetDesc]) -> io::Result<()> {
-    let vector = vector(sets.as_mut_ptr(), sets.len())?;
-    // SAFETY: as in read_pmds().
-    unsafe {
-        ioctl(
-            fd,
-            Setter::<{ calls::CREATE_EVTSETS as Opcode }, _>::new(vector),
-        )
-    }
+    refill::<_, { calls::CREATE_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// `PERFMON_GETINFO_EVTSETS`.
 pub fn set_infos(fd: BorrowedFd<'_>, sets: &mut [SetInfo]) -> io::Result<()> {
-    let vector = vector(sets.as_mut_ptr(), sets.len())?;
-    // SAFETY: as in read_pmds().
-    unsafe {
-        ioctl(
-            fd,
-            Setter::<{ calls::GETINFO_EVTSETS as Opcode }, _>::new(vector),
-        )
-    }
+    refill::<_, { calls::GETINFO_EVTSETS as Opcode }>(fd, sets)
 }
 
 /// `PERFMON_READ_RUNS`.
 pub fn read_runs(fd: BorrowedFd<'_>, runs: &mut [Runs]) -> io::Result<()> {
-    let vector = vector(runs.as_mut_ptr(), runs.len())?;
-    // SAFETY: as in read_pmds().
-    unsafe { ioctl(fd, Setter::<{ calls::READ_RUNS as Opcode }, _>::new(vector)) }
+    refill::<_, { calls::READ_RUNS as Opcode }>(fd, runs)
 }
 
 /// `PERFMON_LOAD`.

@@ -150,12 +150,12 @@ impl<'a> Matching<'a> {
 }
 
 /// A matching of these events, groups in these sets; or the first event that has no counter.
-fn matching<'a>(
-    events: &'a [Demand],
+fn matching(
+    events: &[Demand],
     some: impl Iterator<Item = usize>,
     sets: usize,
     sets_of: impl Fn(usize) -> Option<u16>,
-) -> Result<Matching<'a>, usize> {
+) -> Result<Matching<'_>, usize> {
     let mut matching = Matching::new(events, sets);
     for event in some {
         matching.sets_of[event] = sets_of(event);
@@ -175,7 +175,7 @@ struct Search<'a> {
     tries: usize,
 }
 
-impl<'a> Search<'a> {
+impl Search<'_> {
     fn try_rest(&mut self, placed: &mut Vec<u16>) -> Option<Seating> {
         if self.tries >= TRIES {
             return None;

@@ -181,8 +181,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Nanoseconds of all sets together, if they have turns.
-fn whole(sources: &[Source], sums: &[Sums]) -> u64 {
+/// Nanoseconds of the turns of all sets.
+fn all_turns(sources: &[Source], sums: &[Sums]) -> u64 {
     let mut seen = std::collections::BTreeMap::new();
     for (source, sums) in sources.iter().zip(sums) {
         if let Source::In(set, _) = source {
@@ -272,7 +272,7 @@ impl<'a> Report<'a> {
                 match in_turns {
                     false => whole,
                     true => {
-                        let scaled = sums.estimate(whole_time(&self.sources, run));
+                        let scaled = sums.estimate(all_turns(&self.sources, &run.values));
                         match self.scaled {
                             true => scaled,
                             false => Estimate { value, ..scaled },
@@ -298,10 +298,6 @@ impl<'a> Report<'a> {
             in_turns,
         }
     }
-}
-
-fn whole_time(sources: &[Source], run: &Counts) -> u64 {
-    whole(sources, &run.values)
 }
 
 fn average(runs: &[Counts], of: impl Fn(&Counts) -> f64) -> f64 {

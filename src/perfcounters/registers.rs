@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The registers of contexts' sets, as callers write and read them.
+
+use engine::calls::{Pmc, Pmd};
+use engine::claims::Claims;
+use engine::context::Error;
+use engine::pmu::{kind, Scope};
+use engine::sampling::{is_read, Attr};
+use kernel::prelude::*;
+
+use crate::contexts::{Context, State};
+use crate::pmu::refused;
+use crate::session::Session;
+use crate::sys::lock::SESSION;
+use crate::sys::sched;
+use crate::target::Target;
+
+impl Context {
+    /// Writes PMCs, with values that `Registers::check_pmc` gave.
+    pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
+        let more = |id| {
+            let mut more = Claims::NONE;
+            for pmc in values.iter().filter(|pmc| pmc.reg_set == id) {
+                more.pmcs |= 1u64.checked_shl(pmc.reg_num.into()).unwrap_or(0);
+            }
+            more
+        };
+        let mut session = SESSION.lock();
+        for pmc in values {
+            self.make_room(pmc.reg_set, 0)?;
+        }
+        let touches = |id| values.iter().any(|pmc| pmc.reg_set == id);
+        self.write(&mut session, &touches, &more, &mut |state| {
+            for pmc in values {
+                if let Some(set) = state.find_set_mut(pmc.reg_set) {
+                    set.registers
+                        .set_pmc(pmc.reg_num, pmc.reg_flags, pmc.reg_value);
+                }
+            }
+        })
+    }
+
+    /// Writes PMDs: numbers that exist.
+    pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
+        let map = self.registers.map();
+        let more = |id| {
+            let mut more = Claims::NONE;
+            for pmd in values.iter().filter(|pmd| pmd.reg_set == id) {
+                more.pmds |= 1u64.checked_shl(pmd.reg_num.into()).unwrap_or(0);
+                for others in [&pmd.reg_smpl_pmds, &pmd.reg_reset_pmds] {
+                    more.pmds |= others.0.first().copied().unwrap_or(0);
+                }
+            }
+            more
+        };
+        let mut session = SESSION.lock();
+        let mut last = None;
+        for pmd in values {
+            if last.replace(pmd.reg_set) != Some(pmd.reg_set) {
+                let all = values.iter().filter(|one| one.reg_set == pmd.reg_set);
+                self.make_room(pmd.reg_set, all.count())?;
+            }
+        }
+        let in_format = self.areas().is_some();
+        let touches = |id| values.iter().any(|pmd| pmd.reg_set == id);
+        self.write(&mut session, &touches, &more, &mut |state| {
+            for pmd in values {
+                if state.set.id == pmd.reg_set {
+                    state.sampling.ended.clear(pmd.reg_num);
+                }
+                let Some(set) = state.find_set_mut(pmd.reg_set) else {
+                    continue;
+                };
+                set.registers.set_pmd(&map, pmd.reg_num, pmd.reg_value);
+                let counts = map.pmd(pmd.reg_num).is_some_and(|r| r.is(kind::COUNTER));
+                let samples = counts && (in_format || pmd.samples());
+                set.registers.set_armed(pmd.reg_num, samples);
+                if samples || set.attr(pmd.reg_num).is_some() {
+                    set.sample(Attr::new(&map, pmd));
+                } else if counts {
+                    set.count(pmd.reg_num);
+                }
+                set.registers.use_pmds(&pmd.reg_smpl_pmds);
+                set.registers.use_pmds(&pmd.reg_reset_pmds);
+            }
+        })
+    }
+
+    /// Changes registers of sets, with them out of the hardware, and into it again after:
+    /// `touches` says whether of one, `more` what it then claims besides.
+    fn write(
+        &self,
+        session: &mut Session,
+        touches: &dyn Fn(u16) -> bool,
+        more: &dyn Fn(u16) -> Claims,
+        function: &mut dyn FnMut(&mut State),
+    ) -> Result {
+        let map = self.registers.map();
+        let (attached, old, new) = {
+            let state = self.state.lock();
+            let new = state.claims_with(&map, more);
+            (state.target != Target::None, state.claims, new)
+        };
+        let counted = if attached { new } else { old };
+        session.claim(self.scope(), &self.registers, &old, &counted)?;
+        self.call(&mut |state| {
+            let (started, inside) = (state.started, state.cpu.is_some());
+            self.halt(state);
+            function(state);
+            for set in state.each_set_mut().filter(|set| touches(set.id)) {
+                set.registers.plan(&map, self.scope());
+            }
+            state.claims = counted;
+            if started {
+                self.resume(state);
+            }
+            match inside && !state.sampling.is_quiet() {
+                true => self.enter(state),
+                false => state.publish(false),
+            }
+        })
+        .inspect_err(|_| {
+            // What was there before cannot be refused.
+            let _ = session.claim(self.scope(), &self.registers, &counted, &old);
+        })
+        .map_err(refused)
+    }
+
+    /// Reads PMDs: numbers that exist, into their values.
+    pub(crate) fn read_pmds(&self, pmds: &mut [Pmd]) -> Result {
+        let map = self.registers.map();
+        let value_of = |number| map.pmd(number).filter(|row| is_read(row));
+        let any = pmds.iter().any(|pmd| value_of(pmd.reg_num).is_some());
+        let (mut thread, mut done) = (None, Ok(()));
+        self.call(&mut |state| {
+            if pmds.iter().any(|pmd| state.find_set(pmd.reg_set).is_none()) {
+                done = Err(Error::NoSet);
+                return;
+            }
+            self.look(state);
+            if any && self.scope() == Scope::Thread {
+                thread = state.thread.clone();
+            }
+            for pmd in pmds.iter_mut() {
+                let Some(set) = state.find_set(pmd.reg_set) else {
+                    continue;
+                };
+                if let Some(attr) = set.attr(pmd.reg_num) {
+                    pmd.reg_last_reset_val = attr.last;
+                }
+                pmd.reg_value = match value_of(pmd.reg_num) {
+                    // What it is now takes longer: below, without the lock.
+                    Some(register) => set.registers.control_of(&map, register),
+                    None => set.registers.pmd(&map, pmd.reg_num),
+                };
+            }
+        })
+        .and(done)
+        .map_err(refused)?;
+        if any {
+            for pmd in pmds.iter_mut() {
+                if let Some(register) = value_of(pmd.reg_num) {
+                    let _preempt = sched::NoPreempt::new();
+                    let (address, control) = (register.address, pmd.reg_value);
+                    pmd.reg_value =
+                        self.registers
+                            .read(pmd.reg_num, address, control, thread.as_deref());
+                }
+            }
+        }
+        Ok(())
+    }
+}
