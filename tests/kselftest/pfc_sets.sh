@@ -20,7 +20,8 @@ esac
 program="/tests/pfc_follow phases"
 # Branches are an eighth of all instructions, in the emulator.
 many=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
-# Three sets of Intel's four counters, two of AMD's six; the first events of these.
+# Three sets of Intel's four counters, two of AMD's six. A first turn may be long: its
+# code is new to the emulator.
 # As many as the promise has. With perf beside:
 # make vm GUEST=full-skylake CMD='RUNS=40 sh /tests/pfc_sets.sh'
 RUNS=${RUNS:-100}
@@ -35,7 +36,7 @@ turns() {
 	cat all
 	[ "$(grep -c ',branches:u,' all)" = 12 ] && awk -F, -v t="$true_one" '
 		/task-clock/ { if ($5 != "100.00") bad = 1; next }
-		{ if ($5 < 15 || $5 > 60 || $8 == "" || $1 < t / 2 || $1 > t * 2) bad = 1 }
+		{ if ($5 < 10 || $5 > 80 || $8 == "" || $1 < t / 2 || $1 > t * 2) bad = 1 }
 		END { exit bad }' all
 }
 shares() {
@@ -82,7 +83,7 @@ braces() {
 json() {
 	pfc stat --json -o all -e $many $program 1 300 || return 1
 	head -n 1 all
-	grep -q '"error-bar":[0-9]' all && grep -q '"confidence":99' all && grep -q '"pcnt-running":[1-6][0-9]\.' all
+	grep -q '"error-bar":[0-9]' all && grep -q '"confidence":99' all && grep -q '"pcnt-running":[1-8][0-9]\.' all
 }
 intervals() {
 	pfc stat -x, -I 50 -o all -e $many $program 1 600 || return 1
@@ -114,8 +115,8 @@ coverage() {
 	: >plot
 	while [ $seed -lt "$RUNS" ]; do
 		seed=$((seed + 1))
-		true_one=$(truth $seed 120)
-		pfc stat -x, -o all -e $many $program $seed 120 || return 1
+		true_one=$(truth $seed 160)
+		pfc stat -x, -o all -e $many $program $seed 160 || return 1
 		line=$(awk -F, -v t="$true_one" '/branches/ { d = $1 - t; if (d < 0) d = -d; print $1, $8, $5, ($1 > 0 && d <= $8 + 1) ? 1 : 0; exit }' all)
 		echo "$seed $true_one $line" >>plot
 		inside=$((inside + ${line##* }))
@@ -130,7 +131,7 @@ beside() {
 	seed=0
 	while [ $seed -lt "$RUNS" ]; do
 		seed=$((seed + 1))
-		perf stat -x, -o theirs -e $many $program $seed 120 2>/dev/null
+		perf stat -x, -o theirs -e $many $program $seed 160 2>/dev/null
 		awk -F, -v s=$seed '/branches/ { print s, $1, $(NF - 2); exit }' theirs >>perfs
 	done
 	cat theirs

@@ -98,13 +98,23 @@ impl Sums {
         let error = (self.runs > 1 && adds_up).then(|| {
             let variance = squares.max(0.0) / (n - 1.0);
             let sigma = (total / time) * ((1.0 - share) * n * variance).sqrt();
-            sigma * quantile(n - 1.0)
+            skewed(sigma * quantile(n - 1.0), ratio * total)
         });
         Estimate {
             value: ratio * total,
             share,
             error,
         }
+    }
+}
+
+/// The bar of a count that is not negative: bursts make it skewed, and a sample without
+/// them has both a small value and small errors. As long as the upper half is on a
+/// logarithmic scale, to the second order.
+fn skewed(error: f64, value: f64) -> f64 {
+    match value > 0.0 {
+        true => error * (1.0 + error / value / 2.0),
+        false => error,
     }
 }
 
