@@ -22,14 +22,16 @@
 //! | [`sampling`], [`random`] | what an overflow does; messages |
 //! | [`sets`] | whose turn it is in the hardware, and how the turns differed |
 //! | [`ring`] | records that one writes and others read meanwhile |
+//! | [`accounting`] | where the time of tasks and CPUs goes |
 //! | [`selfpage`] | what a thread reads of its context without a call |
-//! | [`sync`] | the only place that knows kernel, host and loom apart |
+//! | [`sync`] | the only place that knows the processor and loom apart |
 
 #![cfg_attr(not(engine_kernel), no_std)]
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
 pub mod abi;
+pub mod accounting;
 pub mod calls;
 pub mod claims;
 pub mod context;

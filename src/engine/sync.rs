@@ -1,43 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! One 64-bit word shared with another CPU or with user space, and the two
-//! fences that the protocols use. The only file that knows the three worlds
-//! apart: the kernel's atomics, the host's, and loom's.
+//! fences that the protocols use. The only file that knows two worlds apart: the
+//! processor's atomics, and loom's.
 
-#[cfg(engine_kernel)]
-mod world {
-    pub(super) use kernel::sync::atomic::Atomic;
-    use kernel::sync::atomic::{Acquire, Relaxed, Release};
-
-    pub(super) type Inner = Atomic<u64>;
-
-    #[inline(always)]
-    pub(super) fn load_relaxed(w: &Inner) -> u64 {
-        w.load(Relaxed)
-    }
-    #[inline(always)]
-    pub(super) fn load_acquire(w: &Inner) -> u64 {
-        w.load(Acquire)
-    }
-    #[inline(always)]
-    pub(super) fn store_relaxed(w: &Inner, v: u64) {
-        w.store(v, Relaxed)
-    }
-    #[inline(always)]
-    pub(super) fn store_release(w: &Inner, v: u64) {
-        w.store(v, Release)
-    }
-    #[inline(always)]
-    pub(super) fn fence_acquire() {
-        kernel::sync::barrier::smp_rmb()
-    }
-    #[inline(always)]
-    pub(super) fn fence_release() {
-        kernel::sync::barrier::smp_wmb()
-    }
-}
-
-#[cfg(not(engine_kernel))]
+// In the kernel, too, these are Rust's own: the kernel crate's are a call each where the
+// rest is compiled by gcc, and its loads and stores are the same instructions. No word is
+// ever touched by C; the models under loom have these orderings.
 mod world {
     #[cfg(not(loom))]
     use core::sync::atomic::{fence, AtomicU64, Ordering};
@@ -66,6 +35,11 @@ mod world {
         w.store(v, Ordering::Release)
     }
     #[inline(always)]
+    pub(super) fn replace(w: &Inner, old: u64, new: u64) -> bool {
+        w.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
+    }
+    #[inline(always)]
     pub(super) fn fence_acquire() {
         fence(Ordering::Acquire)
     }
@@ -86,6 +60,13 @@ impl Word {
     /// A word of one's own.
     pub fn new(value: u64) -> Self {
         Self(world::Inner::new(value))
+    }
+
+    /// Another value, if it still is the old one: did it change? Earlier accesses do not
+    /// pass it.
+    #[inline(always)]
+    pub fn replace(&self, old: u64, new: u64) -> bool {
+        world::replace(&self.0, old, new)
     }
 
     /// A load that only never tears.
@@ -110,6 +91,12 @@ impl Word {
     #[inline(always)]
     pub fn store_release(&self, value: u64) {
         world::store_release(&self.0, value)
+    }
+}
+
+impl Default for Word {
+    fn default() -> Self {
+        Self::new(0)
     }
 }
 

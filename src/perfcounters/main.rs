@@ -9,6 +9,8 @@
 
 #![deny(missing_docs)]
 
+mod accounting;
+mod accounts;
 mod contexts;
 pub mod counters;
 #[allow(missing_docs, reason = "documented in the C header")]
@@ -50,6 +52,8 @@ module! {
 /// removed.
 struct PerfCounters {
     _perfmon: sys::file::Device,
+    _ppa: sys::ppa::Files,
+    _accounting: accounting::Off,
     _map: sys::pmu::MapFile,
     _tree: sys::pmu::Tree,
     _sleep: sys::wake::Sleep,
@@ -74,6 +78,8 @@ impl kernel::Module for PerfCounters {
             _bells: sys::bell::Bells,
             _devices: sys::file::Devices::register()?,
             _perfmon: sys::perfmon::register()?,
+            _accounting: accounting::Off,
+            _ppa: sys::ppa::Files::create()?,
         })
     }
 }

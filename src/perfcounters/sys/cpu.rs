@@ -38,6 +38,7 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
         crate::counters::cpu_online(cpu, true);
         crate::session::cpu_online();
         crate::pmu::cpu(cpu, true);
+        crate::accounting::cpu_comes(true);
         Ok(0)
     })
 }
@@ -47,6 +48,7 @@ unsafe extern "C" fn online(cpu: c_uint) -> c_int {
 /// Called by the kernel, as a hotplug callback.
 unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     from_result(|| {
+        crate::accounting::cpu_comes(false);
         crate::pmu::cpu(cpu, false);
         crate::session::cpu_offline();
         crate::counters::cpu_online(cpu, false);

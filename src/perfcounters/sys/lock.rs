@@ -11,6 +11,7 @@ use core::pin::Pin;
 use engine::registry::Registry;
 use kernel::sync::Arc;
 
+use crate::accounting::Accounting;
 use crate::formats::Formats;
 use crate::pages::Pages;
 use crate::pmu::{self, Pmus};
@@ -47,6 +48,13 @@ kernel::sync::global_lock! {
     pub(crate) unsafe(uninit) static HELD: Mutex<Option<Arc<pmu::Registers>>> = None;
 }
 
+kernel::sync::global_lock! {
+    // SAFETY: As above.
+    /// Process accounting. Nothing of ours is called under it that locks, but CPUs'
+    /// hotplug is waited for.
+    pub(crate) unsafe(uninit) static ACCOUNTING: Mutex<Accounting> = Accounting::OFF;
+}
+
 /// Makes the locks usable. Called once, first thing in module init.
 pub(crate) fn init() {
     // SAFETY: Called once, from module init.
@@ -56,5 +64,6 @@ pub(crate) fn init() {
         FORMATS.init();
         SESSION.init();
         HELD.init();
+        ACCOUNTING.init();
     }
 }

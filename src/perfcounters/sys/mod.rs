@@ -24,7 +24,8 @@
 //! | `format` | sampling formats, and the buffers that they fill |
 //! | `wake` | rounds over the counters, the machine's sleep |
 //! | `zeroed` | large values in place |
-//! | `probe`, `family`, `block`, `irq`, `net` | what providers see of the kernel |
+//! | `ppa` | process accounting: CPUs' words, records, files |
+//! | `probe`, `task`, `family`, `block`, `irq`, `net` | what probes see of the kernel |
 
 pub(crate) mod adjust;
 pub(crate) mod bell;
@@ -45,11 +46,13 @@ pub(crate) mod page;
 pub(crate) mod percpu;
 pub(crate) mod perfmon;
 pub(crate) mod pmu;
+pub(crate) mod ppa;
 pub mod probe;
 pub(crate) mod rawlock;
 pub(crate) mod sched;
 pub(crate) mod selfpage;
 pub(crate) mod shim;
 pub(crate) mod tables;
+pub mod task;
 pub(crate) mod wake;
 pub(crate) mod zeroed;

@@ -26,6 +26,7 @@ use super::block::Request;
 use super::irq::Action;
 use super::net::{self, Interface, Packet, Watch, Watching};
 use super::shim;
+use super::task::TaskRef;
 
 /// A tracepoint, and the arguments of one hit.
 ///
@@ -88,10 +89,20 @@ macro_rules! event {
 event! {
     /// A CPU goes from one task to another. Run-queue lock held.
     SchedSwitch(c"sched_switch", preempt: bool, prev: *mut bindings::task_struct,
-                next: *mut c_void, prev_state: c_uint) {
+                next: *mut bindings::task_struct, prev_state: c_uint) {
         /// The task before could have run on. Not said of the idle task.
         // SAFETY: The kernel's own, for the time of the call.
         preempted: bool = (preempt || prev_state == 0) && unsafe { (*prev).pid } != 0,
+        /// The task before.
+        // SAFETY: The kernel's own, for the time of the call.
+        before: TaskRef<'a> = unsafe { TaskRef::new(prev) },
+        /// The task after.
+        // SAFETY: As above.
+        after: TaskRef<'a> = unsafe { TaskRef::new(next) },
+        /// It waits, or is no more.
+        blocks: bool = !preempt && prev_state != 0,
+        /// It will never run again.
+        dies: bool = prev_state & bindings::TASK_DEAD != 0,
     }
 }
 event! {
@@ -103,11 +114,19 @@ event! {
 }
 event! {
     /// A task was woken.
-    SchedWakeup(c"sched_wakeup", task: *mut c_void) {}
+    SchedWakeup(c"sched_wakeup", task: *mut bindings::task_struct) {
+        /// The task.
+        // SAFETY: The kernel's own, for the time of the call.
+        task: TaskRef<'a> = unsafe { TaskRef::new(task) },
+    }
 }
 event! {
     /// A new task was woken for the first time.
-    SchedWakeupNew(c"sched_wakeup_new", task: *mut c_void) {}
+    SchedWakeupNew(c"sched_wakeup_new", task: *mut bindings::task_struct) {
+        /// The task.
+        // SAFETY: The kernel's own, for the time of the call.
+        task: TaskRef<'a> = unsafe { TaskRef::new(task) },
+    }
 }
 event! {
     /// A task moves to another CPU.
@@ -115,7 +134,11 @@ event! {
 }
 event! {
     /// A task was made: fork, clone, or a kernel thread.
-    TaskNew(c"task_newtask", task: *mut c_void, flags: u64) {}
+    TaskNew(c"task_newtask", task: *mut bindings::task_struct, flags: u64) {
+        /// The task, which has not run yet.
+        // SAFETY: The kernel's own, for the time of the call.
+        task: TaskRef<'a> = unsafe { TaskRef::new(task) },
+    }
 }
 event! {
     /// A task ends.
@@ -140,6 +163,17 @@ event! {
     }
 }
 event! {
+    /// A system call returns.
+    SysExit(c"sys_exit", regs: *mut c_void, result: c_long) {}
+}
+event! {
+    /// A signal is delivered to the task that runs. Interrupts off.
+    SignalDeliver(c"signal_deliver", sig: c_int, info: *mut c_void, action: *mut c_void) {
+        /// Its number.
+        number: u32 = sig as u32,
+    }
+}
+event! {
     /// A fault of a memory access in user mode.
     PageFaultUser(c"page_fault_user", address: c_ulong, regs: *mut c_void, code: c_ulong) {}
 }
@@ -156,6 +190,14 @@ event! {
         // SAFETY: The kernel's own, for the time of the call.
         action: &'a Action = unsafe { &*handler.cast::<Action>() },
     }
+}
+event! {
+    /// A handler of a hard interrupt is done.
+    IrqExit(c"irq_handler_exit", irq: c_int, handler: *mut c_void, result: c_int) {}
+}
+event! {
+    /// A softirq is over.
+    SoftirqExit(c"softirq_exit", vec: c_uint) {}
 }
 event! {
     /// A softirq begins.
@@ -250,6 +292,32 @@ vector_events! {
     ThresholdApic(c"threshold_apic_entry");
     /// Deferred machine-check error.
     DeferredErrorApic(c"deferred_error_apic_entry");
+}
+
+// And when they are over.
+vector_events! {
+    /// See [`LocalTimer`].
+    LocalTimerExit(c"local_timer_exit");
+    /// See [`Reschedule`].
+    RescheduleExit(c"reschedule_exit");
+    /// See [`CallFunction`].
+    CallFunctionExit(c"call_function_exit");
+    /// See [`CallFunctionSingle`].
+    CallFunctionSingleExit(c"call_function_single_exit");
+    /// See [`IrqWork`].
+    IrqWorkExit(c"irq_work_exit");
+    /// See [`PlatformIpi`].
+    PlatformIpiExit(c"x86_platform_ipi_exit");
+    /// See [`ErrorApic`].
+    ErrorApicExit(c"error_apic_exit");
+    /// See [`SpuriousApic`].
+    SpuriousApicExit(c"spurious_apic_exit");
+    /// See [`ThermalApic`].
+    ThermalApicExit(c"thermal_apic_exit");
+    /// See [`ThresholdApic`].
+    ThresholdApicExit(c"threshold_apic_exit");
+    /// See [`DeferredErrorApic`].
+    DeferredErrorApicExit(c"deferred_error_apic_exit");
 }
 
 /// A state and the probes that feed it.

@@ -147,4 +147,20 @@ extern "C" {
     pub(crate) fn pfm_uncharge(user: *mut bindings::user_struct, pages: u64);
     pub(crate) fn register_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
     pub(crate) fn unregister_netdevice_notifier(block: *mut bindings::notifier_block) -> c_int;
+    pub(crate) static ppa_here: usize;
+    pub(crate) fn ppa_tsc_khz() -> u32;
+    pub(crate) fn ppa_local_clock() -> u64;
+    pub(crate) fn ppa_idle_ns(cpu: c_uint) -> u64;
+    pub(crate) fn ppa_cpu_online(cpu: c_uint) -> bool;
+    pub(crate) fn ppa_set_here(cpu: c_uint, here: *mut c_void);
+    pub(crate) fn ppa_in_call(task: *mut bindings::task_struct) -> bool;
+    pub(crate) fn ppa_has_ended(task: *mut bindings::task_struct) -> bool;
+    pub(crate) fn ppa_yields(task: *mut bindings::task_struct) -> bool;
+    pub(crate) fn ppa_relations(task: *mut bindings::task_struct, uid: *mut u32, ppid: *mut u32);
+    pub(crate) fn ppa_each_task(
+        each: unsafe extern "C" fn(*mut bindings::task_struct, *mut c_void),
+        arg: *mut c_void,
+    );
+    pub(crate) fn ppa_files_create() -> c_int;
+    pub(crate) fn ppa_files_remove();
 }

@@ -1,0 +1,777 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Process accounting: where the time of each task and CPU goes, from time stamps.
+//!
+//! Whatever happens on a CPU is written down by that CPU: in the task's context with
+//! preemption off, in interrupts, in the scheduler. Nobody turns interrupts off for it:
+//! interrupts have words of their own, which whoever they interrupt only reads.
+//!
+//! A task's *own* time is what passes between its switch in and its switch out, without
+//! interrupts; a CPU's times are those of its tasks. So user, system, interrupts and idle
+//! of a CPU are all of the time between two readings, whatever is between them.
+//!
+//! ```text
+//!   own = now - run - (interrupts - interrupts then)      since the switch in
+//!   system += own - own at the call                       at a call's end, or a switch
+//! ```
+//!
+//! Readers are elsewhere and do not disturb: each change of several words counts in
+//! `begins`, and then in `ends`, which agree in what was read whole.
+
+use core::array::from_fn;
+use core::ops::Deref;
+
+use crate::sync::{fence_acquire, fence_release, Word};
+
+/// Values of a task for each group of CPUs: `PPA_*`.
+pub const NR_VALUES: usize = 11;
+/// Values of a CPU: `PPA_CPU_*`.
+pub const NR_CPU_VALUES: usize = 18;
+/// Lengths of latencies that are told apart.
+pub const NR_LATENCIES: usize = 8;
+/// Signals, 0 included.
+pub const NR_SIGNALS: usize = 65;
+
+/// Indices of a task's values.
+pub mod value {
+    #![allow(missing_docs, reason = "documented in the C header")]
+    pub const SCHED: usize = 0;
+    pub const SYSTEM: usize = 1;
+    pub const INTERRUPTS: usize = 2;
+    pub const RESCHEDULED: usize = 3;
+    pub const BLOCKED: usize = 4;
+    pub const EXPIRED: usize = 5;
+    pub const PREEMPTED: usize = 6;
+    pub const LATENCY: usize = 7;
+    pub const CALLS: usize = 8;
+    pub const INTERRUPT_COUNT: usize = 9;
+    pub const SWITCHING: usize = 10;
+}
+
+/// Softirqs that `/proc/rawsysppa` tells apart, by the kernel's number: HI, TASKLET,
+/// TIMER, NET_TX, NET_RX.
+const SHOWN: [usize; 5] = [0, 6, 1, 2, 3];
+/// Softirqs of the kernel.
+const NR_SOFTIRQS: usize = 10;
+
+fn add(word: &Word, more: u64) {
+    word.store_relaxed(word.load_relaxed().wrapping_add(more));
+}
+
+/// A CPU, and the group of CPUs that it is in.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    /// Its number.
+    pub cpu: u32,
+    /// Whose values are together.
+    pub group: usize,
+}
+
+/// How a task leaves its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// It waits, or ends.
+    Blocked,
+    /// Another task's turn.
+    Expired,
+    /// A more urgent one came.
+    Preempted,
+}
+
+/// What runs on a CPU.
+const USER: u64 = 0;
+const SYSTEM: u64 = 1;
+const IDLE: u64 = 2;
+
+/// Changes of several words that are read as one.
+#[derive(Default)]
+struct Changes {
+    begins: Word,
+    ends: Word,
+}
+
+impl Changes {
+    #[inline(always)]
+    fn begin(&self) {
+        add(&self.begins, 1);
+        // The reader's fence: who sees a new word sees this one.
+        fence_release();
+    }
+
+    #[inline(always)]
+    fn end(&self) {
+        // The reader's acquire: who sees this sees all new words.
+        let ends = self.ends.load_relaxed().wrapping_add(1);
+        self.ends.store_release(ends);
+    }
+
+    /// Reads until it was not disturbed; after many tries takes what there is.
+    fn read<T>(&self, mut read: impl FnMut() -> T) -> T {
+        let mut tries = 0u32;
+        loop {
+            let ends = self.ends.load_acquire();
+            let found = read();
+            fence_acquire();
+            if self.begins.load_relaxed() == ends || tries > 100_000 {
+                return found;
+            }
+            tries = tries.wrapping_add(1);
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Interrupt time in one word, so that it is always whole: twice the sum of ends minus
+/// beginnings, and whether one is on.
+#[derive(Default)]
+struct Span(Word);
+
+impl Span {
+    #[inline(always)]
+    fn is_on(&self) -> bool {
+        self.0.load_relaxed() & 1 != 0
+    }
+
+    /// What has been, up to now.
+    #[inline(always)]
+    fn total(&self, now: u64) -> u64 {
+        let word = self.0.load_relaxed();
+        let on = word & 1;
+        (word >> 1)
+            .wrapping_add(now.wrapping_mul(on))
+            // 63 bits.
+            .wrapping_shl(1)
+            >> 1
+    }
+
+    /// Begins or ends.
+    #[inline(always)]
+    fn turn(word: u64, now: u64) -> u64 {
+        match word & 1 {
+            0 => (word >> 1).wrapping_sub(now).wrapping_shl(1) | 1,
+            _ => (word >> 1).wrapping_add(now).wrapping_shl(1),
+        }
+    }
+}
+
+/// A CPU's words. It alone writes them, and only the functions of `Interrupts` in
+/// interrupts.
+#[derive(Default)]
+#[repr(C)]
+pub struct Cpu {
+    changes: Changes,
+    /// `USER`, `SYSTEM`, `IDLE`.
+    mode: Word,
+    /// Own time of this turn when that began.
+    mode_own: Word,
+    /// When this turn began, and how much interrupts had had then.
+    run: Word,
+    run_span: Word,
+    run_count: Word,
+    /// Ticks that are over: of tasks; of that in system calls; of the idle task.
+    busy: Word,
+    system: Word,
+    idle: Word,
+    calls: Word,
+    /// It is going, or gone.
+    away: Word,
+    /// Interrupts: time, in softirqs too; how deep inside; hard ones, their time.
+    span: Span,
+    depth: Word,
+    count: Word,
+    hard: Span,
+    hard_depth: Word,
+    /// The softirq that is on: its number and one, when it began.
+    softirq: Word,
+    softirq_since: Word,
+    softirq_hard: Word,
+    softirq_time: [Word; NR_SOFTIRQS],
+    softirq_count: [Word; NR_SOFTIRQS],
+}
+
+impl Cpu {
+    /// Ticks of this turn, without interrupts.
+    #[inline(always)]
+    fn own(&self, now: u64) -> u64 {
+        let besides = self
+            .span
+            .total(now)
+            .wrapping_sub(self.run_span.load_relaxed())
+            // Of 63 bits, too.
+            & (u64::MAX >> 1);
+        let run = self.run.load_relaxed();
+        if run == 0 {
+            // It has not begun.
+            return 0;
+        }
+        let all = now.wrapping_sub(run);
+        // Clocks of two CPUs may differ a little.
+        match (all.wrapping_sub(besides)) as i64 {
+            ticks if ticks < 0 => 0,
+            ticks => ticks as u64,
+        }
+    }
+
+    /// The same in the task's own context, where interrupts come: of one moment.
+    #[inline(always)]
+    fn own_now(&self, clock: impl Fn() -> u64) -> u64 {
+        loop {
+            let before = self.span.0.load_relaxed();
+            let own = self.own(clock());
+            if self.span.0.load_relaxed() == before {
+                return own;
+            }
+        }
+    }
+
+    /// Accounting begins here, with what runs. Interrupts off.
+    pub fn begin(&self, idle: bool, now: u64) {
+        self.changes.begin();
+        self.mode.store_relaxed(if idle { IDLE } else { USER });
+        self.start_turn(now);
+        self.changes.end();
+    }
+
+    #[inline(always)]
+    fn start_turn(&self, now: u64) {
+        self.mode_own.store_relaxed(0);
+        self.run.store_relaxed(now);
+        self.run_span.store_relaxed(self.span.total(now));
+        self.run_count.store_relaxed(self.count.load_relaxed());
+    }
+
+    /// It goes, or is back: what it does in between is not counted as idle.
+    pub fn set_away(&self, away: bool) {
+        self.away.store_relaxed(away.into());
+    }
+
+    /// From one task to another; `None`: one that is not accounted. Interrupts off.
+    #[inline]
+    pub fn switch<V: Values>(
+        &self,
+        at: At,
+        prev: Option<(&Task<V>, Leave)>,
+        next: Option<(&Task<V>, &Bounds)>,
+        next_idle: bool,
+        now: u64,
+    ) {
+        self.changes.begin();
+        if let Some((task, _)) = prev {
+            task.changes.begin();
+        }
+        if let Some((task, _)) = next {
+            task.changes.begin();
+        }
+        let own = self.own(now);
+        let mode = self.mode.load_relaxed();
+        let called = match mode {
+            SYSTEM => own.wrapping_sub(self.mode_own.load_relaxed()),
+            _ => 0,
+        };
+        if let Some((task, leave)) = prev {
+            task.leave(self, at.group, own, called, leave, now);
+        }
+        match mode {
+            IDLE if self.away.load_relaxed() == 0 => add(&self.idle, own),
+            IDLE => {}
+            _ => {
+                add(&self.busy, own);
+                add(&self.system, called);
+            }
+        }
+        let calling = match next {
+            Some((task, bounds)) => task.come(at, bounds, now),
+            None => false,
+        };
+        let mode = match (next_idle, calling) {
+            (true, _) => IDLE,
+            (false, true) => SYSTEM,
+            (false, false) => USER,
+        };
+        self.mode.store_relaxed(mode);
+        self.start_turn(now);
+        if let Some((task, _)) = next {
+            task.changes.end();
+        }
+        if let Some((task, _)) = prev {
+            task.changes.end();
+        }
+        self.changes.end();
+    }
+
+    /// The scheduler is done, and this task runs. Preemption off.
+    #[inline]
+    pub fn switched<V: Values>(&self, group: usize, task: &Task<V>, other: bool, now: u64) {
+        let Some(values) = task.of(group) else { return };
+        match other {
+            true => add(
+                &values[value::SWITCHING],
+                now.wrapping_sub(self.run.load_relaxed()),
+            ),
+            false => add(&values[value::RESCHEDULED], 1),
+        }
+    }
+
+    /// A system call begins. The task's context, preemption off.
+    #[inline]
+    pub fn call<V: Values>(&self, group: usize, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+        let own = self.own_now(clock);
+        self.changes.begin();
+        self.mode_own.store_relaxed(own);
+        self.mode.store_relaxed(SYSTEM);
+        add(&self.calls, 1);
+        self.changes.end();
+        if let Some(values) = task.and_then(|task| task.of(group)) {
+            add(&values[value::CALLS], 1);
+        }
+    }
+
+    /// It returns.
+    #[inline]
+    pub fn call_ends<V: Values>(
+        &self,
+        group: usize,
+        task: Option<&Task<V>>,
+        clock: impl Fn() -> u64,
+    ) {
+        if self.mode.load_relaxed() != SYSTEM {
+            return;
+        }
+        let own = self.own_now(clock);
+        let called = own.wrapping_sub(self.mode_own.load_relaxed());
+        self.changes.begin();
+        if let Some(task) = task {
+            task.changes.begin();
+            if let Some(values) = task.of(group) {
+                add(&values[value::SYSTEM], called);
+            }
+        }
+        add(&self.system, called);
+        self.mode.store_relaxed(USER);
+        if let Some(task) = task {
+            task.changes.end();
+        }
+        self.changes.end();
+    }
+
+    /// A hard interrupt begins. Interrupts off.
+    #[inline]
+    pub fn interrupt(&self, now: u64) {
+        add(&self.count, 1);
+        self.enter(now);
+        match self.hard.is_on() {
+            true => add(&self.hard_depth, 1),
+            false => turn(&self.hard, now),
+        }
+    }
+
+    /// It is over.
+    #[inline]
+    pub fn interrupt_ends(&self, now: u64) {
+        match self.hard_depth.load_relaxed() {
+            0 if self.hard.is_on() => turn(&self.hard, now),
+            0 => return,
+            depth => self.hard_depth.store_relaxed(depth.wrapping_sub(1)),
+        }
+        self.leave(now);
+    }
+
+    /// A softirq begins; `own`: of a thread that is there for it, whose time it is.
+    #[inline]
+    pub fn softirq(&self, number: usize, own: bool, clock: impl Fn() -> u64) {
+        if !own {
+            self.try_turn(&clock, 0);
+        }
+        self.softirq.store_relaxed(number.wrapping_add(1) as u64);
+        let now = clock();
+        self.softirq_since.store_relaxed(now);
+        self.softirq_hard.store_relaxed(self.hard.total(now));
+    }
+
+    /// It is over.
+    #[inline]
+    pub fn softirq_ends(&self, own: bool, clock: impl Fn() -> u64) {
+        let number = (self.softirq.load_relaxed() as usize).wrapping_sub(1);
+        let words = (
+            self.softirq_time.get(number),
+            self.softirq_count.get(number),
+        );
+        if let (Some(time), Some(count)) = words {
+            let now = clock();
+            let hard = self.hard.total(now);
+            let all = now.wrapping_sub(self.softirq_since.load_relaxed());
+            add(
+                time,
+                all.wrapping_sub(hard.wrapping_sub(self.softirq_hard.load_relaxed())),
+            );
+            add(count, 1);
+            self.softirq.store_relaxed(0);
+        }
+        if !own {
+            self.try_turn(&clock, 1);
+        }
+    }
+
+    #[inline(always)]
+    fn enter(&self, now: u64) {
+        match self.span.is_on() {
+            true => add(&self.depth, 1),
+            false => turn(&self.span, now),
+        }
+    }
+
+    #[inline(always)]
+    fn leave(&self, now: u64) {
+        match self.depth.load_relaxed() {
+            0 => turn(&self.span, now),
+            depth => self.depth.store_relaxed(depth.wrapping_sub(1)),
+        }
+    }
+
+    /// Enters or leaves where interrupts come: those that came between are not
+    /// written over.
+    #[inline(always)]
+    fn try_turn(&self, clock: &impl Fn() -> u64, on: u64) {
+        loop {
+            let word = self.span.0.load_relaxed();
+            if on == 0 && word & 1 != 0 {
+                return add(&self.depth, 1);
+            }
+            if on == 1 && self.depth.load_relaxed() != 0 {
+                let depth = self.depth.load_relaxed().wrapping_sub(1);
+                return self.depth.store_relaxed(depth);
+            }
+            if word & 1 != on {
+                return;
+            }
+            if self.span.0.replace(word, Span::turn(word, clock())) {
+                return;
+            }
+        }
+    }
+
+    /// All values up to now, from anywhere; `online`: it is there.
+    pub fn values(&self, online: bool, now: u64) -> [u64; NR_CPU_VALUES] {
+        let mut all = self.changes.read(|| {
+            let own = match online && self.away.load_relaxed() == 0 {
+                true => self.own(now),
+                false => 0,
+            };
+            let (mut busy, mut idle) = (self.busy.load_relaxed(), self.idle.load_relaxed());
+            let mut system = self.system.load_relaxed();
+            match self.mode.load_relaxed() {
+                IDLE => idle = idle.wrapping_add(own),
+                mode => {
+                    busy = busy.wrapping_add(own);
+                    if mode == SYSTEM {
+                        let since = self.mode_own.load_relaxed();
+                        system = system.wrapping_add(own.saturating_sub(since));
+                    }
+                }
+            }
+            let mut all = [0; NR_CPU_VALUES];
+            all[0] = busy.wrapping_sub(system);
+            all[1] = system;
+            all[2] = self.span.total(now);
+            all[3] = idle;
+            all[4] = self.calls.load_relaxed();
+            all[5] = self.count.load_relaxed();
+            all
+        });
+        for (time, count) in self.softirq_time.iter().zip(&self.softirq_count) {
+            all[6] = all[6].wrapping_add(time.load_relaxed());
+            all[7] = all[7].wrapping_add(count.load_relaxed());
+        }
+        let mut rest = all.iter_mut().skip(8);
+        for number in SHOWN {
+            for words in [&self.softirq_time, &self.softirq_count] {
+                if let (Some(to), Some(word)) = (rest.next(), words.get(number)) {
+                    *to = word.load_relaxed();
+                }
+            }
+        }
+        all
+    }
+}
+
+#[inline(always)]
+fn turn(span: &Span, now: u64) {
+    let word = span.0.load_relaxed();
+    span.0.store_relaxed(Span::turn(word, now));
+}
+
+/// Where the values of a task are: [`NR_VALUES`] for each group of CPUs.
+pub trait Values: Deref<Target = [Word]> {}
+impl<T: Deref<Target = [Word]>> Values for T {}
+
+/// Where one length of latencies ends and the next begins, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bounds([u64; NR_LATENCIES - 1]);
+
+impl Bounds {
+    /// For a clock of so many ticks a millisecond.
+    pub const fn new(khz: u64) -> Self {
+        Self([
+            khz / 100,
+            khz / 10,
+            khz,
+            khz.wrapping_mul(10),
+            khz.wrapping_mul(100),
+            khz.wrapping_mul(1_000),
+            khz.wrapping_mul(10_000),
+        ])
+    }
+
+    /// Which of them is this?
+    #[inline]
+    pub fn place(&self, ticks: u64) -> usize {
+        let mut place = 0usize;
+        for bound in &self.0 {
+            if ticks < *bound {
+                break;
+            }
+            place = place.wrapping_add(1);
+        }
+        place
+    }
+}
+
+/// A task's words. The CPU that it runs on writes them; whoever wakes it, `woken`.
+#[repr(C)]
+pub struct Task<V> {
+    changes: Changes,
+    /// The CPU that it is on, and one; 0: none.
+    on: Word,
+    last: Word,
+    /// In a system call, when it left its CPU.
+    calling: Word,
+    woken: Word,
+    ready: Word,
+    runq: Word,
+    began: Word,
+    over: Word,
+    /// Are latencies told apart?
+    told_apart: Word,
+    latencies: [Word; NR_LATENCIES],
+    signals: [Word; NR_SIGNALS],
+    values: V,
+}
+
+/// What a task has had.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// Of all CPUs.
+    pub values: [u64; NR_VALUES],
+    /// Ready to run, but not since a wakeup.
+    pub runq: u64,
+    /// Since it is accounted.
+    pub counted: u64,
+    /// Of each length.
+    pub latencies: [u64; NR_LATENCIES],
+    /// Where it ran last.
+    pub cpu: u32,
+    /// It is there now.
+    pub running: bool,
+}
+
+impl<V: Values> Task<V> {
+    /// A task with values that are 0, as many as there are groups.
+    pub fn new(values: V) -> Self {
+        Self {
+            changes: Changes::default(),
+            on: Word::new(0),
+            last: Word::new(0),
+            calling: Word::new(0),
+            woken: Word::new(0),
+            ready: Word::new(0),
+            runq: Word::new(0),
+            began: Word::new(0),
+            over: Word::new(0),
+            told_apart: Word::new(0),
+            latencies: from_fn(|_| Word::new(0)),
+            signals: from_fn(|_| Word::new(0)),
+            values,
+        }
+    }
+
+    /// It is accounted from now on. `calling`: its first return to user mode is from a
+    /// system call.
+    pub fn set_out(&self, calling: bool, told_apart: bool, now: u64) {
+        self.calling.store_relaxed(calling.into());
+        self.told_apart.store_relaxed(told_apart.into());
+        self.began.store_relaxed(now);
+    }
+
+    #[inline(always)]
+    fn of(&self, group: usize) -> Option<&[Word; NR_VALUES]> {
+        let from = group.wrapping_mul(NR_VALUES);
+        self.values.get(from..)?.first_chunk()
+    }
+
+    /// It already runs, on that CPU. Interrupts off there.
+    pub fn adopt(&self, cpu: u32, now: u64) {
+        self.changes.begin();
+        self.on.store_relaxed(u64::from(cpu).wrapping_add(1));
+        self.last.store_relaxed(cpu.into());
+        self.began.store_relaxed(now);
+        self.changes.end();
+    }
+
+    #[inline(always)]
+    fn leave(&self, cpu: &Cpu, group: usize, own: u64, called: u64, leave: Leave, now: u64) {
+        let calling = cpu.mode.load_relaxed() == SYSTEM;
+        self.calling.store_relaxed(calling.into());
+        self.on.store_relaxed(0);
+        if let Some(values) = self.of(group) {
+            add(&values[value::SCHED], own);
+            add(&values[value::SYSTEM], called);
+            let spans = cpu
+                .span
+                .total(now)
+                .wrapping_sub(cpu.run_span.load_relaxed());
+            add(&values[value::INTERRUPTS], spans & (u64::MAX >> 1));
+            let count = cpu.count.load_relaxed();
+            add(
+                &values[value::INTERRUPT_COUNT],
+                count.wrapping_sub(cpu.run_count.load_relaxed()),
+            );
+            let why = match leave {
+                Leave::Blocked => value::BLOCKED,
+                Leave::Expired => value::EXPIRED,
+                Leave::Preempted => value::PREEMPTED,
+            };
+            add(&values[why], 1);
+        }
+        if leave != Leave::Blocked {
+            self.ready.store_relaxed(now);
+        }
+    }
+
+    /// Is it in a system call?
+    #[inline(always)]
+    fn come(&self, at: At, bounds: &Bounds, now: u64) -> bool {
+        self.on.store_relaxed(u64::from(at.cpu).wrapping_add(1));
+        self.last.store_relaxed(at.cpu.into());
+        let (woken, ready) = (self.woken.load_relaxed(), self.ready.load_relaxed());
+        if woken != 0 {
+            let latency = now.saturating_sub(woken);
+            if let Some(values) = self.of(at.group) {
+                add(&values[value::LATENCY], latency);
+            }
+            if self.told_apart.load_relaxed() != 0 {
+                if let Some(word) = self.latencies.get(bounds.place(latency)) {
+                    add(word, 1);
+                }
+            }
+            self.woken.store_relaxed(0);
+        } else if ready != 0 {
+            add(&self.runq, now.saturating_sub(ready));
+        }
+        self.ready.store_relaxed(0);
+        self.calling.load_relaxed() != 0
+    }
+
+    /// It was woken, by anybody.
+    #[inline]
+    pub fn wake(&self, now: u64) {
+        if self.on.load_relaxed() == 0 {
+            self.woken.store_relaxed(now);
+        }
+    }
+
+    /// A signal was delivered to it.
+    #[inline]
+    pub fn signal(&self, number: usize) {
+        if let Some(word) = self.signals.get(number) {
+            add(word, 1);
+        }
+    }
+
+    /// It is no more.
+    #[inline]
+    pub fn end(&self, now: u64) {
+        self.over.store_relaxed(now);
+    }
+
+    /// How many of a signal it got.
+    pub fn signals(&self, number: usize) -> u32 {
+        self.signals
+            .get(number)
+            .map_or(0, |word| word.load_relaxed() as u32)
+    }
+
+    /// Are latencies told apart?
+    pub fn tells_latencies(&self) -> bool {
+        self.told_apart.load_relaxed() != 0
+    }
+
+    /// From now on they are, or not.
+    pub fn tell_latencies(&self, on: bool) {
+        self.told_apart.store_relaxed(on.into());
+    }
+
+    /// The values of each group are given out, and the sums: up to now, from anywhere.
+    /// `cpu` finds the words and the group of a CPU.
+    pub fn read<'a>(
+        &self,
+        now: u64,
+        cpu: impl Fn(u32) -> Option<(&'a Cpu, usize)>,
+        each: &mut dyn FnMut(usize, usize, u64),
+    ) -> Read {
+        self.changes.read(|| {
+            let on = self.on.load_relaxed();
+            let mut read = Read {
+                values: [0; NR_VALUES],
+                runq: self.runq.load_relaxed(),
+                counted: 0,
+                latencies: [0; NR_LATENCIES],
+                cpu: self.last.load_relaxed() as u32,
+                running: on != 0,
+            };
+            let over = match self.over.load_relaxed() {
+                0 => now,
+                over => over,
+            };
+            read.counted = over.saturating_sub(self.began.load_relaxed());
+            for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
+                *to = word.load_relaxed();
+            }
+            let live = match on {
+                0 => None,
+                on => cpu(on.wrapping_sub(1) as u32),
+            };
+            for (group, values) in self.values.chunks_exact(NR_VALUES).enumerate() {
+                let mut more = [0u64; NR_VALUES];
+                if let Some((cpu, _)) = live.filter(|(_, of)| *of == group) {
+                    let own = cpu.own(now);
+                    more[value::SCHED] = own;
+                    if cpu.mode.load_relaxed() == SYSTEM {
+                        more[value::SYSTEM] = own.saturating_sub(cpu.mode_own.load_relaxed());
+                    }
+                    let spans = cpu
+                        .span
+                        .total(now)
+                        .wrapping_sub(cpu.run_span.load_relaxed());
+                    more[value::INTERRUPTS] = spans & (u64::MAX >> 1);
+                    let count = cpu.count.load_relaxed();
+                    more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
+                }
+                for (index, (word, more)) in values.iter().zip(more).enumerate() {
+                    let one = word.load_relaxed().wrapping_add(more);
+                    each(group, index, one);
+                    if let Some(sum) = read.values.get_mut(index) {
+                        *sum = sum.wrapping_add(one);
+                    }
+                }
+            }
+            // Ready, and not on a CPU yet.
+            if on == 0 && self.over.load_relaxed() == 0 {
+                let (woken, ready) = (self.woken.load_relaxed(), self.ready.load_relaxed());
+                if woken == 0 && ready != 0 {
+                    read.runq = read.runq.wrapping_add(now.saturating_sub(ready));
+                }
+            }
+            read
+        })
+    }
+}

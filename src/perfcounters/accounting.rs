@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Process accounting as users switch it on and read it. What is measured is in
+//! [`crate::accounts`], the rules in `engine::accounting`.
+
+use engine::accounting::NR_CPU_VALUES;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{KBox, KVec};
+use kernel::prelude::*;
+
+use crate::accounts::{count, level, Accounts};
+use crate::provider::Probes;
+use crate::sys::cpu;
+use crate::sys::lock::ACCOUNTING;
+use crate::sys::ppa::{self, Here, Info, Record, Told};
+use crate::sys::sched::{self, NoPreempt};
+
+/// Past the last pid: those that have ended come then.
+const PAST: u64 = 1 << 32;
+/// Rounds over tasks that are made while others are looked at.
+const ROUNDS: u32 = 10;
+
+/// There is no accounting of that: an error that the kernel crate has no name for.
+fn nothing() -> Error {
+    Error::from_errno(-61)
+}
+
+/// How it stands.
+pub(crate) struct Accounting {
+    on: Option<Probes<Accounts>>,
+    /// The first three of the seed's values.
+    flags: [i32; 3],
+    /// CPUs of a group; 0: all.
+    scaling: i32,
+    levels: u32,
+    /// Of tasks that have ended, on their way to a reader.
+    unread: KVec<KBox<Record>>,
+}
+
+impl Accounting {
+    /// Off.
+    pub(crate) const OFF: Self = Self {
+        on: None,
+        flags: [0; 3],
+        scaling: 0,
+        levels: level::ALL,
+        unread: KVec::new(),
+    };
+
+    fn scaling(&self) -> u32 {
+        match self.scaling {
+            0 => cpu::nr_cpu_ids(),
+            cpus => (cpus as u32).min(cpu::nr_cpu_ids()),
+        }
+    }
+
+    fn stop(&mut self) {
+        self.unread.clear();
+        self.on = None;
+    }
+
+    fn start(&mut self) -> Result {
+        let accounts = Accounts::new(self.levels, self.scaling(), self.flags[1] != 0)?;
+        let mut probes = Probes::new(accounts)?;
+        probes.state().heres.publish();
+        Accounts::attach(&mut probes)?;
+        let accounts = probes.state();
+        for _ in 0..ROUNDS {
+            if adopt(accounts)? == 0 {
+                break;
+            }
+        }
+        sched::call_on_all(&|| accounts.begin_here());
+        self.on = Some(probes);
+        Ok(())
+    }
+
+    /// As it was asked for; off, if that cannot be.
+    fn restart(&mut self) -> Result {
+        self.stop();
+        if self.flags[0] == 0 {
+            return Ok(());
+        }
+        self.start().inspect_err(|_| {
+            self.flags = [0; 3];
+        })
+    }
+
+    fn accounts(&self) -> Option<&Accounts> {
+        self.on.as_ref().map(Probes::state)
+    }
+}
+
+/// Records for tasks that are there and have none: how many there were.
+fn adopt(accounts: &Accounts) -> Result<usize> {
+    let mut nr = 0usize;
+    ppa::each_task(&mut |_| nr = nr.wrapping_add(1));
+    // Some more may come meanwhile; what has no room has it in the next round.
+    let room = nr.saturating_add(64);
+    let mut pids = KVec::with_capacity(room, GFP_KERNEL)?;
+    ppa::each_task(&mut |task| {
+        if !accounts.knows(task) {
+            let _ = pids.push_within_capacity(task.pid());
+        }
+    });
+    let mut blanks = KVec::with_capacity(pids.len(), GFP_KERNEL)?;
+    for pid in &pids {
+        accounts.index.make_room(*pid)?;
+        blanks.push(Record::blank(accounts.groups)?, GFP_KERNEL)?;
+    }
+    let calls = accounts.levels & level::CALLS != 0;
+    let latencies = accounts.latencies.load_relaxed() != 0;
+    ppa::each_task(&mut |task| {
+        if accounts.knows(task) {
+            return;
+        }
+        if let Some(mut record) = blanks.pop() {
+            record.fill(task);
+            let calling = calls && task.is_in_call();
+            record
+                .words
+                .set_out(calling, latencies, accounts.clock.now());
+            accounts.enter(record, task);
+        }
+    });
+    Ok(pids.len())
+}
+
+/// The seed's four values: given out, or set. `EINVAL` if one makes no sense,
+/// `EOPNOTSUPP` for timers on precise time.
+pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
+    let mut all = ACCOUNTING.lock();
+    if !write {
+        let [a, b, c] = all.flags;
+        *values = [a, b, c, all.scaling() as i32];
+        return Ok(());
+    }
+    let [on, latencies, timers, scaling] = *values;
+    if [on, latencies, timers]
+        .iter()
+        .any(|flag| !(0..=1).contains(flag))
+        || scaling < 1
+    {
+        pr_notice!("perfcounters: kernel.ppa takes three flags of 0 or 1 and CPUs of a group\n");
+        return Err(EINVAL);
+    }
+    if timers != 0 {
+        pr_notice!(
+            "perfcounters: kernel.ppa: timers on precise time are not there; see Documentation/accounting.md\n"
+        );
+        return Err(Error::from_errno(-95));
+    }
+    if latencies > on {
+        pr_notice!("perfcounters: kernel.ppa: latencies need the first flag\n");
+        return Err(EINVAL);
+    }
+    let before = (all.flags[0], all.scaling());
+    all.flags = [on, latencies, 0];
+    all.scaling = scaling;
+    if before != (on, all.scaling()) {
+        return all.restart();
+    }
+    if let Some(accounts) = all.accounts() {
+        accounts.latencies.store_relaxed(latencies as u64);
+        let mut pid = 0;
+        while let Some(found) = accounts.index.next(pid) {
+            let _preempt = NoPreempt::new();
+            if let Some(record) = accounts.index.get(found) {
+                record.words.tell_latencies(latencies != 0);
+            }
+            pid = found.wrapping_add(1);
+        }
+    }
+    Ok(())
+}
+
+/// What is measured: given out, or set.
+pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
+    let mut all = ACCOUNTING.lock();
+    if !write {
+        *value = all.levels as i32;
+        return Ok(());
+    }
+    let levels = *value as u32;
+    if levels & level::SCHED == 0 || levels & !level::ALL != 0 {
+        pr_notice!("perfcounters: kernel.ppa_levels takes 1, and 2 for interrupts, 4 for system calls besides\n");
+        return Err(EINVAL);
+    }
+    if core::mem::replace(&mut all.levels, levels) != levels {
+        return all.restart();
+    }
+    Ok(())
+}
+
+/// How it stands.
+pub(crate) fn info() -> Info {
+    let all = ACCOUNTING.lock();
+    let clock = all
+        .accounts()
+        .map_or_else(ppa::Clock::choose, |accounts| accounts.clock);
+    let mut info = Info {
+        size: size_of::<Info>() as u32,
+        version: 1,
+        khz: clock.khz,
+        scaling: all.scaling(),
+        nr_cpus: cpu::nr_cpu_ids(),
+        nr_groups: cpu::nr_cpu_ids().div_ceil(all.scaling().max(1)),
+        now: clock.now(),
+        ..Info::default()
+    };
+    for (flag, bit) in all.flags.iter().zip([1, 2, 4]) {
+        info.flags |= if *flag != 0 { bit } else { 0 };
+    }
+    if let Some(accounts) = all.accounts() {
+        info.levels = accounts.levels;
+        info.nr_tasks = accounts.nr_tasks.load_relaxed();
+        info.nr_ended = accounts.nr_ended.load_relaxed();
+        info.lost = accounts.lost.load_relaxed();
+        info.refused = accounts.refused.load_relaxed();
+    }
+    info
+}
+
+/// Tells of tasks from a pid on, so many at most, then of those that have ended, which are
+/// forgotten then. `ENODATA` if there is no accounting.
+pub(crate) fn tell(at: &mut u64, most: usize, each: &mut dyn FnMut(&Told) -> Result) -> Result {
+    let mut all = ACCOUNTING.lock();
+    let Accounting { on, unread, .. } = &mut *all;
+    let accounts = on.as_ref().map(Probes::state).ok_or_else(nothing)?;
+    let mut left = most;
+    while left > 0 && *at < PAST {
+        let Some(pid) = accounts.index.next(*at as u32) else {
+            *at = PAST;
+            break;
+        };
+        let told = {
+            let _preempt = NoPreempt::new();
+            let record = accounts.index.get(pid);
+            record.map(|r| Told::new(r, &accounts.heres, false, accounts.clock.now()))
+        };
+        if let Some(told) = told {
+            each(&told)?;
+            left = left.wrapping_sub(1);
+        }
+        *at = u64::from(pid).wrapping_add(1);
+    }
+    accounts.sweep();
+    if left == 0 {
+        return Ok(());
+    }
+    accounts.ended.take(&mut |record| {
+        if unread.push(record, GFP_KERNEL).is_err() {
+            count(&accounts.lost, 1);
+            count(&accounts.nr_ended, u64::MAX);
+        }
+    });
+    while left > 0 {
+        let Some(record) = unread.last() else { break };
+        each(&Told::new(
+            record,
+            &accounts.heres,
+            true,
+            accounts.clock.now(),
+        ))?;
+        unread.pop();
+        count(&accounts.nr_ended, u64::MAX);
+        left = left.wrapping_sub(1);
+    }
+    Ok(())
+}
+
+/// Tells of one task. `ESRCH` if there is none, `EPERM` if the caller may not read it,
+/// `ENODATA` if it is not accounted.
+pub(crate) fn tell_one(pid: u32) -> Result<Told> {
+    let task = sched::find(pid).ok_or(ESRCH)?;
+    if !sched::may_watch(&task) && !sched::is_perfmon_capable() {
+        return Err(EPERM);
+    }
+    let all = ACCOUNTING.lock();
+    let accounts = all.accounts().ok_or_else(nothing)?;
+    let _preempt = NoPreempt::new();
+    let record = accounts.index.get(task.pid() as u32).ok_or_else(nothing)?;
+    if record.address != sched::address(&task) {
+        return Err(nothing());
+    }
+    Ok(Told::new(
+        record,
+        &accounts.heres,
+        false,
+        accounts.clock.now(),
+    ))
+}
+
+/// The values of each CPU that can be.
+pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) {
+    let all = ACCOUNTING.lock();
+    let khz = u64::from(ppa::Clock::choose().khz);
+    for cpu in 0..cpu::nr_cpu_ids() {
+        let here = all.accounts().and_then(|a| Some((a, a.heres.of(cpu)?)));
+        each(match here {
+            Some((accounts, here)) => {
+                let now = accounts.clock.now();
+                here.words.values(ppa::is_online(cpu), now)
+            }
+            None => {
+                let mut values = [0; NR_CPU_VALUES];
+                if cpu::is_possible(cpu) {
+                    let ns = ppa::idle_ns(cpu);
+                    let (ms, rest) = (ns / 1_000_000, ns % 1_000_000);
+                    values[3] = ms
+                        .wrapping_mul(khz)
+                        .wrapping_add(rest.wrapping_mul(khz) / 1_000_000);
+                }
+                values
+            }
+        });
+    }
+}
+
+/// This CPU has come, or is about to go: what is idle between is not time of its own.
+pub(crate) fn cpu_comes(here: bool) {
+    let _preempt = NoPreempt::new();
+    if let Some(words) = Here::get() {
+        words.words.set_away(!here);
+    }
+}
+
+/// The module goes.
+pub(crate) struct Off;
+
+impl Drop for Off {
+    fn drop(&mut self) {
+        ACCOUNTING.lock().stop();
+    }
+}

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Process accounting's probes: what the kernel does, told to the engine's words of this
+//! CPU and of the task that runs. Nothing is allocated, no lock is taken, no interrupt
+//! turned off in them, but that a new task's record is made where it is forked.
+
+use engine::accounting::{Bounds, Leave};
+use engine::sync::Word;
+use kernel::alloc::KBox;
+use kernel::prelude::*;
+
+use crate::provider::probe::{self, *};
+use crate::provider::{Handler, Probes};
+use crate::sys::ppa::{self, Clock, Here, Heres, Index, List, Record};
+use crate::sys::sched::NoPreempt;
+use crate::sys::task::TaskRef;
+
+/// What is measured: `PPA_LEVEL_*`.
+pub(crate) mod level {
+    pub(crate) const SCHED: u32 = 1;
+    pub(crate) const IRQ: u32 = 2;
+    pub(crate) const CALLS: u32 = 4;
+    pub(crate) const ALL: u32 = SCHED | IRQ | CALLS;
+}
+
+/// Records of tasks that have ended, at most: until they are read.
+const ENDED: u64 = 16384;
+
+/// What the probes know.
+pub(crate) struct Accounts {
+    pub(crate) heres: Heres,
+    pub(crate) index: Index,
+    pub(crate) clock: Clock,
+    pub(crate) bounds: Bounds,
+    pub(crate) groups: usize,
+    pub(crate) levels: u32,
+    /// New tasks' latencies are told apart.
+    pub(crate) latencies: Word,
+    /// They ended, and were not read yet.
+    pub(crate) ended: List,
+    /// They are not needed any more.
+    spent: List,
+    pub(crate) nr_tasks: Word,
+    pub(crate) nr_ended: Word,
+    pub(crate) lost: Word,
+    pub(crate) refused: Word,
+}
+
+/// Changes a number that several CPUs change; 64 bits, modulo 2^64.
+pub(crate) fn count(word: &Word, more: u64) -> u64 {
+    loop {
+        let old = word.load_relaxed();
+        let new = old.wrapping_add(more);
+        if word.replace(old, new) {
+            return new;
+        }
+    }
+}
+
+impl Accounts {
+    /// For CPUs in groups of so many.
+    pub(crate) fn new(levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
+        let clock = Clock::choose();
+        let nr = crate::sys::cpu::nr_cpu_ids();
+        Ok(Self {
+            heres: Heres::new(scaling)?,
+            index: Index::new()?,
+            clock,
+            bounds: Bounds::new(clock.khz.into()),
+            groups: nr.div_ceil(scaling.max(1)) as usize,
+            levels,
+            latencies: Word::new(latencies.into()),
+            ended: List::new(),
+            spent: List::new(),
+            nr_tasks: Word::new(0),
+            nr_ended: Word::new(0),
+            lost: Word::new(0),
+            refused: Word::new(0),
+        })
+    }
+
+    /// The probes of its levels: the ends first, so that nothing begins without an end.
+    pub(crate) fn attach(probes: &mut Probes<Self>) -> Result {
+        let levels = probes.state().levels;
+        if levels & level::IRQ != 0 {
+            probes.attach::<IrqExit<'_>>()?;
+            probes.attach::<SoftirqExit<'_>>()?;
+            attach_vectors(probes)?;
+            probes.attach::<IrqEntry<'_>>()?;
+            probes.attach::<SoftirqEntry<'_>>()?;
+        }
+        if levels & level::CALLS != 0 {
+            probes.attach::<SysExit<'_>>()?;
+            probes.attach::<SysEnter<'_>>()?;
+        }
+        probes.attach::<TaskNew<'_>>()?;
+        probes.attach::<ProcessExit<'_>>()?;
+        probes.attach::<SignalDeliver<'_>>()?;
+        probes.attach::<SchedWakeup<'_>>()?;
+        probes.attach::<SchedWakeupNew<'_>>()?;
+        probes.attach::<SchedExit<'_>>()?;
+        probes.attach::<SchedSwitch<'_>>()
+    }
+
+    /// A new record of a task. May sleep.
+    pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
+        let made = self.index.make_room(task.pid()).and_then(|()| {
+            let latencies = self.latencies.load_relaxed() != 0;
+            Record::new(task, calling, self.groups, latencies, self.clock.now())
+        });
+        match made {
+            Ok(record) => self.enter(record, task),
+            Err(error) => {
+                count(&self.refused, 1);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a record in, if its task has none. Preemption off, or under RCU.
+    pub(crate) fn enter(&self, record: KBox<Record>, task: TaskRef<'_>) {
+        let pid = record.pid;
+        if self.index.insert(record).is_some() {
+            return;
+        }
+        count(&self.nr_tasks, 1);
+        // Nobody buries one that had run for the last time before: then it is ours still.
+        if task.has_ended() {
+            if let Some(record) = self.index.take(pid) {
+                count(&self.nr_tasks, u64::MAX);
+                self.spent.push(record);
+            }
+        }
+    }
+
+    /// Has it a record, or needs none any more?
+    pub(crate) fn knows(&self, task: TaskRef<'_>) -> bool {
+        task.has_ended() || self.index.get(task.pid()).is_some()
+    }
+
+    /// A CPU's accounting begins with what runs there. On it, interrupts off.
+    pub(crate) fn begin_here(&self) {
+        let Some(here) = Here::get() else { return };
+        let (task, now) = (ppa::running(), self.clock.now());
+        if here.task().is_some() {
+            return;
+        }
+        here.words.begin(task.pid() == 0, now);
+        if let Some(record) = self.record_of(task) {
+            record.words.adopt(here.at.cpu, now);
+            here.set_task(Some(record));
+        }
+    }
+
+    /// Frees what nobody needs any more. May sleep.
+    pub(crate) fn sweep(&self) {
+        if !self.spent.is_empty() {
+            self.spent.take(&mut drop);
+        }
+    }
+
+    #[inline(always)]
+    fn record_of(&self, task: TaskRef<'_>) -> Option<&Record> {
+        let record = self.index.get(task.pid())?;
+        (record.address == task.address()).then_some(record)
+    }
+
+    /// Its task has run for the last time.
+    #[cold]
+    fn bury(&self, pid: u32, now: u64) {
+        let Some(record) = self.index.take(pid) else {
+            return;
+        };
+        record.get().words.end(now);
+        count(&self.nr_tasks, u64::MAX);
+        if count(&self.nr_ended, 1) > ENDED {
+            count(&self.nr_ended, u64::MAX);
+            count(&self.lost, 1);
+            self.spent.push(record);
+        } else {
+            self.ended.push(record);
+        }
+    }
+}
+
+impl Handler<SchedSwitch<'_>> for Accounts {
+    #[inline]
+    fn on(&self, event: SchedSwitch<'_>) {
+        let Some(here) = Here::get() else { return };
+        let now = self.clock.now();
+        let leave = if event.blocks {
+            Leave::Blocked
+        } else if event.after.prio() < event.before.prio() {
+            Leave::Preempted
+        } else if event.before.is_slice_over() || event.before.yields() {
+            Leave::Expired
+        } else {
+            Leave::Preempted
+        };
+        let before = here.task();
+        let after = self.record_of(event.after);
+        here.words.switch(
+            here.at,
+            before.map(|record| (&record.words, leave)),
+            after.map(|record| (&record.words, &self.bounds)),
+            event.after.pid() == 0,
+            now,
+        );
+        here.set_task(after);
+        here.softirqd
+            .store_relaxed(after.is_some_and(|r| r.softirqd).into());
+        if event.dies {
+            self.bury(event.before.pid(), now);
+        }
+    }
+}
+
+impl Handler<SchedExit<'_>> for Accounts {
+    #[inline]
+    fn on(&self, event: SchedExit<'_>) {
+        let Some(here) = Here::get() else { return };
+        if let Some(record) = here.task() {
+            here.words.switched(
+                here.at.group,
+                &record.words,
+                event.is_switch,
+                self.clock.now(),
+            );
+        }
+    }
+}
+
+impl Handler<SchedWakeup<'_>> for Accounts {
+    #[inline]
+    fn on(&self, event: SchedWakeup<'_>) {
+        if let Some(record) = self.record_of(event.task) {
+            record.words.wake(self.clock.now());
+        }
+    }
+}
+
+impl Handler<SchedWakeupNew<'_>> for Accounts {
+    #[inline]
+    fn on(&self, event: SchedWakeupNew<'_>) {
+        if let Some(record) = self.record_of(event.task) {
+            record.words.wake(self.clock.now());
+        }
+    }
+}
+
+impl Handler<TaskNew<'_>> for Accounts {
+    fn on(&self, event: TaskNew<'_>) {
+        self.sweep();
+        // A user's task begins at the end of its parent's call.
+        let calls = self.levels & level::CALLS != 0;
+        let _ = self.add(event.task, calls && !event.task.is_kernel());
+    }
+}
+
+impl Handler<ProcessExit<'_>> for Accounts {
+    fn on(&self, _: ProcessExit<'_>) {
+        let _preempt = NoPreempt::new();
+        if let Some(record) = Here::get().and_then(Here::task) {
+            record.keep(ppa::running());
+        }
+    }
+}
+
+impl Handler<SignalDeliver<'_>> for Accounts {
+    fn on(&self, event: SignalDeliver<'_>) {
+        if let Some(record) = Here::get().and_then(Here::task) {
+            record.words.signal(event.number as usize);
+        }
+    }
+}
+
+impl Handler<SysEnter<'_>> for Accounts {
+    #[inline]
+    fn on(&self, _: SysEnter<'_>) {
+        let _preempt = NoPreempt::new();
+        let Some(here) = Here::get() else { return };
+        let task = here.task().map(|record| &record.words);
+        here.words.call(here.at.group, task, || self.clock.now());
+    }
+}
+
+impl Handler<SysExit<'_>> for Accounts {
+    #[inline]
+    fn on(&self, _: SysExit<'_>) {
+        let _preempt = NoPreempt::new();
+        let Some(here) = Here::get() else { return };
+        let task = here.task().map(|record| &record.words);
+        here.words
+            .call_ends(here.at.group, task, || self.clock.now());
+    }
+}
+
+impl Handler<IrqEntry<'_>> for Accounts {
+    #[inline]
+    fn on(&self, _: IrqEntry<'_>) {
+        self.interrupt();
+    }
+}
+
+impl Handler<IrqExit<'_>> for Accounts {
+    #[inline]
+    fn on(&self, _: IrqExit<'_>) {
+        self.interrupt_ends();
+    }
+}
+
+impl Handler<SoftirqEntry<'_>> for Accounts {
+    #[inline]
+    fn on(&self, event: SoftirqEntry<'_>) {
+        let Some(here) = Here::get() else { return };
+        let own = here.softirqd.load_relaxed() != 0;
+        here.words
+            .softirq(event.vector as usize, own, || self.clock.now());
+    }
+}
+
+impl Handler<SoftirqExit<'_>> for Accounts {
+    #[inline]
+    fn on(&self, _: SoftirqExit<'_>) {
+        let Some(here) = Here::get() else { return };
+        let own = here.softirqd.load_relaxed() != 0;
+        here.words.softirq_ends(own, || self.clock.now());
+    }
+}
+
+impl Accounts {
+    #[inline]
+    fn interrupt(&self) {
+        if let Some(here) = Here::get() {
+            here.words.interrupt(self.clock.now());
+        }
+    }
+
+    #[inline]
+    fn interrupt_ends(&self) {
+        if let Some(here) = Here::get() {
+            here.words.interrupt_ends(self.clock.now());
+        }
+    }
+}
+
+macro_rules! vectors {
+    ($($entry:ident $exit:ident)*) => {
+        $(
+            impl Handler<$entry<'_>> for Accounts {
+                #[inline]
+                fn on(&self, _: $entry<'_>) {
+                    self.interrupt();
+                }
+            }
+            impl Handler<$exit<'_>> for Accounts {
+                #[inline]
+                fn on(&self, _: $exit<'_>) {
+                    self.interrupt_ends();
+                }
+            }
+        )*
+
+        fn attach_vectors(probes: &mut Probes<Accounts>) -> Result {
+            $(
+                probes.attach::<probe::$exit<'_>>()?;
+                probes.attach::<probe::$entry<'_>>()?;
+            )*
+            Ok(())
+        }
+    };
+}
+
+vectors! {
+    LocalTimer LocalTimerExit
+    Reschedule RescheduleExit
+    CallFunction CallFunctionExit
+    CallFunctionSingle CallFunctionSingleExit
+    IrqWork IrqWorkExit
+    PlatformIpi PlatformIpiExit
+    ErrorApic ErrorApicExit
+    SpuriousApic SpuriousApicExit
+    ThermalApic ThermalApicExit
+    ThresholdApic ThresholdApicExit
+    DeferredErrorApic DeferredErrorApicExit
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Process accounting: what tasks are doing, the files in /proc.
+ */
+#include <linux/cpumask.h>
+#include <linux/cred.h>
+#include <linux/percpu.h>
+#include <linux/proc_fs.h>
+#include <linux/sched.h>
+#include <linux/sched/clock.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task_stack.h>
+#include <linux/sysctl.h>
+#include <linux/uaccess.h>
+#include <linux/kernel_stat.h>
+#include <asm/cpufeature.h>
+#include <asm/syscall.h>
+#include <asm/tsc.h>
+#include <asm/unistd.h>
+#include "../../../../include/uapi/linux/ppa.h"
+#include "ppa.h"
+
+/* Each CPU's words, while there is accounting: sys/ppa.rs. */
+DEFINE_PER_CPU(unsigned long, ppa_here);
+
+void ppa_set_here(unsigned int cpu, void *here)
+{
+	WRITE_ONCE(per_cpu(ppa_here, cpu), (unsigned long)here);
+}
+
+/* 0: it stops, or differs between CPUs; then the scheduler's clock is taken. */
+u32 ppa_tsc_khz(void)
+{
+	return boot_cpu_has(X86_FEATURE_TSC) && !check_tsc_unstable() ? tsc_khz : 0;
+}
+
+u64 ppa_local_clock(void)
+{
+	return local_clock();
+}
+
+/* What the kernel itself knows, while nothing is accounted. */
+u64 ppa_idle_ns(unsigned int cpu)
+{
+	return kcpustat_field_idle(cpu) + kcpustat_field_iowait(cpu);
+}
+
+bool ppa_cpu_online(unsigned int cpu)
+{
+	return cpu_online(cpu);
+}
+
+/* Of a task that does not run. */
+bool ppa_in_call(struct task_struct *task)
+{
+	void *stack = READ_ONCE(task->stack);
+	unsigned long number;
+	struct pt_regs *regs;
+
+	if (task->on_cpu || task->flags & PF_KTHREAD || !stack)
+		return false;
+	/* task_pt_regs(), of a stack that may go with its task meanwhile. */
+	regs = (struct pt_regs *)(stack + THREAD_SIZE - TOP_OF_KERNEL_STACK_PADDING) - 1;
+	if (copy_from_kernel_nofault(&number, &regs->orig_ax, sizeof(number)))
+		return false;
+	return (int)number != -1;
+}
+
+/* Will it soon run for the last time, or has it? */
+bool ppa_has_ended(struct task_struct *task)
+{
+	return READ_ONCE(task->exit_state);
+}
+
+/* Of the task that runs: did it enter by sched_yield()? */
+bool ppa_yields(struct task_struct *task)
+{
+	return !(task->flags & PF_KTHREAD) && task_pt_regs(task)->orig_ax == __NR_sched_yield;
+}
+
+void ppa_relations(struct task_struct *task, u32 *uid, u32 *ppid)
+{
+	rcu_read_lock();
+	*uid = from_kuid(&init_user_ns, task_uid(task));
+	*ppid = READ_ONCE(rcu_dereference(task->real_parent)->tgid);
+	rcu_read_unlock();
+}
+
+/* All tasks but the idle ones; must not sleep. */
+void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
+{
+	struct task_struct *process, *task;
+
+	rcu_read_lock();
+	for_each_process_thread(process, task)
+		each(task, arg);
+	rcu_read_unlock();
+}
+
+static int cpus_show(struct seq_file *seq, void *unused)
+{
+	return ppa_show_cpus(seq, unused);
+}
+
+/* The seed's four values, all or none. */
+static int settings_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
+			    loff_t *ppos)
+{
+	int values[4];
+	struct ctl_table copy = *table;
+	int rc;
+
+	copy.data = values;
+	copy.maxlen = sizeof(values);
+	rc = ppa_settings(values, false);
+	if (rc)
+		return rc;
+	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
+	if (!rc && write)
+		rc = ppa_settings(values, true);
+	return rc;
+}
+
+static int levels_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
+			  loff_t *ppos)
+{
+	int level;
+	struct ctl_table copy = *table;
+	int rc;
+
+	copy.data = &level;
+	copy.maxlen = sizeof(level);
+	rc = ppa_levels(&level, false);
+	if (rc)
+		return rc;
+	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
+	if (!rc && write)
+		rc = ppa_levels(&level, true);
+	return rc;
+}
+
+static const struct ctl_table settings[] = {
+	{ .procname = "ppa", .mode = 0644, .proc_handler = settings_handler },
+	{ .procname = "ppa_levels", .mode = 0644, .proc_handler = levels_handler },
+};
+
+static struct ctl_table_header *settings_header;
+
+int ppa_files_create(void)
+{
+	settings_header = register_sysctl("kernel", settings);
+	if (!settings_header)
+		return -ENOMEM;
+	if (!proc_create_single("rawsysppa", 0444, NULL, cpus_show)) {
+		unregister_sysctl_table(settings_header);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void ppa_files_remove(void)
+{
+	remove_proc_entry("rawsysppa", NULL);
+	unregister_sysctl_table(settings_header);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* For process accounting: sys/ppa.rs and sys/task.rs. */
+#ifndef _PERFCOUNTERS_PPA_H
+#define _PERFCOUNTERS_PPA_H
+
+#include <linux/percpu-defs.h>
+#include <linux/types.h>
+
+struct seq_file;
+struct task_struct;
+
+DECLARE_PER_CPU(unsigned long, ppa_here);
+
+u32 ppa_tsc_khz(void);
+u64 ppa_local_clock(void);
+u64 ppa_idle_ns(unsigned int cpu);
+bool ppa_cpu_online(unsigned int cpu);
+void ppa_set_here(unsigned int cpu, void *here);
+bool ppa_in_call(struct task_struct *task);
+bool ppa_has_ended(struct task_struct *task);
+bool ppa_yields(struct task_struct *task);
+void ppa_relations(struct task_struct *task, u32 *uid, u32 *ppid);
+void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
+bool ppa_find_task(u32 pid, void (*found)(struct task_struct *task, void *arg), void *arg);
+int ppa_files_create(void);
+void ppa_files_remove(void);
+
+/* In Rust: sys/ppa.rs. */
+int ppa_show_cpus(struct seq_file *seq, void *unused);
+int ppa_settings(int *values, bool write);
+int ppa_levels(int *level, bool write);
+
+#endif

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What probes see of tasks: fields that their owners write at any time, each read once.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use kernel::bindings;
+
+use super::shim;
+
+/// A task, for the time of a probe.
+///
+/// # Invariants
+///
+/// It is one, and stays for `'a`.
+#[derive(Clone, Copy)]
+pub struct TaskRef<'a>(NonNull<bindings::task_struct>, PhantomData<&'a ()>);
+
+macro_rules! field {
+    ($this:expr, $($field:tt)+) => {
+        // SAFETY: A task, by the type's invariant; a word of it, read once.
+        unsafe { (&raw const (*$this.0.as_ptr()).$($field)+).read_volatile() }
+    };
+}
+
+impl TaskRef<'_> {
+    /// # Safety
+    ///
+    /// A task that stays for as long as this is used.
+    #[inline(always)]
+    pub(crate) unsafe fn new(task: *mut bindings::task_struct) -> Self {
+        // SAFETY: By the function's requirement, not null.
+        // INVARIANT: as above.
+        Self(unsafe { NonNull::new_unchecked(task) }, PhantomData)
+    }
+
+    /// Where it is: only ever compared.
+    #[inline(always)]
+    pub fn address(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// Its number in the initial name space; 0: an idle task.
+    #[inline(always)]
+    pub fn pid(&self) -> u32 {
+        field!(self, pid) as u32
+    }
+
+    /// Its process's.
+    #[inline(always)]
+    pub fn tgid(&self) -> u32 {
+        field!(self, tgid) as u32
+    }
+
+    /// The lower the more urgent.
+    #[inline(always)]
+    pub fn prio(&self) -> i32 {
+        field!(self, prio)
+    }
+
+    /// Is it the kernel's own?
+    #[inline(always)]
+    pub fn is_kernel(&self) -> bool {
+        field!(self, flags) & bindings::PF_KTHREAD != 0
+    }
+
+    /// Has it had all of its slice since it was picked?
+    #[inline(always)]
+    pub fn is_slice_over(&self) -> bool {
+        let had =
+            field!(self, se.sum_exec_runtime).wrapping_sub(field!(self, se.prev_sum_exec_runtime));
+        had >= field!(self, se.slice)
+    }
+
+    /// CLOCK_BOOTTIME when it was made, in nanoseconds.
+    #[inline]
+    pub fn began(&self) -> u64 {
+        field!(self, start_boottime)
+    }
+
+    /// Its name, which may be changing.
+    #[inline]
+    pub fn name(&self) -> [u8; 16] {
+        // SAFETY: 16 bytes of a task.
+        let name: [i8; 16] = unsafe {
+            (&raw const (*self.0.as_ptr()).comm)
+                .cast::<[i8; 16]>()
+                .read_volatile()
+        };
+        name.map(|c| c as u8)
+    }
+
+    /// Is it a thread that is there for softirqs?
+    #[inline]
+    pub fn is_softirqd(&self) -> bool {
+        self.is_kernel() && self.name().starts_with(b"ksoftirqd/")
+    }
+
+    /// Is its last entry into the kernel, which it has not left, a system call? Of one that
+    /// does not run.
+    pub(crate) fn is_in_call(&self) -> bool {
+        // SAFETY: A task, by the type's invariant.
+        unsafe { shim::ppa_in_call(self.0.as_ptr()) }
+    }
+
+    /// Will it soon run for the last time, or has it?
+    pub(crate) fn has_ended(&self) -> bool {
+        // SAFETY: As above.
+        unsafe { shim::ppa_has_ended(self.0.as_ptr()) }
+    }
+
+    /// Does it yield? Of the task that runs.
+    #[inline]
+    pub(crate) fn yields(&self) -> bool {
+        // SAFETY: As above.
+        unsafe { shim::ppa_yields(self.0.as_ptr()) }
+    }
+
+    /// Its real user, and its parent's process.
+    pub(crate) fn relations(&self) -> (u32, u32) {
+        let (mut uid, mut ppid) = (0, 0);
+        // SAFETY: As above; two numbers of ours.
+        unsafe { shim::ppa_relations(self.0.as_ptr(), &mut uid, &mut ppid) };
+        (uid, ppid)
+    }
+}

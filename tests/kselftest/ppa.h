@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What tests of process accounting share: its files, and readings of tasks and CPUs. */
+#ifndef PPA_TEST_H
+#define PPA_TEST_H
+
+#include "kselftest_pc.h"
+#include <linux/ppa.h>
+#include <sys/ioctl.h>
+
+#define SETTINGS	"/proc/sys/kernel/ppa"
+#define LEVELS		"/proc/sys/kernel/ppa_levels"
+#define MAX_CPUS	64
+
+static int ppa_write(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		bail(path);
+	rc = write(fd, text, strlen(text)) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+static int ppa_open(void)
+{
+	int fd = open("/dev/ppa", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		bail("open /dev/ppa");
+	return fd;
+}
+
+static struct ppa_info ppa_info(int fd)
+{
+	struct ppa_info info;
+
+	if (ioctl(fd, PPA_GETINFO, &info))
+		bail("PPA_GETINFO");
+	return info;
+}
+
+static int ppa_try(int fd, int pid, struct ppa_task *task)
+{
+	memset(task, 0, sizeof(*task));
+	task->pid = pid;
+	return ioctl(fd, PPA_GETTASK, task) ? -errno : 0;
+}
+
+static struct ppa_task ppa_task(int fd, int pid)
+{
+	struct ppa_task task;
+
+	errno = -ppa_try(fd, pid, &task);
+	if (errno)
+		bail("PPA_GETTASK");
+	return task;
+}
+
+/* All tasks, and those that have ended: how many. */
+static int ppa_tasks(int fd, struct ppa_task *tasks, int most)
+{
+	ssize_t bytes, all = 0;
+
+	lseek(fd, 0, SEEK_SET);
+	while ((bytes = read(fd, (char *)tasks + all, most * sizeof(*tasks) - all)) > 0)
+		all += bytes;
+	return all / sizeof(*tasks);
+}
+
+/* The values of each CPU: how many CPUs. */
+static int ppa_cpus(__u64 (*values)[PPA_NR_CPU_VALUES])
+{
+	int fd = open("/proc/rawsysppa", O_RDONLY | O_CLOEXEC);
+	ssize_t bytes, all = 0, room = MAX_CPUS * sizeof(*values);
+
+	if (fd < 0)
+		bail("/proc/rawsysppa");
+	while ((bytes = read(fd, (char *)values + all, room - all)) > 0)
+		all += bytes;
+	close(fd);
+	return all / sizeof(*values);
+}
+
+static __u64 task_user(const struct ppa_task *t)
+{
+	return t->values[PPA_SCHEDACCUM] - t->values[PPA_SCACCUM];
+}
+
+static double ms(__u64 ticks, const struct ppa_info *info)
+{
+	return (double)ticks / info->khz;
+}
+
+#endif
