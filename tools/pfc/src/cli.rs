@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use perfcounters::{Pattern, DEVICE};
 
 use crate::export;
+use crate::ppa::args::PpaArgs;
 
 /// Kernel counters, read without system calls; events, counted
 #[derive(Debug, Parser)]
@@ -27,7 +28,8 @@ Examples:
   pfc export --openmetrics          text for Prometheus
   pfc stat -e cycles make           events of a command
   pfc record -g make                where its time goes; then pfc report
-  pfc doctor                        why they cannot be counted
+  pfc ppa --top                     where the time of tasks goes, by time stamps
+  pfc doctor                        why events cannot be counted
 
 PATTERN: a glob for the whole name if it has *, ? or [; else a part of it.
 Exit status: 0 done; 1 nothing matched; 2 something is wrong, and said."
@@ -196,6 +198,28 @@ Examples:
 Without -e it is of the first event. For other programs that draw such graphs:
 pfc script --folded.")]
     Flamegraph(FlamegraphArgs),
+    /// Show where the time of tasks and CPUs went, by time stamps
+    #[command(after_help = "\
+Examples:
+  pfc ppa on                         account all tasks; off ends it
+  pfc ppa                            all tasks, the busiest first, and CPUs
+  pfc ppa --cpus --rows 5            five of them, and each CPU
+  pfc ppa 1234                       one, as ppa of 2006 has it
+  pfc ppa --top -s latency -d 1      what comes, live, every second
+  pfc ppa --top -n 3 -p 1234,1235    of two tasks, three times
+  pfc ppa --histogram 1234           how long it waited to run, how often
+  pfc ppa record 1234 -o 1234.ppa    one over time; then
+  pfc ppa report 1234.ppa -o 1234.svg
+  pfc ppa --json                     for a program: exact, in ticks
+
+USER is time in user mode, SYSTEM in system calls, IRQ in interrupts that came
+while it ran, WAITING ready to run without a CPU; LATENCY is what one wakeup
+takes until it runs. BLOCKED and PREEMPTED are how often it gave up a CPU, of
+itself and for others. Tasks that have ended are shown once, to whoever looks
+first. All tasks and CPUs are for CAP_PERFMON; one's own tasks are for anybody.
+Keys of --top: t time, l latency, i preemptions, r interrupts, s system calls,
+space pauses, q quits.")]
+    Ppa(PpaArgs),
     /// Show the PMU's registers, and which tables of event names fit
     #[command(after_help = "\
 Examples:

@@ -17,6 +17,8 @@ pub enum Failure {
     NoMatch(String),
     /// The counters could not be read.
     Counters(Error),
+    /// Accounting could not be read.
+    Accounting(ppa::Error),
     /// Output could not be written.
     Write(io::Error),
     /// The output file could not be made.
@@ -37,6 +39,12 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<ppa::Error> for Failure {
+    fn from(error: ppa::Error) -> Self {
+        Self::Accounting(error)
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::Write(error)
@@ -48,6 +56,7 @@ impl fmt::Display for Failure {
         match self {
             Self::NoMatch(what) => write!(f, "nothing matches{what}"),
             Self::Counters(error) => f.write_str(&advice(error)),
+            Self::Accounting(error) => f.write_str(&accounting(error)),
             Self::Write(e) => write!(f, "cannot write: {e}"),
             Self::Create(path, e) => {
                 let hint = match e.kind() {
@@ -124,5 +133,33 @@ fn advice(error: &Error) -> String {
             format!("{error}; is --device right, and pfc as new as the module?")
         }
         _ => error.to_string(),
+    }
+}
+
+/// The same of accounting.
+fn accounting(error: &ppa::Error) -> String {
+    use ppa::Error;
+    match error {
+        Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
+            "{}: no such device; load the module: modprobe ppa (is it built? make)",
+            ppa::DEVICE
+        ),
+        Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => format!(
+            "{}: permission denied; this needs root or CAP_PERFMON",
+            ppa::DEVICE
+        ),
+        Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep ppa"),
+        Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
+            "{path}: permission denied; all tasks and CPUs are for root or CAP_PERFMON, \
+             your own tasks are yours: pfc ppa PID"
+        ),
+        Error::NotAccounted(pid) => format!(
+            "{error}; pfc ppa on accounts all tasks, echo 1 1 0 1 >/proc/ppa/{pid}/ppactl this one"
+        ),
+        Error::Denied(_) => format!("{error}; this needs root, its user, or CAP_PERFMON"),
+        Error::Version(_) | Error::Corrupt(_) => {
+            format!("{error}; take the pfc that was built with the module")
+        }
+        Error::Read(..) | Error::NoTask(_) => error.to_string(),
     }
 }

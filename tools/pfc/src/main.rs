@@ -12,6 +12,7 @@
 //! | `stat/` `pmu.rs` `doctor.rs` | those for contexts |
 //! | `record/` `data/` | samples, taken and written |
 //! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | samples, read and shown |
+//! | `ppa/` | where the time of tasks and CPUs went |
 //! | `document.rs` | the JSON that list, read and snapshot share |
 //! | `table.rs` `units.rs` `time.rs` | what values look like to people |
 //! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
@@ -28,6 +29,7 @@ mod list;
 mod manual;
 mod out;
 mod pmu;
+mod ppa;
 mod profile;
 mod read;
 mod record;
@@ -78,6 +80,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Stat(args) => return stat::run(device, args, file),
         Command::Record(args) => return record::run(device, args, file),
         Command::Watch(_) | Command::Top(_) => Out::stream(file)?,
+        Command::Ppa(args) if ppa::is_stream(args) => Out::stream(file)?,
         _ => Out::open(file)?,
     };
     match &cli.command {
@@ -92,6 +95,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Flamegraph(args) => flamegraph::run(args, &mut out)?,
         Command::Top(args) => top::run(device, args, &mut out)?,
         Command::Script(args) => script::run(args, &mut out)?,
+        Command::Ppa(args) => ppa::run(args, file, &mut out)?,
         Command::Doctor(args) => code = doctor::run(args, &mut out)?,
         Command::Export(_) | Command::Stat(_) | Command::Record(_) => {}
     }

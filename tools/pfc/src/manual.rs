@@ -36,9 +36,18 @@ pub fn pages(directory: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     };
     let mut all = Cli::command();
     all.build();
-    write("pfc", all.clone())?;
-    for command in all.get_subcommands().filter(|c| !c.is_hide_set()) {
-        write(&format!("pfc-{}", command.get_name()), command.clone())?;
+    each("pfc", &all, &write)
+}
+
+/// Its page, and those of what is below it.
+fn each(
+    name: &str,
+    command: &clap::Command,
+    write: &impl Fn(&str, clap::Command) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    write(name, command.clone())?;
+    for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        each(&format!("{name}-{}", below.get_name()), below, write)?;
     }
     Ok(())
 }

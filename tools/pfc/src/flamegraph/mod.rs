@@ -116,7 +116,7 @@ fn colour(name: &str) -> String {
 }
 
 /// As text in XML, which has no place for most control characters.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut to = String::new();
     for c in text.chars() {
         match c {

@@ -280,7 +280,7 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
 }
 
 /// `0,2-3` as numbers, each once.
-fn cpus(list: &str) -> Option<Vec<u32>> {
+pub fn cpus(list: &str) -> Option<Vec<u32>> {
     let mut all = std::collections::BTreeSet::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A task's values as text, in the form of 2006.
+
+use std::fmt::Write;
+
+use ppa::{micros, whole_micros, Task, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCHEDOUTCNT};
+
+use crate::stat::cpus;
+
+/// What is not the task's.
+pub struct Machine {
+    pub khz: u32,
+    /// CPUs.
+    pub active: u32,
+    /// Ticks, of all CPUs.
+    pub idle: Option<u64>,
+}
+
+/// How many CPUs are online.
+pub fn active() -> Option<u32> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    u32::try_from(cpus(online.trim())?.len()).ok()
+}
+
+/// Titles, and values below them, all in columns of the same width.
+pub fn text(task: &Task, machine: &Machine) -> String {
+    let khz = machine.khz;
+    let whole = |ticks: u64| whole_micros(ticks, khz);
+    let average = |ticks: f64| format!("{:.3}", ticks * micros(1, khz));
+    let value = |n: usize| task.values[n].to_string();
+    // What is rounded still adds up.
+    let (total, system) = (whole(task.total()), whole(task.system()));
+    let idle = machine.idle.map(|ticks| whole(ticks).to_string());
+    let groups: [Vec<(&str, String)>; 3] = [
+        vec![
+            ("Usr", total.saturating_sub(system).to_string()),
+            ("Sys", system.to_string()),
+            ("Int", whole(task.interrupts()).to_string()),
+            ("Total", total.to_string()),
+        ],
+        vec![
+            ("Rescheds", value(RSCHEDCNT)),
+            ("Scho", value(SCHEDOUTCNT)),
+            ("Prmpt-Pri", value(PRMPTPRICNT)),
+            ("Prmpt-Exp", value(PRMPTCTXTCNT)),
+            ("Avg-Latency", average(task.latency())),
+        ],
+        vec![
+            ("Sys-Idle", idle.unwrap_or_else(|| "-".to_owned())),
+            ("Avg-Ctxt-Dur", average(task.switch())),
+        ],
+    ];
+    let cells = groups.iter().flatten();
+    let width = cells.map(|(t, v)| t.len().max(v.len())).max().unwrap_or(0);
+    let mut text = format!(
+        "All results in micro seconds ([v2.0]) {} cycles/usec {} CPUs active\n",
+        khz / 1000,
+        machine.active
+    );
+    for group in &groups {
+        let titles: Vec<String> = group.iter().map(|(t, _)| format!("{t:>width$}")).collect();
+        let values: Vec<String> = group.iter().map(|(_, v)| format!("{v:>width$}")).collect();
+        // Into a string it cannot fail.
+        let _ = writeln!(text, "{}\n{}", titles.join(" "), values.join(" "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of the manual page of 2006.
+    fn example() -> (Task, Machine) {
+        let task = Task {
+            pid: 5792,
+            values: [
+                1300 * 109_061,
+                1300 * 1054,
+                1300 * 54,
+                1,
+                32,
+                0,
+                0,
+                13 * 34_976,
+                100,
+                9,
+                949 * 32,
+            ],
+            ..Task::default()
+        };
+        let machine = Machine {
+            khz: 1_300_000,
+            active: 8,
+            idle: Some(1300 * 10_366_890_334),
+        };
+        (task, machine)
+    }
+
+    #[test]
+    fn r4_3_the_text_is_that_of_2006() {
+        let (task, machine) = example();
+        let text = text(&task, &machine);
+        let words: Vec<String> = text
+            .lines()
+            .map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            words,
+            [
+                "All results in micro seconds ([v2.0]) 1300 cycles/usec 8 CPUs active",
+                "Usr Sys Int Total",
+                "108007 1054 54 109061",
+                "Rescheds Scho Prmpt-Pri Prmpt-Exp Avg-Latency",
+                "1 32 0 0 10.930",
+                "Sys-Idle Avg-Ctxt-Dur",
+                "10366890334 0.730",
+            ]
+        );
+    }
+
+    #[test]
+    fn r4_3_columns_are_aligned() {
+        let (mut task, machine) = example();
+        task.values[0] = u64::MAX;
+        task.values[RSCHEDCNT] = u64::MAX;
+        let text = text(&task, &machine);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        for pair in lines.chunks(2) {
+            assert_eq!(pair[0].len(), pair[1].len(), "{text}");
+            let ends = |line: &str| -> Vec<usize> {
+                let bytes = line.as_bytes();
+                let is_end = |n: &usize| {
+                    bytes[*n] != b' ' && bytes.get(n + 1).is_none_or(|next| *next == b' ')
+                };
+                (0..bytes.len()).filter(is_end).collect()
+            };
+            assert_eq!(ends(pair[0]), ends(pair[1]), "{text}");
+        }
+    }
+
+    #[test]
+    fn r4_5_user_and_system_are_the_total_when_rounded() {
+        let (mut task, machine) = example();
+        for extra in 0..1300 {
+            task.values[ppa::SCACCUM] = 1300 * 1054 + extra;
+            let text = text(&task, &machine);
+            let line = text.lines().nth(2).expect("values");
+            let n: Vec<u64> = line
+                .split_whitespace()
+                .map(|w| w.parse().expect("a number"))
+                .collect();
+            assert_eq!(n[0] + n[1], n[3], "{line}");
+        }
+    }
+
+    #[test]
+    fn r4_6_ticks_of_no_length_make_zeroes() {
+        let (task, machine) = example();
+        let machine = Machine {
+            khz: 0,
+            idle: None,
+            ..machine
+        };
+        let text = text(&task, &machine);
+        assert!(text.contains(") 0 cycles/usec"), "{text}");
+        assert!(text.contains(" - "), "{text}");
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What came between two looks at tasks and CPUs.
+
+use std::collections::HashMap;
+
+use ppa::{grown, micros, Cpu, Task, INTCNT, SYSCALLCNT};
+use serde_json::json;
+
+use crate::ppa::args::Sort;
+use crate::ppa::{cpus, objects, tasks};
+use crate::report::percent;
+
+/// Above lines of tasks.
+pub const TITLES: &str =
+    "    PID   USER%    SYS%    IRQ%   WAIT%    LATENCY  PREEMPT/s      IRQ/s    CALLS/s  NAME";
+
+/// What there was at a moment.
+#[derive(Clone, Default)]
+pub struct Frame {
+    /// Ticks.
+    pub now: u64,
+    pub tasks: Vec<Task>,
+    /// None where they are not the caller's to see.
+    pub cpus: Vec<Cpu>,
+}
+
+/// What came between two moments.
+pub struct Change {
+    pub khz: u32,
+    pub ticks: u64,
+    pub tasks: Vec<Task>,
+    pub cpus: Vec<Cpu>,
+}
+
+impl Change {
+    /// Of those tasks that did something or wait to.
+    pub fn new(now: &Frame, before: &Frame, khz: u32) -> Self {
+        let old: HashMap<u32, &Task> = before.tasks.iter().map(|t| (t.pid, t)).collect();
+        let more = |t: &Task| t.since(old.get(&t.pid).copied());
+        let busy = |t: &Task| t.values.iter().any(|v| *v != 0) || t.runq != 0;
+        // CPUs that have come meanwhile have no past.
+        let past = before.cpus.iter().copied();
+        let past = past.chain(std::iter::repeat(Cpu::default()));
+        Self {
+            khz,
+            ticks: grown(now.now, before.now),
+            tasks: now.tasks.iter().map(more).filter(busy).collect(),
+            cpus: now
+                .cpus
+                .iter()
+                .zip(past)
+                .map(|(c, b)| c.since(&b))
+                .collect(),
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        micros(self.ticks, self.khz) / 1e6
+    }
+
+    pub fn title(&self, by: Sort) -> String {
+        let mut title = format!(
+            "{} tasks did something in {:.1} s, by {}",
+            self.tasks.len(),
+            self.seconds(),
+            by.word()
+        );
+        if !self.cpus.is_empty() {
+            title.push_str("; CPUs: ");
+            title.push_str(&cpus::summary(&self.cpus));
+        }
+        title
+    }
+
+    pub fn lines(&mut self, by: Sort, most: usize) -> Vec<String> {
+        tasks::sort(&mut self.tasks, by);
+        self.tasks.iter().take(most).map(|t| self.line(t)).collect()
+    }
+
+    fn line(&self, task: &Task) -> String {
+        let share = |ticks: u64| percent(ticks, self.ticks as f64);
+        // Per second.
+        let rate = |count: u64| match self.seconds() {
+            seconds if seconds > 0.0 => count as f64 / seconds,
+            _ => 0.0,
+        };
+        format!(
+            "{:>7} {:>6.2}% {:>6.2}% {:>6.2}% {:>6.2}% {:>10} {:>10.1} {:>10.1} {:>10.1}  {}",
+            task.pid,
+            share(task.user()),
+            share(task.system()),
+            share(task.interrupts()),
+            share(task.waiting()),
+            tasks::time(task.latency() * micros(1, self.khz)),
+            rate(task.involuntary()),
+            rate(task.values[INTCNT]),
+            rate(task.values[SYSCALLCNT]),
+            tasks::name(task),
+        )
+    }
+
+    /// A line, for programs.
+    pub fn json(&self, most: usize) -> String {
+        let tasks = self.tasks.iter().take(most);
+        let list: Vec<_> = tasks.map(|t| objects::task(t, self.khz)).collect();
+        let cpus = objects::cpus(&self.cpus);
+        json!({"khz": self.khz, "ticks": self.ticks, "tasks": list, "cpus": cpus}).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ppa::{INTACCUM, PRMPTPRICNT, SCACCUM, SCHEDACCUM};
+
+    fn task(pid: u32, counted: u64, values: &[(usize, u64)]) -> Task {
+        let mut task = Task {
+            pid,
+            counted,
+            ..Task::default()
+        };
+        for (n, value) in values {
+            task.values[*n] = *value;
+        }
+        task
+    }
+
+    fn frame(now: u64, tasks: Vec<Task>) -> Frame {
+        let mut cpu = Cpu::default();
+        cpu.values[0] = now / 4;
+        cpu.values[3] = now - now / 4;
+        Frame {
+            now,
+            tasks,
+            cpus: vec![cpu],
+        }
+    }
+
+    #[test]
+    fn r4_5_a_table_is_of_differences() {
+        let first = [(SCHEDACCUM, 500), (SCACCUM, 100), (SYSCALLCNT, 1)];
+        let then = [
+            (SCHEDACCUM, 800),
+            (SCACCUM, 150),
+            (INTACCUM, 20),
+            (SYSCALLCNT, 11),
+            (INTCNT, 4),
+            (PRMPTPRICNT, 2),
+        ];
+        let before = frame(1000, vec![task(7, 1000, &first), task(8, 1000, &first)]);
+        let now = frame(
+            2000,
+            vec![
+                task(7, 2000, &then),
+                task(8, 2000, &first),
+                task(9, 10, &[(SCHEDACCUM, 400)]),
+            ],
+        );
+        // A second.
+        let mut change = Change::new(&now, &before, 1);
+        assert_eq!(change.seconds(), 1.0);
+        let lines = change.lines(Sort::Time, 10);
+        let words: Vec<Vec<&str>> = lines
+            .iter()
+            .map(|l| l.split_whitespace().collect())
+            .collect();
+        assert_eq!(words.len(), 2, "8 did nothing: {lines:?}");
+        assert_eq!(words[0][..2], ["9", "40.00%"]);
+        assert_eq!(
+            words[1],
+            ["7", "25.00%", "5.00%", "2.00%", "0.00%", "0", "s", "2.0", "4.0", "10.0"]
+        );
+        assert_eq!(change.lines(Sort::Syscalls, 1), lines[1..]);
+        assert!(change
+            .title(Sort::Irq)
+            .starts_with("2 tasks did something in 1.0 s, by interrupts; CPUs: 25.0% user"));
+    }
+
+    #[test]
+    fn r4_5_nothing_between_two_looks_is_no_division() {
+        let one = frame(1000, vec![task(7, 5, &[(SCHEDACCUM, 1)])]);
+        let mut change = Change::new(
+            &one,
+            &Frame {
+                now: 1000,
+                ..Frame::default()
+            },
+            0,
+        );
+        let text = change.lines(Sort::Time, 9).concat() + &change.title(Sort::Time);
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+    }
+
+    #[test]
+    fn r4_5_columns_stand_below_their_titles() {
+        let change = Change::new(&frame(9, Vec::new()), &Frame::default(), 1000);
+        let mut one = task(4_194_304, 9, &[(SCHEDACCUM, 9)]);
+        one.comm[..4].copy_from_slice(b"name");
+        let line = change.line(&one);
+        assert_eq!(line.find("name"), TITLES.find("NAME"), "{line}");
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! On, off, and how it stands.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use ppa::{Device, Info};
+
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::ppa::args::{Level, OnArgs};
+use crate::ppa::objects;
+
+/// Where accounting is switched.
+struct Control {
+    /// Four numbers: on, latencies, timers, CPUs of a group.
+    flags: PathBuf,
+    /// One: what is measured.
+    levels: PathBuf,
+}
+
+impl Control {
+    fn new() -> Self {
+        Self {
+            flags: "/proc/sys/kernel/ppa".into(),
+            levels: "/proc/sys/kernel/ppa_levels".into(),
+        }
+    }
+
+    /// The size of groups stays as it is.
+    fn switch(&self, on: bool) -> Result<(), Failure> {
+        let text = fs::read_to_string(&self.flags).map_err(|e| refused(&self.flags, &e))?;
+        let Some(scaling) = scaling(&text) else {
+            return Err(Failure::Refused(format!(
+                "{} has '{}', not four numbers; is pfc as new as the module?",
+                self.flags.display(),
+                text.trim().escape_default()
+            )));
+        };
+        let flags = if on { "1 1 0" } else { "0 0 0" };
+        fs::write(&self.flags, format!("{flags} {scaling}\n")).map_err(|e| refused(&self.flags, &e))
+    }
+
+    fn measure(&self, levels: &[Level]) -> Result<(), Failure> {
+        let bits = levels.iter().fold(ppa::LEVEL_SCHED, |all, l| all | l.bit());
+        fs::write(&self.levels, format!("{bits}\n")).map_err(|e| refused(&self.levels, &e))
+    }
+}
+
+/// The fourth of four numbers.
+fn scaling(text: &str) -> Option<u32> {
+    let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
+    match numbers?[..] {
+        [_, _, _, scaling] => Some(scaling),
+        _ => None,
+    }
+}
+
+fn refused(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    Failure::Refused(match error.kind() {
+        ErrorKind::NotFound => {
+            format!("{path}: no such file; load the module: modprobe ppa (is it built? make)")
+        }
+        ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs root"),
+        _ => format!("{path}: {error}"),
+    })
+}
+
+pub fn on(args: &OnArgs, out: &mut Out) -> Result<(), Failure> {
+    let control = Control::new();
+    if !args.levels.is_empty() {
+        control.measure(&args.levels)?;
+    }
+    control.switch(true)?;
+    status(args.json, out)
+}
+
+pub fn off(json: bool, out: &mut Out) -> Result<(), Failure> {
+    Control::new().switch(false)?;
+    status(json, out)
+}
+
+pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
+    let info = Device::open()?.info()?;
+    match json {
+        true => writeln!(out, "{}", objects::info(&info))?,
+        false => {
+            for (what, how) in lines(&info) {
+                writeln!(out, "{what:<11} {how}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn lines(info: &Info) -> Vec<(&'static str, String)> {
+    let state = |bit: u32| if info.flags & bit != 0 { "on" } else { "off" };
+    let levels = match info.levels {
+        0 => "nothing but idle time".to_owned(),
+        levels => objects::levels(levels).join(", "),
+    };
+    let mut tasks = format!("{}, {} ended and not read", info.nr_tasks, info.nr_ended);
+    if info.lost > 0 {
+        tasks.push_str(&format!(", {} forgotten", info.lost));
+    }
+    if info.refused > 0 {
+        tasks.push_str(&format!(", {} refused for want of memory", info.refused));
+    }
+    vec![
+        ("accounting", state(1).to_owned()),
+        ("latencies", state(2).to_owned()),
+        ("timers", state(4).to_owned()),
+        ("measured", levels),
+        ("tasks", tasks),
+        (
+            "CPUs",
+            format!(
+                "{}, in {} groups of {}",
+                info.nr_cpus, info.nr_groups, info.scaling
+            ),
+        ),
+        (
+            "ticks",
+            format!("{:.3} of a microsecond", f64::from(info.khz) / 1000.0),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(name: &str, flags: &str) -> Control {
+        let dir = std::env::temp_dir().join(format!("pfc-ppa-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        fs::write(dir.join("ppa"), flags).expect("a file");
+        Control {
+            flags: dir.join("ppa"),
+            levels: dir.join("ppa_levels"),
+        }
+    }
+
+    #[test]
+    fn r4_8_groups_stay_as_large_as_they_were() {
+        let control = control("groups", "0\t0\t1\t4\n");
+        let now = || fs::read_to_string(&control.flags).expect("the file");
+        control.switch(true).expect("it is switched");
+        assert_eq!(now(), "1 1 0 4\n");
+        control.switch(false).expect("it is switched");
+        assert_eq!(now(), "0 0 0 4\n");
+    }
+
+    #[test]
+    fn r4_8_what_is_no_four_numbers_is_left_alone() {
+        for text in ["", "1 1 0", "1 1 0 4 5", "1 1 0 x", "1 1 0 -4", "\x1b[2J"] {
+            let control = control("hostile", text);
+            let error = control.switch(true).expect_err("it is refused").to_string();
+            assert!(error.contains("not four numbers"), "{error}");
+            assert!(!error.contains('\x1b'), "{error}");
+            assert_eq!(fs::read_to_string(&control.flags).expect("the file"), text);
+        }
+    }
+
+    #[test]
+    fn r4_8_levels_are_a_number() {
+        let control = control("levels", "0 0 0 1");
+        let now = || fs::read_to_string(&control.levels).expect("the file");
+        control.measure(&[Level::Syscall]).expect("they are set");
+        assert_eq!(now(), "5\n");
+        let all = [Level::Sched, Level::Irq, Level::Syscall];
+        control.measure(&all).expect("they are set");
+        assert_eq!(now(), "7\n");
+    }
+
+    #[test]
+    fn r4_6_the_status_has_ticks_of_a_microsecond() {
+        let info = Info {
+            khz: 1_300_000,
+            levels: 5,
+            flags: 3,
+            lost: 2,
+            ..Info::default()
+        };
+        let text: Vec<String> = lines(&info)
+            .into_iter()
+            .map(|(w, h)| format!("{w} {h}"))
+            .collect();
+        assert!(
+            text.contains(&"ticks 1300.000 of a microsecond".to_owned()),
+            "{text:?}"
+        );
+        assert!(
+            text.contains(&"measured sched, syscall".to_owned()),
+            "{text:?}"
+        );
+        assert!(text.contains(&"timers off".to_owned()), "{text:?}");
+        assert!(
+            text.iter().any(|l| l.ends_with(", 2 forgotten")),
+            "{text:?}"
+        );
+    }
+}

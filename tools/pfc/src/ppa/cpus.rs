@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A table of CPUs.
+
+use std::io::{self, Write};
+
+use ppa::{micros, Cpu, CpuValue};
+
+use crate::out::Out;
+use crate::ppa::tasks::time;
+use crate::report::percent;
+use crate::table::{Lean, Table};
+
+/// Softirqs that are told apart: the time of each, and how many.
+const SOFTIRQS: [(&str, CpuValue, CpuValue); 5] = [
+    ("HI", CpuValue::Hi, CpuValue::HiCount),
+    ("TASKLET", CpuValue::Tasklet, CpuValue::TaskletCount),
+    ("TIMER", CpuValue::Timer, CpuValue::TimerCount),
+    ("NET-TX", CpuValue::NetTx, CpuValue::NetTxCount),
+    ("NET-RX", CpuValue::NetRx, CpuValue::NetRxCount),
+];
+
+/// All together, each too if wanted, and then which softirqs.
+pub fn print(cpus: &[Cpu], khz: u32, each: bool, out: &mut Out) -> io::Result<()> {
+    let mut rows = vec![("all".to_owned(), Cpu::sum(cpus))];
+    if each {
+        rows.extend(cpus.iter().enumerate().map(|(n, c)| (n.to_string(), *c)));
+    }
+    let mut table = Table::new();
+    for title in [
+        "CPU",
+        "USER ms",
+        "",
+        "SYSTEM ms",
+        "",
+        "IRQ ms",
+        "",
+        "IDLE ms",
+        "",
+        "SOFTIRQ ms",
+        "CALLS",
+        "IRQS",
+        "SOFTIRQS",
+    ] {
+        table = table.column(title, Lean::Right);
+    }
+    for (name, cpu) in &rows {
+        table.row(row(name, cpu, khz), None);
+    }
+    table.print(out)?;
+    if !each {
+        return Ok(());
+    }
+    writeln!(out)?;
+    let mut table = Table::new().column("CPU", Lean::Right);
+    for (title, ..) in SOFTIRQS {
+        table = table.column(title, Lean::Right).column("", Lean::Right);
+    }
+    for (name, cpu) in &rows {
+        let mut cells = vec![name.clone()];
+        for (_, spent, count) in SOFTIRQS {
+            cells.push(cpu.of(count).to_string());
+            cells.push(time(micros(cpu.of(spent), khz)));
+        }
+        table.row(cells, None);
+    }
+    table.print(out)
+}
+
+fn row(name: &str, cpu: &Cpu, khz: u32) -> Vec<String> {
+    let ms = |value: CpuValue| format!("{:.3}", micros(cpu.of(value), khz) / 1000.0);
+    let mut cells = vec![name.to_owned()];
+    for value in [
+        CpuValue::User,
+        CpuValue::System,
+        CpuValue::Interrupts,
+        CpuValue::Idle,
+    ] {
+        let share = percent(cpu.of(value), cpu.total() as f64);
+        cells.extend([ms(value), format!("{share:.2}%")]);
+    }
+    cells.push(ms(CpuValue::Softirq));
+    for value in [
+        CpuValue::Syscalls,
+        CpuValue::InterruptCount,
+        CpuValue::SoftirqCount,
+    ] {
+        cells.push(cpu.of(value).to_string());
+    }
+    cells
+}
+
+/// A line about what CPUs did.
+pub fn summary(cpus: &[Cpu]) -> String {
+    let sum = Cpu::sum(cpus);
+    let share = |value: CpuValue| percent(sum.of(value), sum.total() as f64);
+    format!(
+        "{:.1}% user, {:.1}% system, {:.1}% interrupts, {:.1}% idle",
+        share(CpuValue::User),
+        share(CpuValue::System),
+        share(CpuValue::Interrupts),
+        share(CpuValue::Idle),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu() -> Cpu {
+        let mut cpu = Cpu::default();
+        cpu.values[..8].copy_from_slice(&[1000, 500, 500, 8000, 7, 9, 100, 3]);
+        cpu
+    }
+
+    #[test]
+    fn r4_9_a_cpu_has_its_times_in_ms_and_percent() {
+        assert_eq!(
+            row("0", &cpu(), 1000),
+            [
+                "0", "1.000", "10.00%", "0.500", "5.00%", "0.500", "5.00%", "8.000", "80.00%",
+                "0.100", "7", "9", "3"
+            ]
+        );
+        let nothing = row("0", &Cpu::default(), 0);
+        assert_eq!(nothing[1..3], ["0.000", "0.00%"]);
+    }
+
+    #[test]
+    fn r4_9_a_line_is_about_all_cpus() {
+        let idle = Cpu {
+            values: std::array::from_fn(|n| if n == 3 { 10_000 } else { 0 }),
+        };
+        assert_eq!(
+            summary(&[cpu(), idle]),
+            "5.0% user, 2.5% system, 2.5% interrupts, 90.0% idle"
+        );
+    }
+}

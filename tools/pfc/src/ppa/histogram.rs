@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How often a task waited how long from wakeup to run.
+
+use std::io::Write;
+
+use ppa::{micros, Task, NR_LATENCIES, TASK_LATENCIES};
+
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::ppa::tasks::time;
+use crate::report::percent;
+
+/// Letters of the longest bar.
+const BAR: usize = 40;
+/// What each counts.
+pub const RANGES: [&str; NR_LATENCIES] = [
+    "< 10 us",
+    "10 us .. 100 us",
+    "100 us .. 1 ms",
+    "1 ms .. 10 ms",
+    "10 ms .. 100 ms",
+    "100 ms .. 1 s",
+    "1 s .. 10 s",
+    ">= 10 s",
+];
+
+pub fn print(task: &Task, khz: u32, out: &mut Out) -> Result<(), Failure> {
+    if !task.is(TASK_LATENCIES) {
+        return Err(Failure::Refused(format!(
+            "latencies of task {} are not counted; pfc ppa on counts those of all tasks",
+            task.pid
+        )));
+    }
+    for line in lines(task, khz) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn lines(task: &Task, khz: u32) -> Vec<String> {
+    let all = task.wakeups();
+    let most = task.latencies.iter().copied().max().unwrap_or(0).max(1);
+    let digits = most.to_string().len();
+    let average = time(task.latency() * micros(1, khz));
+    let mut lines = vec![format!("{all} wakeups, {average} to run on average")];
+    for (range, n) in RANGES.iter().zip(&task.latencies) {
+        let share = percent(*n, all as f64);
+        let bar = (*n as f64 / most as f64 * BAR as f64).ceil() as usize;
+        let bar = "#".repeat(bar.min(BAR));
+        let line = format!("{range:>15}  {n:>digits$}  {share:>6.2}%  {bar}");
+        lines.push(line.trim_end().to_owned());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(latencies: [u64; NR_LATENCIES]) -> Task {
+        Task {
+            flags: TASK_LATENCIES,
+            latencies,
+            ..Task::default()
+        }
+    }
+
+    #[test]
+    fn r4_4_latencies_are_bars_with_shares() {
+        let mut task = task([80, 10, 0, 0, 9, 0, 0, 1]);
+        task.values[ppa::SCHLATACCUM] = 100 * 1300 * 20;
+        let lines = lines(&task, 1_300_000);
+        assert_eq!(lines[0], "100 wakeups, 20 us to run on average");
+        assert_eq!(lines.len(), 1 + NR_LATENCIES);
+        assert_eq!(
+            lines[1],
+            format!("        < 10 us  80   80.00%  {}", "#".repeat(40))
+        );
+        assert_eq!(lines[2], "10 us .. 100 us  10   10.00%  #####");
+        assert_eq!(lines[3], " 100 us .. 1 ms   0    0.00%");
+        assert_eq!(lines[8], "        >= 10 s   1    1.00%  #");
+    }
+
+    #[test]
+    fn r4_4_no_latencies_are_no_bars() {
+        let lines = lines(&task([0; NR_LATENCIES]), 0);
+        assert!(
+            lines.iter().all(|l| !l.contains('#') && !l.contains("NaN")),
+            "{lines:?}"
+        );
+        let full = self::lines(&task([u64::MAX; NR_LATENCIES]), 1);
+        assert!(full.iter().all(|l| l.len() < 100), "{full:?}");
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc ppa --top`: what comes, live: a table on a terminal, lines in a pipe.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ppa::{Device, Error};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
+use ratatui::DefaultTerminal;
+
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::ppa::args::{PpaArgs, Sort};
+use crate::ppa::change::{Change, Frame, TITLES};
+use crate::ppa::cpus;
+use crate::ppa::record::{sleep, stopper};
+
+/// Keys are seen at least so soon.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Rows of a table in a pipe.
+const ROWS: usize = 20;
+
+/// Where frames come from.
+struct Source {
+    device: Device,
+    khz: u32,
+    /// None: all tasks.
+    pids: Vec<u32>,
+    before: Frame,
+}
+
+impl Source {
+    fn open(args: &PpaArgs) -> Result<Self, Failure> {
+        let device = Device::open()?;
+        let info = device.info()?;
+        let mut this = Self {
+            device,
+            khz: info.khz,
+            pids: args.pids().collect(),
+            before: Frame::default(),
+        };
+        this.before = this.frame()?;
+        super::warn(&info, this.before.tasks.len());
+        Ok(this)
+    }
+
+    fn frame(&mut self) -> Result<Frame, Failure> {
+        let now = self.device.info()?.now;
+        if self.pids.is_empty() {
+            return Ok(Frame {
+                now,
+                tasks: self.device.tasks()?,
+                cpus: self.device.cpus()?,
+            });
+        }
+        let mut tasks = Vec::new();
+        for pid in &self.pids {
+            match self.device.task(*pid) {
+                Ok(task) => tasks.push(task),
+                Err(Error::NoTask(_)) if !self.before.tasks.is_empty() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Frame {
+            now,
+            tasks,
+            cpus: self.device.cpus().unwrap_or_default(),
+        })
+    }
+
+    /// What came since the last time; none if there is nothing left to look at.
+    fn change(&mut self) -> Result<Option<Change>, Failure> {
+        let now = self.frame()?;
+        if !self.pids.is_empty() && now.tasks.is_empty() {
+            return Ok(None);
+        }
+        let change = Change::new(&now, &self.before, self.khz);
+        self.before = now;
+        Ok(Some(change))
+    }
+}
+
+pub fn run(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
+    let stop = stopper()?;
+    let mut source = Source::open(args)?;
+    if args.plain || args.json || !out.is_terminal() {
+        return plain(&mut source, args, &stop, out);
+    }
+    // Also restores the terminal when something panics.
+    let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
+    let result = watch(&mut terminal, &mut source, args, &stop);
+    ratatui::restore();
+    result
+}
+
+fn plain(
+    source: &mut Source,
+    args: &PpaArgs,
+    stop: &AtomicBool,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let delay = Duration::from_secs_f64(args.delay);
+    let mut due = Instant::now();
+    let mut seen = 0;
+    while args.times.is_none_or(|times| seen < times) {
+        due = (due + delay).max(Instant::now());
+        if !sleep(due, stop) {
+            break;
+        }
+        let Some(mut change) = source.change()? else {
+            break;
+        };
+        let lines = change.lines(args.sort, args.rows.unwrap_or(ROWS));
+        if args.json {
+            writeln!(out, "{}", change.json(args.rows.unwrap_or(usize::MAX)))?;
+        } else {
+            writeln!(out, "# {}", change.title(args.sort))?;
+            writeln!(out, "{}", out.paint(crate::out::Style::Title, TITLES))?;
+            for line in lines {
+                writeln!(out, "{line}")?;
+            }
+            if args.cpus {
+                writeln!(out)?;
+                cpus::print(&change.cpus, change.khz, true, out)?;
+            }
+            writeln!(out)?;
+        }
+        out.flush()?;
+        seen += 1;
+    }
+    Ok(())
+}
+
+/// What keys do.
+struct Keys {
+    sort: Sort,
+    paused: bool,
+    quit: bool,
+}
+
+impl Keys {
+    fn press(&mut self, key: KeyEvent) {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            _ if key.kind == KeyEventKind::Release => {}
+            KeyCode::Char('c') if control => self.quit = true,
+            _ if control => {}
+            KeyCode::Char('q') | KeyCode::Esc => self.quit = true,
+            KeyCode::Char(' ') => self.paused = !self.paused,
+            KeyCode::Char('t') => self.sort = Sort::Time,
+            KeyCode::Char('l') => self.sort = Sort::Latency,
+            KeyCode::Char('i') => self.sort = Sort::Involuntary,
+            KeyCode::Char('r') => self.sort = Sort::Irq,
+            KeyCode::Char('s') => self.sort = Sort::Syscalls,
+            _ => {}
+        }
+    }
+}
+
+fn watch(
+    terminal: &mut DefaultTerminal,
+    source: &mut Source,
+    args: &PpaArgs,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let delay = Duration::from_secs_f64(args.delay);
+    let (mut due, mut seen) = (Instant::now() + delay.min(PATIENCE * 5), 0);
+    let mut keys = Keys {
+        sort: args.sort,
+        paused: false,
+        quit: false,
+    };
+    let mut change: Option<Change> = None;
+    while !stop.load(Ordering::Relaxed) && !keys.quit {
+        let (title, lines) = match &mut change {
+            Some(change) => (
+                change.title(keys.sort),
+                change.lines(keys.sort, args.rows.unwrap_or(500)),
+            ),
+            None => ("accounting ...".to_owned(), Vec::new()),
+        };
+        let paused = if keys.paused { "paused; " } else { "" };
+        let help = format!("{paused}sort: t l i r s, space: pause, q: quit");
+        terminal
+            .draw(|screen| {
+                let bold = Style::new().add_modifier(Modifier::BOLD);
+                let mut all = vec![
+                    Line::from(title),
+                    Line::from(help),
+                    Line::styled(TITLES, bold),
+                ];
+                let room = screen.area().height.into();
+                all.extend(lines.iter().take(room).map(|l| Line::from(l.as_str())));
+                screen.render_widget(Paragraph::new(all), screen.area());
+            })
+            .map_err(Failure::Terminal)?;
+        if event::poll(PATIENCE).map_err(Failure::Terminal)? {
+            if let Event::Key(key) = event::read().map_err(Failure::Terminal)? {
+                keys.press(key);
+            }
+        }
+        if Instant::now() < due || keys.paused {
+            continue;
+        }
+        match source.change()? {
+            Some(next) => change = Some(next),
+            None => break,
+        }
+        seen += 1;
+        if args.times.is_some_and(|times| seen >= times) {
+            break;
+        }
+        due = Instant::now() + delay;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r4_2_keys_sort_pause_and_quit() {
+        let mut keys = Keys {
+            sort: Sort::Time,
+            paused: false,
+            quit: false,
+        };
+        for (key, sort) in [
+            ('l', Sort::Latency),
+            ('i', Sort::Involuntary),
+            ('r', Sort::Irq),
+            ('s', Sort::Syscalls),
+            ('x', Sort::Syscalls),
+            ('t', Sort::Time),
+        ] {
+            keys.press(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE));
+            assert_eq!(keys.sort, sort);
+        }
+        keys.press(KeyEvent::new(KeyCode::Char(' '), KeyModifiers::NONE));
+        assert!(keys.paused && !keys.quit);
+        keys.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        assert!(keys.quit);
+    }
+}

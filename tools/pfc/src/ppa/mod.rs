@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc ppa`: where the time of tasks and CPUs went.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `args.rs` | the command line |
+//! | `ascii.rs` `histogram.rs` | one task: its values as text, its latencies |
+//! | `tasks.rs` `cpus.rs` | tables |
+//! | `live.rs` `change.rs` | what comes, live |
+//! | `control.rs` | on, off and how it stands |
+//! | `record.rs` `timeline.rs` `report.rs` `svg.rs` | one task over time |
+//! | `objects.rs` | all of it for programs |
+
+pub mod args;
+mod ascii;
+mod change;
+mod control;
+mod cpus;
+mod histogram;
+mod live;
+mod objects;
+mod record;
+mod report;
+mod svg;
+mod tasks;
+mod timeline;
+
+use std::io::Write;
+use std::path::Path;
+
+use ppa::{Device, Info, Task};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::out::{Out, Style};
+use crate::ppa::args::{PpaArgs, PpaCommand};
+
+pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
+    match &args.command {
+        Some(PpaCommand::On(on)) => control::on(on, out),
+        Some(PpaCommand::Off(off)) => control::off(off.json, out),
+        Some(PpaCommand::Status(status)) => control::status(status.json, out),
+        Some(PpaCommand::Record(record)) => record::run(record, out),
+        Some(PpaCommand::Report(report)) => report::run(report, file.is_some(), out),
+        None if args.top => live::run(args, out),
+        None if args.pids().next().is_some() => some(args, out),
+        None => all(args, out),
+    }
+}
+
+/// Does its output come bit by bit?
+pub fn is_stream(args: &PpaArgs) -> bool {
+    args.top || matches!(args.command, Some(PpaCommand::Record(_)))
+}
+
+/// These tasks.
+fn some(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
+    let device = Device::open()?;
+    let info = device.info()?;
+    let tasks: Vec<Task> = args
+        .pids()
+        .map(|pid| device.task(pid))
+        .collect::<Result<_, _>>()?;
+    if args.json {
+        let list: Vec<_> = tasks.iter().map(|t| objects::task(t, info.khz)).collect();
+        let mut all = json!({"khz": info.khz, "tasks": list});
+        if args.cpus {
+            all["cpus"] = objects::cpus(&device.cpus()?);
+        }
+        writeln!(out, "{all}")?;
+        return Ok(());
+    }
+    // Not everybody may see how idle the system is.
+    let cpus = device.cpus().ok();
+    let idle = cpus.as_ref().map(|cpus| ppa::Cpu::sum(cpus));
+    let machine = ascii::Machine {
+        khz: info.khz,
+        active: ascii::active().unwrap_or(info.nr_cpus),
+        idle: idle.map(|sum| sum.of(ppa::CpuValue::Idle)),
+    };
+    for (n, task) in tasks.iter().enumerate() {
+        if n > 0 {
+            writeln!(out)?;
+        }
+        if tasks.len() > 1 || args.histogram {
+            let title = format!("{} {}", task.pid, task.name());
+            writeln!(out, "{}", out.paint(Style::Dim, &title))?;
+        }
+        match args.histogram {
+            true => histogram::print(task, info.khz, out)?,
+            false => write!(out, "{}", ascii::text(task, &machine))?,
+        }
+    }
+    if args.cpus {
+        writeln!(out)?;
+        cpus::print(&device.cpus()?, info.khz, true, out)?;
+    }
+    Ok(())
+}
+
+/// All tasks, once.
+fn all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
+    let device = Device::open()?;
+    let info = device.info()?;
+    let mut tasks = device.tasks()?;
+    let cpus = device.cpus()?;
+    warn(&info, tasks.len());
+    let found = tasks.len();
+    tasks::sort(&mut tasks, args.sort);
+    tasks.truncate(args.rows.unwrap_or(usize::MAX));
+    if args.json {
+        let list: Vec<_> = tasks.iter().map(|t| objects::task(t, info.khz)).collect();
+        let all =
+            json!({"khz": info.khz, "found": found, "tasks": list, "cpus": objects::cpus(&cpus)});
+        writeln!(out, "{all}")?;
+        return Ok(());
+    }
+    tasks::print(&tasks, info.khz, out)?;
+    writeln!(out)?;
+    cpus::print(&cpus, info.khz, args.cpus, out)?;
+    Ok(())
+}
+
+/// Says so where values are not what one might take them for.
+fn warn(info: &Info, tasks: usize) {
+    if info.levels == 0 && tasks == 0 {
+        eprintln!("pfc: no task is accounted; pfc ppa on begins it");
+    } else if info.levels == 0 {
+        eprintln!("pfc: accounting is off; these are the values until then");
+    }
+    if info.lost > 0 {
+        eprintln!(
+            "pfc: {} tasks have ended and were forgotten, for nobody read them",
+            info.lost
+        );
+    }
+    if info.refused > 0 {
+        eprintln!(
+            "pfc: {} tasks are not accounted, for want of memory",
+            info.refused
+        );
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc ppa record`: a task's values, again and again, an object of JSON a line.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ppa::{Device, Error, Info, Task, TASK_ENDED};
+use serde_json::{json, Value};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::ppa::args::RecordArgs;
+
+/// Signals are seen at least so soon.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Becomes true when it is to end.
+pub fn stopper() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::Terminal)?;
+    }
+    Ok(stop)
+}
+
+/// Sleeps; false if it is to end.
+pub fn sleep(until: Instant, stop: &AtomicBool) -> bool {
+    while !stop.load(Ordering::Relaxed) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(PATIENCE));
+    }
+    false
+}
+
+pub fn run(args: &RecordArgs, out: &mut Out) -> Result<(), Failure> {
+    let device = Device::open()?;
+    let info = device.info()?;
+    let first = device.task(args.pid)?;
+    let stop = stopper()?;
+    let begin = Instant::now();
+    // What is no time that can be is never.
+    let end = args
+        .time
+        .and_then(|s| begin.checked_add(Duration::from_secs_f64(s)));
+    let delay = Duration::from_millis(args.delay);
+    writeln!(out, "{}", head(&first, &info, args.delay))?;
+    writeln!(out, "{}", line(&first))?;
+    out.flush()?;
+    let mut due = begin;
+    while end.is_none_or(|end| Instant::now() < end) {
+        // Looks stay on the beat; those that were missed are left out.
+        due = (due + delay).max(Instant::now());
+        if !sleep(end.map_or(due, |end| end.min(due)), &stop) {
+            break;
+        }
+        let task = match device.task(args.pid) {
+            Ok(task) => task,
+            Err(Error::NoTask(_)) => break,
+            Err(error) => return Err(error.into()),
+        };
+        // Another task has its number.
+        if task.began != first.began {
+            break;
+        }
+        writeln!(out, "{}", line(&task))?;
+        out.flush()?;
+        if task.is(TASK_ENDED) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub fn head(task: &Task, info: &Info, delay: u64) -> Value {
+    json!({
+        "ppa": ppa::VERSION,
+        "khz": info.khz,
+        "levels": info.levels,
+        "pid": task.pid,
+        "tgid": task.tgid,
+        "name": task.name(),
+        "began_ns": task.began,
+        "delay_ms": delay,
+    })
+}
+
+pub fn line(task: &Task) -> Value {
+    json!({
+        "counted": task.counted,
+        "flags": task.flags,
+        "cpu": task.cpu,
+        "values": task.values,
+        "runq": task.runq,
+        "latencies": task.latencies,
+    })
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc ppa report`: what was recorded, as a table or a picture.
+
+use std::io::{ErrorKind, Write};
+
+use serde_json::{json, Value};
+
+use crate::failure::Failure;
+use crate::out::{Out, Style};
+use crate::ppa::args::ReportArgs;
+use crate::ppa::svg;
+use crate::ppa::timeline::{Interval, Timeline, PARTS};
+use crate::table::{Lean, Table};
+
+pub fn run(args: &ReportArgs, to_file: bool, out: &mut Out) -> Result<(), Failure> {
+    let path = args.file.display();
+    let bytes = std::fs::read(&args.file).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Failure::Refused(format!(
+            "there is no {path}; pfc ppa record PID -o makes it"
+        )),
+        _ => Failure::Refused(format!("cannot read {path}: {e}")),
+    })?;
+    let timeline = Timeline::parse(&bytes)
+        .map_err(|why| Failure::Refused(format!("{path} can not be shown: {why}")))?;
+    if args.json {
+        writeln!(out, "{}", json(&timeline))?;
+    } else if to_file {
+        out.write_all(svg::svg(&timeline).as_bytes())?;
+    } else {
+        table(&timeline, out)?;
+    }
+    Ok(())
+}
+
+fn table(timeline: &Timeline, out: &mut Out) -> Result<(), Failure> {
+    let title = format!("{} {}", timeline.pid, timeline.name);
+    writeln!(out, "{}", out.paint(Style::Dim, &title))?;
+    let mut table = Table::new()
+        .column("FROM s", Lean::Right)
+        .column("TO s", Lean::Right);
+    for part in PARTS {
+        table = table.column(format!("{} %", part.to_uppercase()), Lean::Right);
+    }
+    for interval in &timeline.intervals {
+        table.row(cells(timeline, interval), None);
+    }
+    table.row(cells(timeline, &timeline.total()), Some(Style::Title));
+    table.print(out)?;
+    Ok(())
+}
+
+fn cells(timeline: &Timeline, interval: &Interval) -> Vec<String> {
+    let to = interval.from.saturating_add(interval.span());
+    let mut cells = vec![
+        format!("{:.3}", timeline.seconds(interval.from)),
+        format!("{:.3}", timeline.seconds(to)),
+    ];
+    cells.extend((0..PARTS.len()).map(|n| format!("{:.2}", interval.share(n))));
+    cells
+}
+
+fn json(timeline: &Timeline) -> Value {
+    let one = |interval: &Interval| {
+        let mut value = json!({"from": interval.from, "span": interval.span()});
+        for (name, ticks) in PARTS.iter().zip(interval.parts) {
+            value[*name] = json!(ticks);
+        }
+        value
+    };
+    json!({
+        "pid": timeline.pid,
+        "name": timeline.name,
+        "khz": timeline.khz,
+        "intervals": timeline.intervals.iter().map(one).collect::<Vec<_>>(),
+        "total": one(&timeline.total()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r4_2_a_line_has_shares_of_the_interval() {
+        let interval = Interval {
+            from: 500,
+            parts: [250, 125, 25, 100, 500],
+        };
+        let timeline = Timeline {
+            pid: 42,
+            name: "cat".to_owned(),
+            khz: 1,
+            intervals: vec![interval],
+        };
+        assert_eq!(
+            cells(&timeline, &interval),
+            ["0.500", "1.500", "25.00", "12.50", "2.50", "10.00", "50.00"]
+        );
+        let value = json(&timeline);
+        assert_eq!(value["intervals"][0]["waiting"], 100);
+        assert_eq!(value["total"]["span"], 1000);
+    }
+}

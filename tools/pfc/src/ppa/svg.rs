@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A task over time, as a picture which a browser shows.
+
+use std::fmt::Write;
+
+use crate::flamegraph::escaped;
+use crate::ppa::timeline::{Interval, Timeline, PARTS};
+
+/// Pixels.
+const WIDTH: f64 = 1200.0;
+const HEIGHT: f64 = 340.0;
+const LEFT: f64 = 60.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 64.0;
+const BOTTOM: f64 = 50.0;
+/// Intervals that are narrower are drawn together.
+const LEAST: f64 = 1.0;
+/// Of each part; they can be told apart without red and green, too.
+const COLOURS: [&str; 5] = ["#4477aa", "#ee7733", "#aa3377", "#ddcc77", "#e4e4e4"];
+
+/// The plain of the picture.
+struct Plain {
+    /// Ticks from left to right.
+    span: f64,
+}
+
+impl Plain {
+    fn x(&self, ticks: u64) -> f64 {
+        LEFT + ticks as f64 / self.span * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(share: f64) -> f64 {
+        HEIGHT - BOTTOM - share / 100.0 * (HEIGHT - BOTTOM - TOP)
+    }
+}
+
+/// Intervals that can be seen.
+fn wide(timeline: &Timeline, plain: &Plain) -> Vec<Interval> {
+    let mut wide: Vec<Interval> = Vec::new();
+    for interval in &timeline.intervals {
+        match wide.last_mut() {
+            Some(last) if plain.x(last.span()) - LEFT < LEAST => *last = last.and(interval),
+            _ => wide.push(*interval),
+        }
+    }
+    wide
+}
+
+/// Between marks of an axis that has ten of them at most: 1, 2 or 5 of some power of ten;
+/// and how many digits they need.
+fn step(span: f64) -> (f64, usize) {
+    let least = (span / 10.0).max(1e-9);
+    let power = least.log10().floor();
+    let ten = 10f64.powf(power);
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|n| n * ten);
+    // A little less, for it is not exact.
+    let step = steps.into_iter().find(|s| *s >= least * 0.999_999);
+    let step = step.unwrap_or(least);
+    let digits = (-(step.log10() + 1e-9).floor()).clamp(0.0, 9.0);
+    (step, digits as usize)
+}
+
+pub fn svg(timeline: &Timeline) -> String {
+    let total = timeline.total();
+    let plain = Plain {
+        span: (total.span() as f64).max(1.0),
+    };
+    let mut text = String::new();
+    // Into a string it cannot fail.
+    let _ = legend(&mut text, &total);
+    let _ = axes(&mut text, timeline, &total);
+    for interval in wide(timeline, &plain) {
+        let _ = bar(&mut text, timeline, &plain, &interval);
+    }
+    let title = escaped(&format!(
+        "{} {}, {:.3} s",
+        timeline.pid,
+        timeline.name,
+        timeline.seconds(total.span())
+    ));
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
+         viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"monospace\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
+         <text x=\"{}\" y=\"20\" text-anchor=\"middle\" font-size=\"16\">{title}</text>\n\
+         {text}</svg>\n",
+        WIDTH / 2.0,
+    )
+}
+
+fn legend(text: &mut String, total: &Interval) -> std::fmt::Result {
+    for (n, (part, colour)) in PARTS.iter().zip(COLOURS).enumerate() {
+        let x = LEFT + 200.0 * n as f64;
+        writeln!(
+            text,
+            "<rect x=\"{x}\" y=\"36\" width=\"14\" height=\"14\" fill=\"{colour}\"/>\
+             <text x=\"{}\" y=\"48\">{part} {:.2}%</text>",
+            x + 20.0,
+            total.share(n),
+        )?;
+    }
+    Ok(())
+}
+
+fn axes(text: &mut String, timeline: &Timeline, total: &Interval) -> std::fmt::Result {
+    for share in [0.0, 25.0, 50.0, 75.0, 100.0] {
+        let y = Plain::y(share);
+        writeln!(
+            text,
+            "<line x1=\"{}\" y1=\"{y:.1}\" x2=\"{LEFT}\" y2=\"{y:.1}\" stroke=\"black\"/>\
+             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{share}%</text>",
+            LEFT - 5.0,
+            LEFT - 8.0,
+            y + 4.0,
+        )?;
+    }
+    let span = timeline.seconds(total.span());
+    let (step, digits) = step(span);
+    let base = HEIGHT - BOTTOM;
+    for n in 0..=10 {
+        let at = f64::from(n) * step;
+        if at > span {
+            break;
+        }
+        let x = LEFT + at / span.max(f64::MIN_POSITIVE) * (WIDTH - LEFT - RIGHT);
+        writeln!(
+            text,
+            "<line x1=\"{x:.1}\" y1=\"{base}\" x2=\"{x:.1}\" y2=\"{}\" stroke=\"black\"/>\
+             <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{at:.digits$}</text>",
+            base + 5.0,
+            base + 18.0,
+        )?;
+    }
+    writeln!(
+        text,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">seconds</text>",
+        WIDTH / 2.0,
+        HEIGHT - 12.0
+    )
+}
+
+fn bar(
+    text: &mut String,
+    timeline: &Timeline,
+    plain: &Plain,
+    interval: &Interval,
+) -> std::fmt::Result {
+    let left = plain.x(interval.from);
+    let width = plain.x(interval.span()) - LEFT;
+    let from = timeline.seconds(interval.from);
+    let to = from + timeline.seconds(interval.span());
+    write!(text, "<g><title>{from:.3} s to {to:.3} s")?;
+    for (n, part) in PARTS.iter().enumerate() {
+        write!(text, ", {part} {:.2}%", interval.share(n))?;
+    }
+    write!(text, "</title>")?;
+    let mut below = 0.0;
+    for (n, colour) in COLOURS.iter().enumerate() {
+        let share = interval.share(n);
+        if share > 0.0 {
+            let (top, foot) = (Plain::y(below + share), Plain::y(below));
+            write!(
+                text,
+                "<rect x=\"{left:.2}\" y=\"{top:.2}\" width=\"{width:.2}\" height=\"{:.2}\" fill=\"{colour}\"/>",
+                foot - top
+            )?;
+        }
+        below += share;
+    }
+    writeln!(text, "</g>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline(intervals: &[[u64; 5]]) -> Timeline {
+        let mut from = 0_u64;
+        let interval = |parts: &[u64; 5]| {
+            let interval = Interval {
+                from,
+                parts: *parts,
+            };
+            from = from.saturating_add(interval.span());
+            interval
+        };
+        Timeline {
+            pid: 42,
+            name: "<cat> & co".to_owned(),
+            khz: 1000,
+            intervals: intervals.iter().map(interval).collect(),
+        }
+    }
+
+    #[test]
+    fn r4_2_a_picture_stacks_the_shares() {
+        let text = svg(&timeline(&[
+            [250_000, 250_000, 0, 0, 500_000],
+            [0, 0, 500_000, 500_000, 0],
+        ]));
+        assert!(
+            text.contains(">42 &lt;cat&gt; &amp; co, 2.000 s</text>"),
+            "{text}"
+        );
+        assert!(text.contains(">user 12.50%</text>"), "{text}");
+        assert!(
+            text.contains("<title>1.000 s to 2.000 s, user 0.00%, system 0.00%, interrupts 50.00%")
+        );
+        let bars: Vec<&str> = text.lines().filter(|l| l.starts_with("<g>")).collect();
+        assert_eq!(bars.len(), 2);
+        assert_eq!(bars[0].matches("<rect").count(), 3);
+        // The whole height, a quarter of it at the bottom.
+        assert!(
+            bars[0].contains(
+                "x=\"60.00\" y=\"233.50\" width=\"560.00\" height=\"56.50\" fill=\"#4477aa\""
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains(">0.2</text>") && text.contains(">2.0</text>"),
+            "{text}"
+        );
+        assert_eq!(text.matches("<g>").count(), text.matches("</g>").count());
+    }
+
+    #[test]
+    fn r4_2_what_is_too_narrow_is_drawn_together() {
+        let many = vec![[1, 0, 0, 0, 1]; 100_000];
+        let text = svg(&timeline(&many));
+        let bars = text.matches("<g>").count();
+        assert!((1000..=1121).contains(&bars), "{bars}");
+        assert!(text.contains(">user 50.00%</text>"));
+    }
+
+    #[test]
+    fn r4_2_marks_are_round_numbers() {
+        for (span, expected) in [
+            (10.0, (1.0, 0)),
+            (11.0, (2.0, 0)),
+            (30.0, (5.0, 0)),
+            (0.5, (0.05, 2)),
+            (60.0, (10.0, 0)),
+            (1.0, (0.1, 1)),
+        ] {
+            let (step, digits) = step(span);
+            assert!((step - expected.0).abs() < 1e-9, "{span}: {step}");
+            assert_eq!(digits, expected.1, "{span}");
+        }
+    }
+
+    #[test]
+    fn r4_2_a_picture_of_anything_is_a_picture() {
+        for parts in [[0; 5], [u64::MAX; 5], [1, 0, 0, 0, 0]] {
+            let text = svg(&timeline(&[parts, parts]));
+            assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+            assert!(text.ends_with("</svg>\n"));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A table of tasks.
+
+use std::cmp::Reverse;
+use std::io;
+
+use perfcounters::Unit;
+use ppa::{micros, Task, INTCNT, SCHEDOUTCNT, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_RUNNING};
+
+use crate::out::{Out, Style};
+use crate::ppa::args::Sort;
+use crate::table::{Lean, Table};
+use crate::units::Measure;
+
+/// Microseconds as people read them.
+pub fn time(micros: f64) -> String {
+    let measure = Measure {
+        unit: Unit::Seconds,
+        exponent: -6,
+    };
+    measure.amount(micros)
+}
+
+/// A task's name; the kernel's own as ps has them.
+pub fn name(task: &Task) -> String {
+    match task.is(TASK_KERNEL) {
+        true => format!("[{}]", task.name()),
+        false => task.name(),
+    }
+}
+
+/// The most first.
+pub fn sort(tasks: &mut [Task], by: Sort) {
+    let most = |task: &Task| match by {
+        Sort::Time => task.total(),
+        // Averages are not below zero, so their bits are in their order.
+        Sort::Latency => task.latency().to_bits(),
+        Sort::Involuntary => task.involuntary(),
+        Sort::Irq => task.interrupts(),
+        Sort::Syscalls => task.values[SYSCALLCNT],
+    };
+    tasks.sort_by_key(|task| (Reverse(most(task)), task.pid, task.began));
+}
+
+pub fn print(tasks: &[Task], khz: u32, out: &mut Out) -> io::Result<()> {
+    let mut table = Table::new();
+    for title in [
+        "PID",
+        "USER",
+        "SYSTEM",
+        "IRQ",
+        "WAITING",
+        "LATENCY",
+        "BLOCKED",
+        "PREEMPTED",
+        "IRQS",
+        "CALLS",
+    ] {
+        table = table.column(title, Lean::Right);
+    }
+    table = table.column("NAME", Lean::Left).column("", Lean::Left);
+    for task in tasks {
+        let (cells, style) = row(task, khz);
+        table.row(cells, style);
+    }
+    table.print(out)
+}
+
+fn row(task: &Task, khz: u32) -> (Vec<String>, Option<Style>) {
+    let ticks = |ticks: u64| time(micros(ticks, khz));
+    let (state, style) = match (task.is(TASK_ENDED), task.is(TASK_RUNNING)) {
+        (true, _) => ("ended", Some(Style::Dim)),
+        (false, true) => ("running", None),
+        (false, false) => ("", None),
+    };
+    let cells = vec![
+        task.pid.to_string(),
+        ticks(task.user()),
+        ticks(task.system()),
+        ticks(task.interrupts()),
+        ticks(task.waiting()),
+        time(task.latency() * micros(1, khz)),
+        task.values[SCHEDOUTCNT].to_string(),
+        task.involuntary().to_string(),
+        task.values[INTCNT].to_string(),
+        task.values[SYSCALLCNT].to_string(),
+        name(task),
+        state.to_owned(),
+    ];
+    (cells, style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ppa::{INTACCUM, PRMPTCTXTCNT, PRMPTPRICNT, SCACCUM, SCHEDACCUM, SCHLATACCUM};
+
+    fn task(pid: u32, values: &[(usize, u64)]) -> Task {
+        let mut task = Task {
+            pid,
+            ..Task::default()
+        };
+        for (n, value) in values {
+            task.values[*n] = *value;
+        }
+        task
+    }
+
+    #[test]
+    fn r4_2_a_row_has_user_system_and_interrupts() {
+        let mut task = task(
+            7,
+            &[
+                (SCHEDACCUM, 2_600_000),
+                (SCACCUM, 650_000),
+                (INTACCUM, 1300),
+                (INTCNT, 3),
+                (SYSCALLCNT, 12),
+            ],
+        );
+        task.flags = TASK_KERNEL | TASK_ENDED;
+        task.comm[..2].copy_from_slice(b"kw");
+        let (cells, style) = row(&task, 1_300_000);
+        assert_eq!(cells[..5], ["7", "1.50 ms", "500 us", "1 us", "0 s"]);
+        assert_eq!(cells[8..], ["3", "12", "[kw]", "ended"]);
+        assert!(style.is_some());
+    }
+
+    #[test]
+    fn r4_2_the_most_comes_first() {
+        let a = task(
+            1,
+            &[
+                (SCHEDACCUM, 9),
+                (SCHLATACCUM, 90),
+                (SCHEDOUTCNT, 9),
+                (SYSCALLCNT, 5),
+            ],
+        );
+        let b = task(
+            2,
+            &[
+                (SCHEDACCUM, 5),
+                (SCHLATACCUM, 40),
+                (SCHEDOUTCNT, 2),
+                (INTACCUM, 1),
+            ],
+        );
+        let c = task(
+            3,
+            &[
+                (SCHEDACCUM, 9),
+                (PRMPTCTXTCNT, 1),
+                (PRMPTPRICNT, 1),
+                (SYSCALLCNT, 6),
+            ],
+        );
+        for (by, order) in [
+            (Sort::Time, [1, 3, 2]),
+            (Sort::Latency, [2, 1, 3]),
+            (Sort::Involuntary, [3, 1, 2]),
+            (Sort::Irq, [2, 1, 3]),
+            (Sort::Syscalls, [3, 1, 2]),
+        ] {
+            let mut tasks = [c.clone(), b.clone(), a.clone()];
+            sort(&mut tasks, by);
+            assert_eq!(tasks.map(|t| t.pid), order, "{by:?}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What was recorded, as intervals of time and what they went into.
+
+use ppa::{micros, Task, NR_LATENCIES, NR_VALUES};
+use serde_json::Value;
+
+/// What a task's time goes into.
+pub const PARTS: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
+
+/// From one look to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// Ticks since the first look.
+    pub from: u64,
+    /// Ticks of each of [`PARTS`]; together they are the interval.
+    pub parts: [u64; 5],
+}
+
+impl Interval {
+    pub fn span(&self) -> u64 {
+        self.parts.iter().fold(0, |sum, n| sum.saturating_add(*n))
+    }
+
+    /// Percent of the interval.
+    pub fn share(&self, part: usize) -> f64 {
+        crate::report::percent(self.parts[part], self.span() as f64)
+    }
+
+    /// With the next one.
+    pub fn and(self, next: &Self) -> Self {
+        Self {
+            from: self.from,
+            parts: std::array::from_fn(|n| self.parts[n].saturating_add(next.parts[n])),
+        }
+    }
+}
+
+/// A task over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    pub pid: u32,
+    pub name: String,
+    pub khz: u32,
+    pub intervals: Vec<Interval>,
+}
+
+impl Timeline {
+    /// Of what `pfc ppa record` wrote; or what is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let mut lines = bytes.split(|b| *b == b'\n').enumerate().peekable();
+        let head = lines
+            .next()
+            .and_then(|(_, l)| serde_json::from_slice(l).ok());
+        let head: Value = head.unwrap_or_default();
+        match head["ppa"].as_u64() {
+            Some(version) if version == u64::from(ppa::VERSION) => {}
+            Some(version) => return Err(format!("it is of version {version}, another pfc's")),
+            None => return Err("it is not of pfc ppa record".to_owned()),
+        }
+        let number = |name: &str| head[name].as_u64().and_then(|n| u32::try_from(n).ok());
+        let khz = number("khz").filter(|khz| *khz > 0);
+        let name = head["name"].as_str().unwrap_or_default();
+        let safe = |c: char| if c.is_control() { '?' } else { c };
+        let mut this = Self {
+            pid: number("pid").unwrap_or(0),
+            name: name.chars().map(safe).collect(),
+            khz: khz.ok_or("it does not say how long ticks are")?,
+            intervals: Vec::new(),
+        };
+        let mut before: Option<Task> = None;
+        while let Some((n, line)) = lines.next() {
+            let is_last = lines.peek().is_none();
+            match look(line) {
+                Some(task) => {
+                    this.push(before.as_ref(), &task);
+                    before = Some(task);
+                }
+                // The end of a whole file, or of one that is being written.
+                None if is_last => {}
+                None => return Err(format!("line {} is no look at a task", n + 1)),
+            }
+        }
+        match this.intervals.is_empty() {
+            true => Err("it has less than two looks at the task".to_owned()),
+            false => Ok(this),
+        }
+    }
+
+    fn push(&mut self, before: Option<&Task>, now: &Task) {
+        let Some(before) = before.filter(|b| now.continues(b)) else {
+            return;
+        };
+        let span = now.counted - before.counted;
+        if span == 0 {
+            return;
+        }
+        let more = now.since(Some(before));
+        let mut parts = [
+            more.user(),
+            more.system(),
+            more.interrupts(),
+            more.waiting(),
+            0,
+        ];
+        // Latencies are known when they are over: they may be of the interval before, too.
+        let busy: u128 = parts.iter().map(|n| u128::from(*n)).sum();
+        if busy > u128::from(span) {
+            parts = parts.map(|n| (u128::from(n) * u128::from(span) / busy) as u64);
+        }
+        parts[4] = span - parts.iter().sum::<u64>();
+        let last = self.intervals.last();
+        self.intervals.push(Interval {
+            from: last.map_or(0, |i| i.from.saturating_add(i.span())),
+            parts,
+        });
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Interval {
+        let all = Interval::default();
+        self.intervals.iter().fold(all, |sum, i| sum.and(i))
+    }
+
+    pub fn seconds(&self, ticks: u64) -> f64 {
+        micros(ticks, self.khz) / 1e6
+    }
+}
+
+/// A line of a record.
+fn look(line: &[u8]) -> Option<Task> {
+    let value: Value = serde_json::from_slice(line).ok()?;
+    Some(Task {
+        counted: value["counted"].as_u64()?,
+        values: numbers::<NR_VALUES>(&value["values"])?,
+        runq: value["runq"].as_u64()?,
+        latencies: numbers::<NR_LATENCIES>(&value["latencies"])?,
+        ..Task::default()
+    })
+}
+
+fn numbers<const N: usize>(list: &Value) -> Option<[u64; N]> {
+    let numbers: Option<Vec<u64>> = list.as_array()?.iter().map(Value::as_u64).collect();
+    numbers?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ppa::record::{head, line};
+    use ppa::{Info, INTACCUM, SCACCUM, SCHEDACCUM, SCHLATACCUM};
+
+    fn recorded(looks: &[Task]) -> String {
+        let info = Info {
+            khz: 1000,
+            ..Info::default()
+        };
+        let mut one = Task {
+            pid: 42,
+            ..Task::default()
+        };
+        one.comm[..3].copy_from_slice(b"a\x1bb");
+        let mut text = head(&one, &info, 100).to_string();
+        for look in looks {
+            text.push_str(&format!("\n{}", line(look)));
+        }
+        text + "\n"
+    }
+
+    /// At that time, so much of each.
+    fn look(counted: u64, parts: [u64; 4]) -> Task {
+        let mut task = Task {
+            counted,
+            runq: parts[3] / 2,
+            ..Task::default()
+        };
+        task.values[SCHEDACCUM] = parts[0] + parts[1];
+        task.values[SCACCUM] = parts[1];
+        task.values[INTACCUM] = parts[2];
+        task.values[SCHLATACCUM] = parts[3] - parts[3] / 2;
+        task
+    }
+
+    #[test]
+    fn r4_2_an_interval_is_user_system_interrupts_waiting_and_the_rest() {
+        let text = recorded(&[
+            look(1000, [5, 5, 5, 5]),
+            look(1100, [25, 15, 10, 10]),
+            look(1300, [25, 15, 10, 210]),
+        ]);
+        let line = Timeline::parse(text.as_bytes()).expect("a record");
+        assert_eq!((line.pid, line.khz, line.name.as_str()), (42, 1000, "a?b"));
+        assert_eq!(line.intervals[0].parts, [20, 10, 5, 5, 60]);
+        assert_eq!(line.intervals[1].parts, [0, 0, 0, 200, 0]);
+        assert_eq!((line.intervals[0].from, line.intervals[1].from), (0, 100));
+        assert_eq!(line.total().span(), 300);
+        assert_eq!(line.total().share(3), 205.0 / 3.0);
+        assert_eq!(line.seconds(300), 0.0003);
+    }
+
+    #[test]
+    fn r4_5_parts_are_the_interval_also_where_counts_begin_anew() {
+        let text = recorded(&[
+            look(1000, [0; 4]),
+            look(1000, [0; 4]),
+            look(1100, [375, 125, 0, 0]),
+            look(10, [10, 0, 0, 0]),
+            look(30, [20, 0, 0, 0]),
+        ]);
+        let line = Timeline::parse(text.as_bytes()).expect("a record");
+        let parts: Vec<[u64; 5]> = line.intervals.iter().map(|i| i.parts).collect();
+        assert_eq!(parts, [[75, 25, 0, 0, 0], [10, 0, 0, 0, 10]]);
+        assert_eq!(line.intervals[1].from, 100);
+    }
+
+    #[test]
+    fn r4_4_what_is_no_record_is_refused() {
+        let whole = recorded(&[look(1, [0; 4]), look(2, [0; 4]), look(3, [0; 4])]);
+        for (text, why) in [
+            (String::new(), "not of pfc ppa record"),
+            ("\u{0}\u{1b}[2J".to_owned(), "not of pfc ppa record"),
+            ("[]".to_owned(), "not of pfc ppa record"),
+            (whole.replace("\"ppa\":1", "\"ppa\":2"), "version 2"),
+            (
+                whole.replace("\"khz\":1000", "\"khz\":0"),
+                "how long ticks are",
+            ),
+            (
+                whole.replace("\"counted\":2,", "\"counted\":-2,"),
+                "line 3 is no look",
+            ),
+            (
+                whole.replace("\"runq\":0", "\"runq\":[]"),
+                "line 2 is no look",
+            ),
+            (whole.replacen("[0,", "[", 1), "line 2 is no look"),
+            (recorded(&[look(1, [0; 4])]), "less than two looks"),
+            ("[".repeat(100_000), "not of pfc ppa record"),
+        ] {
+            let error = Timeline::parse(text.as_bytes()).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn r4_4_a_record_that_is_being_written_is_shown_so_far() {
+        let whole = recorded(&[look(1, [0; 4]), look(2, [0; 4]), look(3, [0; 4])]);
+        let cut = &whole[..whole.len() - 20];
+        let line = Timeline::parse(cut.as_bytes()).expect("a record");
+        assert_eq!(line.intervals.len(), 1);
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc ppa` as a user runs it, where nothing has to be accounted.
+
+mod device;
+
+use std::fs;
+use std::path::PathBuf;
+
+use device::pfc;
+
+/// A file of these lines, which goes with it.
+struct Recorded(PathBuf);
+
+impl Recorded {
+    fn new(name: &str, lines: &[&str]) -> Self {
+        let path = std::env::temp_dir().join(format!("pfc-{}-{name}.ppa", std::process::id()));
+        fs::write(&path, lines.join("\n")).expect("a file");
+        Self(path)
+    }
+
+    fn name(&self) -> &str {
+        self.0.to_str().expect("text")
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+const LINES: [&str; 3] = [
+    r#"{"ppa":1,"khz":1000,"pid":42,"name":"cat"}"#,
+    r#"{"counted":1000000,"values":[0,0,0,0,0,0,0,0,0,0,0],"runq":0,"latencies":[0,0,0,0,0,0,0,0]}"#,
+    r#"{"counted":2000000,"values":[500000,100000,50000,0,0,0,0,20000,0,0,0],"runq":100000,"latencies":[0,0,0,0,0,0,0,0]}"#,
+];
+
+fn refused(args: &[&str], word: &str) {
+    let run = pfc(args);
+    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
+    assert!(run.err.contains(word), "{args:?}: {}", run.err);
+    assert!(!run.err.contains("panicked"), "{args:?}: {}", run.err);
+}
+
+#[test]
+fn r4_2_a_record_is_a_table_a_picture_and_json() {
+    let file = Recorded::new("whole", &LINES);
+    let text = pfc(&["ppa", "report", file.name()]).ok();
+    let words: Vec<Vec<&str>> = text
+        .lines()
+        .map(|l| l.split_whitespace().collect())
+        .collect();
+    assert_eq!(words[0], ["42", "cat"]);
+    assert_eq!(
+        words[2],
+        ["0.000", "1.000", "40.00", "10.00", "5.00", "12.00", "33.00"]
+    );
+    let json = pfc(&["ppa", "report", file.name(), "--json"]).json();
+    assert_eq!(json["total"]["user"], 400_000);
+    let svg = Recorded::new("svg", &[]);
+    assert_eq!(
+        pfc(&["ppa", "report", file.name(), "-o", svg.name()]).ok(),
+        ""
+    );
+    let picture = fs::read_to_string(&svg.0).expect("a picture");
+    assert!(
+        picture.starts_with("<?xml") && picture.contains(">blocked 33.00%<"),
+        "{picture}"
+    );
+}
+
+#[test]
+fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
+    let old = Recorded::new("old", &["old"]);
+    let exe = std::env::current_exe().expect("a path");
+    let exe = exe.to_string_lossy();
+    refused(
+        &["ppa", "report", &exe, "-o", old.name()],
+        "not of pfc ppa record",
+    );
+    refused(&["ppa", "report", "/dev/null"], "not of pfc ppa record");
+    refused(&["ppa", "report", "/nowhere"], "pfc ppa record PID -o");
+    refused(&["ppa", "report", "/"], "cannot read");
+    let torn = Recorded::new("torn", &[LINES[0], LINES[1], "{}", LINES[2]]);
+    refused(&["ppa", "report", torn.name(), "-o", old.name()], "line 3");
+    assert_eq!(fs::read_to_string(&old.0).expect("the file"), "old");
+}
+
+#[test]
+fn r4_3_tasks_options_and_commands_do_not_mix() {
+    refused(&["ppa", "foo"], "no task's number, nor a command");
+    refused(&["ppa", "0"], "no task's number");
+    refused(&["ppa", "12", "on"], "as the first word");
+    refused(&["ppa", "-p", "1,x"], "no task's number");
+    refused(&["ppa", "1", "-p", "2"], "cannot be used");
+    refused(&["ppa", "--histogram"], "PID");
+    refused(&["ppa", "--histogram", "--top", "1"], "cannot be used");
+    refused(&["ppa", "--top", "-d", "0"], "seconds");
+    refused(&["ppa", "--top", "-d", "NaN"], "seconds");
+    refused(&["ppa", "-n", "3"], "--top");
+    refused(&["ppa", "--sort", "colour"], "latency");
+    refused(&["ppa", "on", "--levels", "all"], "sched, irq, syscall");
+    refused(&["ppa", "record"], "PID");
+    refused(&["ppa", "record", "1", "-d", "0"], "1..=");
+}
+
+#[test]
+fn r4_3_help_has_examples() {
+    for args in [
+        &["ppa", "--help"][..],
+        &["ppa", "record", "--help"],
+        &["ppa", "report", "-h"],
+    ] {
+        assert!(pfc(args).ok().contains("Examples:"), "{args:?}");
+    }
+    for command in ["on", "off", "status"] {
+        assert!(pfc(&["ppa", command, "--help"]).ok().contains("--json"));
+    }
+}
+
+#[test]
+fn r4_3_without_the_module_it_says_what_to_do() {
+    if std::path::Path::new(ppa::DEVICE).exists() {
+        return;
+    }
+    for args in [
+        &["ppa"][..],
+        &["ppa", "1"],
+        &["ppa", "--top"],
+        &["ppa", "--histogram", "1", "--json"],
+        &["ppa", "on"],
+        &["ppa", "off"],
+        &["ppa", "status"],
+        &["ppa", "record", "1"],
+    ] {
+        refused(args, "modprobe ppa");
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Precise process accounting: `/dev/ppa` and `/proc/rawsysppa`.
+//!
+//! ```no_run
+//! let device = ppa::Device::open()?;
+//! let khz = device.info()?.khz;
+//! let task = device.task(std::process::id())?;
+//! println!("{} us in user mode", ppa::micros(task.user(), khz));
+//! # Ok::<(), ppa::Error>(())
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `abi.rs` | the structures and calls of `linux/ppa.h`; unsafe |
+//! | `bytes.rs` | the same structures in what was read |
+//! | `device.rs` | the device, and the file of CPUs |
+//! | `values.rs` | what values mean: sums, differences, times |
+//! | `error.rs` | what can go wrong |
+
+mod abi;
+mod bytes;
+mod device;
+mod error;
+mod values;
+
+pub use abi::{
+    Info, Task, AVGCTXT, INTACCUM, INTCNT, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SYSCALL, NR_LATENCIES,
+    NR_SIGNALS, NR_VALUES, PRMPTCTXTCNT, PRMPTPRICNT, RSCHEDCNT, SCACCUM, SCHEDACCUM, SCHEDOUTCNT,
+    SCHLATACCUM, SYSCALLCNT, TASK_ENDED, TASK_KERNEL, TASK_LATENCIES, TASK_RUNNING, VERSION,
+};
+pub use bytes::{parse_cpus, parse_tasks};
+pub use device::{Device, CPUS, DEVICE};
+pub use error::Error;
+pub use values::{grown, micros, whole_micros, Cpu, CpuValue, NR_CPU_VALUES};

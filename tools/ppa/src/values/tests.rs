@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+use super::*;
+use crate::abi::{NR_LATENCIES, NR_VALUES, RSCHEDCNT};
+
+fn task(values: [u64; NR_VALUES]) -> Task {
+    Task {
+        pid: 42,
+        began: 1,
+        counted: 1_000_000,
+        values,
+        ..Task::default()
+    }
+}
+
+#[test]
+fn r4_2_user_system_and_interrupts_are_apart() {
+    let task = task([1000, 300, 50, 0, 0, 0, 0, 0, 7, 3, 0]);
+    assert_eq!((task.user(), task.system()), (700, 300));
+    assert_eq!((task.interrupts(), task.total()), (50, 1000));
+}
+
+#[test]
+fn r4_5_user_and_system_are_the_total_whatever_is_read() {
+    for (total, system) in [(0, 0), (5, 7), (7, 5), (u64::MAX, 1), (1, u64::MAX)] {
+        let task = task([total, system, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(task.user() + task.system(), task.total());
+    }
+}
+
+#[test]
+fn r4_5_switches_are_blocks_and_preemptions() {
+    let task = task([0, 0, 0, 9, 32, 5, 2, 0, 0, 0, 390]);
+    assert_eq!(task.switches(), 39);
+    assert_eq!(task.involuntary(), 7);
+    assert_eq!(task.switch(), 10.0);
+    assert_eq!(task.values[RSCHEDCNT], 9);
+    let full = self::task([u64::MAX; NR_VALUES]);
+    assert_eq!(full.switches(), u64::MAX);
+}
+
+#[test]
+fn r4_4_the_average_latency_is_of_wakeups() {
+    let mut task = task([0, 0, 0, 0, 4, 0, 0, 600, 0, 0, 0]);
+    assert_eq!((task.wakeups(), task.latency()), (4, 150.0));
+    task.latencies = [1, 2, 0, 0, 0, 0, 0, 3];
+    assert_eq!(task.wakeups(), 4, "they are not counted");
+    task.flags = TASK_LATENCIES;
+    assert_eq!((task.wakeups(), task.latency()), (6, 100.0));
+    task.latencies = [0; NR_LATENCIES];
+    assert_eq!(task.latency(), 0.0);
+    task.latencies = [u64::MAX; NR_LATENCIES];
+    assert_eq!(task.wakeups(), u64::MAX);
+}
+
+#[test]
+fn r4_6_ticks_become_microseconds() {
+    assert_eq!(micros(1300, 1_300_000), 1.0);
+    assert_eq!(micros(650, 1_300_000), 0.5);
+    assert_eq!(whole_micros(2599, 1_300_000), 1);
+    assert_eq!(whole_micros(u64::MAX, 1), u64::MAX);
+    assert_eq!(whole_micros(u64::MAX, 1000), u64::MAX);
+    assert_eq!(whole_micros(u64::MAX, 2_000_000), u64::MAX / 2000);
+    assert_eq!((micros(1300, 0), whole_micros(1300, 0)), (0.0, 0));
+}
+
+#[test]
+fn r4_5_differences_pass_the_end_of_a_count() {
+    assert_eq!(grown(5, 3), 2);
+    assert_eq!(grown(2, u64::MAX - 1), 4);
+    assert_eq!(grown(3, 5), 0, "it was read while it changed");
+    let before = task([u64::MAX; NR_VALUES]);
+    let mut now = task([9; NR_VALUES]);
+    now.counted += 100;
+    let more = now.since(Some(&before));
+    assert_eq!(more.values, [10; NR_VALUES]);
+    assert_eq!(more.counted, 100);
+}
+
+#[test]
+fn r4_5_a_task_that_began_anew_is_counted_from_there() {
+    let before = task([50; NR_VALUES]);
+    let mut now = task([60; NR_VALUES]);
+    assert_eq!(now.since(Some(&before)).values, [10; NR_VALUES]);
+    assert_eq!(now.since(None).values, [60; NR_VALUES]);
+    now.began = 2;
+    assert_eq!(now.since(Some(&before)).values, [60; NR_VALUES]);
+    now.began = 1;
+    now.counted -= 1;
+    assert_eq!(now.since(Some(&before)).values, [60; NR_VALUES]);
+}
+
+#[test]
+fn r4_4_a_task_that_ends_meanwhile_comes_once() {
+    let mut ended = task([2; NR_VALUES]);
+    ended.flags = crate::abi::TASK_ENDED;
+    let mut other = task([3; NR_VALUES]);
+    other.began = 9;
+    let tasks = latest(vec![task([1; NR_VALUES]), ended.clone(), other.clone()]);
+    assert_eq!(tasks, [ended, other]);
+}
+
+#[test]
+fn r4_3_a_name_does_nothing_to_a_terminal() {
+    let mut task = task([0; NR_VALUES]);
+    task.comm = *b"\x1b[2J\xffa\n012345678";
+    assert_eq!(task.name(), "?[2J\u{fffd}a?012345678");
+    task.comm = [b'x'; 16];
+    assert_eq!(task.name().len(), 16);
+}
+
+#[test]
+fn r4_9_cpus_add_up() {
+    let mut cpu = Cpu::default();
+    for (n, value) in cpu.values.iter_mut().enumerate() {
+        *value = n as u64;
+    }
+    assert_eq!(cpu.total(), 1 + 2 + 3);
+    assert_eq!(cpu.of(CpuValue::Softirq), 6);
+    assert_eq!(Cpu::sum(&[cpu, cpu]).of(CpuValue::NetRxCount), 34);
+    assert_eq!(Cpu::sum(&[cpu, cpu]).since(&cpu), cpu);
+    let full = Cpu {
+        values: [u64::MAX; NR_CPU_VALUES],
+    };
+    assert_eq!(full.total(), u64::MAX);
+    assert_eq!(Cpu::sum(&[full, cpu]), full);
+}
