@@ -18,7 +18,7 @@ pub const DEVICE: &str = "/dev/ppa";
 /// Where CPUs are.
 pub const CPUS: &str = "/proc/rawsysppa";
 
-/// Bytes of a read: some thousand tasks.
+/// Bytes of a read: some thousand tasks, or CPUs.
 const AT_ONCE: usize = 1 << 20;
 
 /// The open device.
@@ -52,9 +52,15 @@ impl Device {
             Errno::ACCESS | Errno::PERM => Error::Denied(pid),
             e => Error::Read(DEVICE, e.into()),
         })?;
-        match task.pid == pid {
-            true => Ok(task),
-            false => Err(Error::Corrupt(format!("asked for {pid}, it is another's"))),
+        match task {
+            Task { size, .. } if (size as usize) < size_of::<Task>() => {
+                Err(Error::Corrupt(format!("a task of {size} bytes")))
+            }
+            task if task.pid != pid => {
+                let got = task.pid;
+                Err(Error::Corrupt(format!("asked for task {pid}, got {got}")))
+            }
+            task => Ok(task),
         }
     }
 
@@ -62,23 +68,40 @@ impl Device {
     /// forgotten by it.
     pub fn tasks(&self) -> Result<Vec<Task>, Error> {
         let mut file = &self.file;
-        let failed = |e| Error::Read(DEVICE, e);
-        file.seek(SeekFrom::Start(0)).map_err(failed)?;
-        let mut buffer = vec![0; AT_ONCE];
+        file.seek(SeekFrom::Start(0))
+            .map_err(|e| Error::Read(DEVICE, e))?;
         let mut tasks = Vec::new();
-        loop {
-            match file.read(&mut buffer) {
-                Ok(0) => return Ok(latest(tasks)),
-                Ok(n) => parse_tasks(&buffer[..n], &mut tasks)?,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(failed(e)),
-            }
-        }
+        whole(file, DEVICE, |bytes| parse_tasks(bytes, &mut tasks))?;
+        Ok(latest(tasks))
     }
 
     /// Each CPU that can be.
     pub fn cpus(&self) -> Result<Vec<Cpu>, Error> {
-        parse_cpus(&std::fs::read(CPUS).map_err(|e| Error::Read(CPUS, e))?)
+        let file = File::open(CPUS).map_err(|e| Error::Read(CPUS, e))?;
+        let mut all = Vec::new();
+        whole(&file, CPUS, |bytes| {
+            all.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        parse_cpus(&all)
+    }
+}
+
+/// Reads to the end, much at a time, so that values are of one moment as far as the
+/// kernel can give them so.
+fn whole(
+    mut file: impl Read,
+    path: &'static str,
+    mut taken: impl FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut buffer = vec![0; AT_ONCE];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => taken(&buffer[..n])?,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::Read(path, e)),
+        }
     }
 }
 
@@ -94,6 +117,38 @@ fn checked(info: Info) -> Result<Info, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Gives its parts one after the other, with interruptions between.
+    struct Parts(Vec<Result<Vec<u8>, ErrorKind>>);
+
+    impl Read for Parts {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            match self.0.pop() {
+                Some(Ok(part)) => {
+                    to[..part.len()].copy_from_slice(&part);
+                    Ok(part.len())
+                }
+                Some(Err(kind)) => Err(kind.into()),
+                None => Ok(0),
+            }
+        }
+    }
+
+    #[test]
+    fn r4_9_a_file_is_read_to_its_end() {
+        let read = |last: Result<Vec<u8>, ErrorKind>| {
+            let parts = vec![last, Err(ErrorKind::Interrupted), Ok(vec![1, 2])];
+            let mut all = Vec::new();
+            let result = whole(Parts(parts), CPUS, |bytes| {
+                all.extend_from_slice(bytes);
+                Ok(())
+            });
+            result.map(|()| all)
+        };
+        assert_eq!(read(Ok(vec![3])).expect("all of it"), [1, 2, 3]);
+        let error = read(Err(ErrorKind::PermissionDenied)).expect_err("it failed");
+        assert!(matches!(error, Error::Read(CPUS, _)), "{error}");
+    }
 
     #[test]
     fn r4_6_ticks_without_a_length_are_refused() {
