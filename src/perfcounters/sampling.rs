@@ -246,6 +246,10 @@ impl Context {
             return;
         }
         if !timer {
+            // Of a set that has none it may still run.
+            if !state.is_timed() {
+                self.bell.hush();
+            }
             return self.set_timer(&mut state);
         }
         let began = msr::time_stamp();
@@ -467,9 +471,10 @@ impl Context {
             state.publish(true);
         }
         if state.sets.due {
+            let timed = state.is_timed();
             self.switch(state);
-            // Which an NMI cannot set.
-            if state.is_timed() && sched::in_nmi() {
+            // Which an NMI can neither set nor stop.
+            if (timed || state.is_timed()) && sched::in_nmi() {
                 self.bell.call();
             }
         }

@@ -313,6 +313,11 @@ impl Context {
         }
         let started = state.started;
         self.halt(state);
+        // Or the halt itself saw what a restart is waited for.
+        if state.sampling.masked {
+            state.started = started;
+            return Err(Error::Masked);
+        }
         self.make_active(state, place);
         if started {
             self.resume(state);

@@ -94,6 +94,13 @@ static void refusals(void)
 	is(set_pmc(fd, 5, 0, pfm_instructions(m)), 0, "1.12 its PMCs are written");
 	is(set_delete(fd, 0), -EINVAL, "1.12 delete: set 0 stays");
 	is(set_delete(fd, 6), -EINVAL, "1.12 delete: no such set");
+	many[0] = (struct pfarg_setdesc){ .set_id = 65535, .reserved = { [0] = 1 } };
+	is(set_call(fd, PERFMON_DELETE_EVTSETS, many, sizeof(desc)), -EINVAL,
+	   "1.12 delete: reserved fields");
+	info = (struct pfarg_setinfo){ .set_id = 5, .reserved = { [5] = 1 } };
+	is(set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)), -EINVAL,
+	   "1.12 getinfo: reserved fields");
+	info = (struct pfarg_setinfo){ .set_id = 6 };
 	is(set_delete(fd, 65535), 0, "1.12 delete");
 	is(set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)), -EINVAL,
 	   "1.12 getinfo: no such set");
@@ -375,6 +382,37 @@ static void masked(void)
 	close(fd);
 }
 
+/* The switch itself may see an overflow that waits for a restart. */
+static void masked_by_the_switch(void)
+{
+	struct pfarg_pmd pmd = { .reg_num = PERFMON_PAGE_FAULTS, .reg_flags = PFM_REGFL_OVFL_NOTIFY,
+				 .reg_value = -5ULL, .reg_long_reset = -7ULL };
+	struct pfarg_setdesc desc = { .set_id = 1 };
+	int fd = pfm_create(0), i;
+	struct pfarg_ovfl_msg msg;
+	volatile char *pages;
+
+	set_create(fd, &desc);
+	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
+	count_in(fd, 1);
+	set_load(fd, 0);
+	pages = mmap(NULL, 20 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pfm_start(fd);
+	for (i = 0; i < 20; i++)
+		pages[i * 4096] = 1;
+	is(set_start(fd, 1), -EBUSY, "1.12 no other set while the old one waits, seen or not");
+	ok(pfm_message(fd, &msg, 1000) && !msg.msg_active_set, "1.12 it is told of");
+	is(set_info(fd, 1).set_runs, 0, "1.12 and the other one has had no turn");
+	is(pfm_restart(fd), 0, "1.12 after its restart");
+	ok((__s64)set_value(fd, 0, PERFMON_PAGE_FAULTS) < 0, "1.12 it begins anew");
+	is(set_start(fd, 1), 0, "1.12 and the other one may");
+	spin(1000);
+	pfm_stop(fd);
+	ok(counted_in(fd, 1) > 2000, "1.12 which counts");
+	munmap((void *)pages, 20 * 4096);
+	close(fd);
+}
+
 /* With a time for each turn, too: the time does not pass meanwhile, nor does it end. */
 static void masked_in_time(void)
 {
@@ -525,7 +563,7 @@ int main(void)
 
 	m = this_model();
 	slow = atoi(getenv("SLOWNESS") ?: "1");
-	plan(86 + 2 + 7 + 8);
+	plan(88 + 7 + 2 + 7 + 8);
 	on_cpu(0);
 	sampling_modules(m);
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
@@ -542,6 +580,7 @@ int main(void)
 	asleep();
 	mixed();
 	masked();
+	masked_by_the_switch();
 	masked_in_time();
 	to_the_end();
 	a_cpu();

@@ -440,6 +440,9 @@ fn create_sets(context: &Context, vector: Vector) -> Result {
 fn delete_sets(context: &Context, vector: Vector) -> Result {
     let given = elements::<SetDesc>(&vector)?;
     let mut ids = KVec::with_capacity(given.len(), GFP_KERNEL)?;
+    if given.iter().any(|set| set.reserved != [0; 6]) {
+        return Err(EINVAL);
+    }
     for set in &given {
         ids.push(set.set_id, GFP_KERNEL)?;
     }
@@ -448,6 +451,9 @@ fn delete_sets(context: &Context, vector: Vector) -> Result {
 
 fn set_infos(context: &Context, vector: Vector) -> Result {
     let mut given = elements::<SetInfo>(&vector)?;
+    if given.iter().any(|set| set.reserved != [0; 6]) {
+        return Err(EINVAL);
+    }
     context.set_infos(&mut given)?;
     write_back(&vector, &given)
 }

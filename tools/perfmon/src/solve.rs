@@ -203,6 +203,29 @@ impl Search<'_> {
     }
 }
 
+/// Fewer sets there cannot be: events that want some counters only have those of each.
+fn bound(events: &[Demand]) -> usize {
+    let mut wanted: Vec<Vec<u16>> = events.iter().map(|e| e.choices.clone()).collect();
+    wanted.push(wanted.concat());
+    for counters in &mut wanted {
+        counters.sort_unstable();
+        counters.dedup();
+    }
+    let mut kinds = wanted.clone();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let within = |counters: &Vec<u16>, kind: &Vec<u16>| {
+        counters.iter().all(|c| kind.binary_search(c).is_ok())
+    };
+    let sets = |kind: &Vec<u16>| {
+        let all = wanted.iter().take(events.len());
+        all.filter(|c| within(c, kind))
+            .count()
+            .div_ceil(kind.len().max(1))
+    };
+    kinds.iter().map(sets).max().unwrap_or(1).max(1)
+}
+
 /// The fewest sets in which all events are counted, groups together.
 pub fn solve(events: &[Demand]) -> Result<Seating, Unplaceable> {
     if let Some(event) = events.iter().position(|e| e.choices.is_empty()) {
@@ -237,7 +260,7 @@ pub fn solve(events: &[Demand]) -> Result<Seating, Unplaceable> {
         }
     }
     // Fewer cannot be: without groups, the same as with each in any set.
-    let fewest = (1..=events.len())
+    let fewest = (bound(events)..=events.len())
         .find(|sets| matching(events, 0..events.len(), *sets, |_| None).is_ok())
         .unwrap_or(events.len());
     for sets in fewest..=events.len() {
@@ -300,6 +323,21 @@ mod tests {
         let found = solve(&events).expect("fits");
         is_right(&events, &found);
         assert_eq!(found.sets, 2);
+    }
+
+    /// Many are no harder than few.
+    #[test]
+    fn r1_12_thousands() {
+        let events: Vec<Demand> = (0..2000)
+            .map(|n| match n % 4 {
+                0 => demand(&[0], None),
+                1 => demand(&[0, 1], None),
+                _ => demand(&[0, 1, 2, 3], None),
+            })
+            .collect();
+        let found = solve(&events).expect("fits");
+        is_right(&events, &found);
+        assert_eq!(found.sets, 500);
     }
 
     #[test]

@@ -141,7 +141,7 @@ fn accounting(error: &ppa::Error) -> String {
     use ppa::Error;
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
-            "{}: no such device; load the module: modprobe ppa (is it built? make)",
+            "{}: no such device; load the module: modprobe perfcounters (is it built? make)",
             ppa::DEVICE
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => format!(

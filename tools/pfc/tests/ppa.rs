@@ -134,6 +134,6 @@ fn r4_3_without_the_module_it_says_what_to_do() {
         &["ppa", "status"],
         &["ppa", "record", "1"],
     ] {
-        refused(args, "modprobe ppa");
+        refused(args, "modprobe perfcounters");
     }
 }

@@ -62,7 +62,9 @@ fn refused(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     Failure::Refused(match error.kind() {
         ErrorKind::NotFound => {
-            format!("{path}: no such file; load the module: modprobe ppa (is it built? make)")
+            format!(
+                "{path}: no such file; load the module: modprobe perfcounters (is it built? make)"
+            )
         }
         ErrorKind::PermissionDenied => format!("{path}: permission denied; this needs root"),
         _ => format!("{path}: {error}"),

@@ -94,7 +94,7 @@ impl Sums {
             + ratio * ratio * self.time2 as f64;
         // Less than nothing: of an interval with a part of a turn, whose squares do not
         // add up.
-        let adds_up = squares > -1e-6 * self.value2 as f64;
+        let adds_up = squares >= -1e-6 * self.value2 as f64;
         let error = (self.runs > 1 && adds_up).then(|| {
             let variance = squares.max(0.0) / (n - 1.0);
             let sigma = (total / time) * ((1.0 - share) * n * variance).sqrt();
@@ -163,6 +163,8 @@ mod tests {
         let all = sums(&[(10, 3), (20, 100)]).estimate(30);
         assert_eq!((all.value, all.share, all.error), (103.0, 1.0, Some(0.0)));
         assert_eq!(sums(&[(10, 3)]).estimate(30).error, None);
+        let none = sums(&[(10, 0), (20, 0), (10, 0)]).estimate(100);
+        assert_eq!((none.value, none.error), (0.0, Some(0.0)));
         assert_eq!(Sums::default().estimate(30).share, 0.0);
     }
 

@@ -210,7 +210,11 @@ fn advise(events: &[Event], plan: &Plan, machine: &Machine) {
     if missing(false) && machine.vendor.is_none() {
         eprintln!("pfc: there is no PMU to count with; 'pfc doctor' says why");
     }
-    if missing(true) {
+    if missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
+        eprintln!(
+            "pfc: a CPU has none of the kernel's own events that are a thread's; without -a and -C"
+        );
+    } else if missing(true) {
         eprintln!("pfc: the kernel's own events are not there; load them: modprobe pfm_soft");
     }
     if plan.too_many {

@@ -162,8 +162,10 @@ impl<'a> Report<'a> {
 
     fn lines(&mut self, runs: &[Counts], at: Option<Duration>) -> Result<(), Failure> {
         let rows = self.rows(runs);
+        let mut named = 0;
         for row in &rows {
-            if let (Some(share), Err(_), None) = (row.refused, row.value, at) {
+            if let (Some(share), Err(_), None, true) = (row.refused, row.value, at, named < NAMED) {
+                named += 1;
                 eprintln!(
                     "pfc: {} was counted in {:.2}% of the time, which is too little to tell",
                     row.event.name,
@@ -177,9 +179,19 @@ impl<'a> Report<'a> {
             };
             writeln!(self.out, "{line}")?;
         }
+        let refused = rows.iter().filter(|row| row.refused.is_some()).count();
+        if refused > NAMED && at.is_none() {
+            eprintln!(
+                "pfc: and {} more events were counted in too little of the time to tell",
+                refused - NAMED
+            );
+        }
         Ok(())
     }
 }
+
+/// Events that were counted too little are named up to here.
+const NAMED: usize = 10;
 
 /// Nanoseconds of the turns of all sets.
 fn all_turns(sources: &[Source], sums: &[Sums]) -> u64 {
@@ -246,7 +258,10 @@ impl<'a> Report<'a> {
                 error: cell.filter(|c| c.in_turns && self.scaled).map(|c| c.error),
                 refused,
                 noise: cell.filter(|_| runs.len() > 1).map(|c| c.noise),
-                derived: values[n].and_then(|value| counted.derive(event, value)),
+                // What was counted in turns is of different times, unless it is scaled.
+                derived: values[n]
+                    .filter(|_| self.scaled || !cell.is_some_and(|c| c.in_turns))
+                    .and_then(|value| counted.derive(event, value)),
             }
         };
         self.events.iter().enumerate().map(row).collect()

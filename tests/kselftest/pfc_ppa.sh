@@ -1,0 +1,101 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock debug
+# timeout: 120
+# shellcheck disable=SC2030,SC2031,SC2317,SC2329,SC3043
+#
+# pfc ppa: on, one task, all tasks, CPUs, histogram, live, recorded, off; and what it says
+# when there is nothing to show.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+off_says_so() {
+	pfc ppa $$ 2>words
+	rc=$?
+	cat words
+	[ $rc != 0 ] && grep -q 'pfc ppa on' words
+}
+turned_on() {
+	pfc ppa on && pfc ppa status >words || return 1
+	cat words /proc/sys/kernel/ppa
+	grep -qE '^1	1	0' /proc/sys/kernel/ppa
+}
+one() {
+	pfc ppa $sleeper >words || return 1
+	cat words
+	grep -q '^All results in micro seconds (\[v2.0\]) [0-9]* cycles/usec [0-9]* CPUs active' words &&
+		grep -qE 'Usr +Sys +Int +Total' words && grep -qE 'Rescheds +Scho +Prmpt-Pri +Prmpt-Exp +Avg-Latency' words &&
+		grep -qE 'Sys-Idle +Avg-Ctxt-Dur' words
+}
+one_as_json() {
+	pfc ppa --json $sleeper >words || return 1
+	cat words
+	grep -q "\"pid\":$sleeper" words
+}
+all() {
+	pfc ppa --rows 5 >words || return 1
+	cat words
+	[ "$(wc -l <words)" -gt 4 ]
+}
+cpus() {
+	pfc ppa --cpus >words || return 1
+	cat words
+	grep -qi idle words
+}
+latencies() {
+	pfc ppa --histogram $sleeper >words || return 1
+	cat words
+	grep -q 'us' words
+}
+live() {
+	pfc ppa --top -d 0.2 -n 2 >words || return 1
+	head -n 20 words
+	[ -s words ]
+}
+recorded() {
+	pfc ppa record $sleeper -o recorded -d 50 -t 1 && pfc ppa report recorded >words &&
+		pfc ppa report recorded -o drawn.svg || return 1
+	head -n 20 words
+	grep -q '^<svg\|<svg ' drawn.svg
+}
+nobody() {
+	pfc ppa 999999999 2>words
+	rc=$?
+	cat words
+	[ $rc != 0 ]
+}
+turned_off() {
+	pfc ppa off && grep -qE '^0	0	0' /proc/sys/kernel/ppa
+}
+gone() {
+	unload
+	pfc ppa 1 2>words
+	rc=$?
+	cat words
+	[ $rc != 0 ] && grep -q 'modprobe perfcounters' words
+}
+
+plan 12
+cd /tmp || exit 1
+unload
+echo >/proc/sys/kernel/modprobe
+insmod /modules/perfcounters.ko
+(while :; do sleep 0.01; done) &
+sleeper=$!
+check "4.7 off: it says how to begin" off_says_so
+check "4.8 pfc ppa on" turned_on
+sleep 0.3
+check "4.3 a task, as the seed prints it" one
+check "4.3 as JSON" one_as_json
+check "4.4 all tasks" all
+check "4.9 CPUs" cpus
+check "4.4 how long it waited for a CPU" latencies
+check "4.4 live" live
+check "4.4 recorded, and drawn" recorded
+check "4.4 a task that is none" nobody
+check "4.8 pfc ppa off" turned_off
+kill $sleeper
+check "4.8 without the module it says what is missing" gone
+rm -f words recorded drawn.svg
+exit "$failed"
