@@ -36,7 +36,7 @@ extern "C" {
 
 /// Is preempt_disable() what [`Group`] has inline: a per-CPU count and a static
 /// call? Elsewhere C's own is called.
-const PREEMPT_INLINE: bool = cfg!(all(
+pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
     CONFIG_PREEMPT_DYNAMIC,
     not(CONFIG_DEBUG_PREEMPT),
     not(CONFIG_TRACE_PREEMPT_TOGGLE)

@@ -54,6 +54,7 @@ const SHOWN: [usize; 5] = [0, 6, 1, 2, 3];
 /// Softirqs of the kernel.
 const NR_SOFTIRQS: usize = 10;
 
+#[inline(always)]
 fn add(word: &Word, more: u64) {
     word.store_relaxed(word.load_relaxed().wrapping_add(more));
 }
@@ -315,12 +316,10 @@ impl Cpu {
     /// A system call begins. The task's context, preemption off.
     #[inline]
     pub fn call<V: Values>(&self, group: usize, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
-        let own = self.own_now(clock);
-        self.changes.begin();
-        self.mode_own.store_relaxed(own);
-        self.mode.store_relaxed(SYSTEM);
+        self.mode_own.store_relaxed(self.own_now(clock));
+        // Release: who reads this mode reads that time, or a later one.
+        self.mode.store_release(SYSTEM);
         add(&self.calls, 1);
-        self.changes.end();
         if let Some(values) = task.and_then(|task| task.of(group)) {
             add(&values[value::CALLS], 1);
         }
@@ -339,18 +338,13 @@ impl Cpu {
         }
         let own = self.own_now(clock);
         let called = own.wrapping_sub(self.mode_own.load_relaxed());
+        // Of the task, too: who reads one that runs reads its CPU.
         self.changes.begin();
-        if let Some(task) = task {
-            task.changes.begin();
-            if let Some(values) = task.of(group) {
-                add(&values[value::SYSTEM], called);
-            }
+        if let Some(values) = task.and_then(|task| task.of(group)) {
+            add(&values[value::SYSTEM], called);
         }
         add(&self.system, called);
         self.mode.store_relaxed(USER);
-        if let Some(task) = task {
-            task.changes.end();
-        }
         self.changes.end();
     }
 
@@ -459,7 +453,7 @@ impl Cpu {
             };
             let (mut busy, mut idle) = (self.busy.load_relaxed(), self.idle.load_relaxed());
             let mut system = self.system.load_relaxed();
-            match self.mode.load_relaxed() {
+            match self.mode.load_acquire() {
                 IDLE => idle = idle.wrapping_add(own),
                 mode => {
                     busy = busy.wrapping_add(own);
@@ -719,59 +713,71 @@ impl<V: Values> Task<V> {
         each: &mut dyn FnMut(usize, usize, u64),
     ) -> Read {
         self.changes.read(|| {
-            let on = self.on.load_relaxed();
-            let mut read = Read {
-                values: [0; NR_VALUES],
-                runq: self.runq.load_relaxed(),
-                counted: 0,
-                latencies: [0; NR_LATENCIES],
-                cpu: self.last.load_relaxed() as u32,
-                running: on != 0,
-            };
-            let over = match self.over.load_relaxed() {
-                0 => now,
-                over => over,
-            };
-            read.counted = over.saturating_sub(self.began.load_relaxed());
-            for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
-                *to = word.load_relaxed();
-            }
-            let live = match on {
+            let live = match self.on.load_relaxed() {
                 0 => None,
                 on => cpu(on.wrapping_sub(1) as u32),
             };
-            for (group, values) in self.values.chunks_exact(NR_VALUES).enumerate() {
-                let mut more = [0u64; NR_VALUES];
-                if let Some((cpu, _)) = live.filter(|(_, of)| *of == group) {
-                    let own = cpu.own(now);
-                    more[value::SCHED] = own;
-                    if cpu.mode.load_relaxed() == SYSTEM {
-                        more[value::SYSTEM] = own.saturating_sub(cpu.mode_own.load_relaxed());
-                    }
-                    let spans = cpu
-                        .span
-                        .total(now)
-                        .wrapping_sub(cpu.run_span.load_relaxed());
-                    more[value::INTERRUPTS] = spans & (u64::MAX >> 1);
-                    let count = cpu.count.load_relaxed();
-                    more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
-                }
-                for (index, (word, more)) in values.iter().zip(more).enumerate() {
-                    let one = word.load_relaxed().wrapping_add(more);
-                    each(group, index, one);
-                    if let Some(sum) = read.values.get_mut(index) {
-                        *sum = sum.wrapping_add(one);
-                    }
-                }
+            match live {
+                Some((cpu, _)) => cpu.changes.read(|| self.read_once(now, live, each)),
+                None => self.read_once(now, None, each),
             }
-            // Ready, and not on a CPU yet.
-            if on == 0 && self.over.load_relaxed() == 0 {
-                let (woken, ready) = (self.woken.load_relaxed(), self.ready.load_relaxed());
-                if woken == 0 && ready != 0 {
-                    read.runq = read.runq.wrapping_add(now.saturating_sub(ready));
-                }
-            }
-            read
         })
+    }
+
+    fn read_once(
+        &self,
+        now: u64,
+        live: Option<(&Cpu, usize)>,
+        each: &mut dyn FnMut(usize, usize, u64),
+    ) -> Read {
+        let on = self.on.load_relaxed();
+        let mut read = Read {
+            values: [0; NR_VALUES],
+            runq: self.runq.load_relaxed(),
+            counted: 0,
+            latencies: [0; NR_LATENCIES],
+            cpu: self.last.load_relaxed() as u32,
+            running: on != 0,
+        };
+        let over = match self.over.load_relaxed() {
+            0 => now,
+            over => over,
+        };
+        read.counted = over.saturating_sub(self.began.load_relaxed());
+        for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
+            *to = word.load_relaxed();
+        }
+        for (group, values) in self.values.chunks_exact(NR_VALUES).enumerate() {
+            let mut more = [0u64; NR_VALUES];
+            if let Some((cpu, _)) = live.filter(|(_, of)| *of == group) {
+                let own = cpu.own(now);
+                more[value::SCHED] = own;
+                if cpu.mode.load_acquire() == SYSTEM {
+                    more[value::SYSTEM] = own.saturating_sub(cpu.mode_own.load_relaxed());
+                }
+                let spans = cpu
+                    .span
+                    .total(now)
+                    .wrapping_sub(cpu.run_span.load_relaxed());
+                more[value::INTERRUPTS] = spans & (u64::MAX >> 1);
+                let count = cpu.count.load_relaxed();
+                more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
+            }
+            for (index, (word, more)) in values.iter().zip(more).enumerate() {
+                let one = word.load_relaxed().wrapping_add(more);
+                each(group, index, one);
+                if let Some(sum) = read.values.get_mut(index) {
+                    *sum = sum.wrapping_add(one);
+                }
+            }
+        }
+        // Ready, and not on a CPU yet.
+        if on == 0 && self.over.load_relaxed() == 0 {
+            let (woken, ready) = (self.woken.load_relaxed(), self.ready.load_relaxed());
+            if woken == 0 && ready != 0 {
+                read.runq = read.runq.wrapping_add(now.saturating_sub(ready));
+            }
+        }
+        read
     }
 }

@@ -60,7 +60,7 @@ impl Handler<SysEnter<'_>> for Counts {
             .ok()
             .and_then(|n| self.calls.get(n)?.as_ref());
         let instance = match known {
-            _ if event.compat => &self.compat,
+            _ if event.is_compat() => &self.compat,
             Some(instance) => instance,
             None => &self.unknown,
         };

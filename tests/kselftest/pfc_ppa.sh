@@ -83,11 +83,11 @@ echo >/proc/sys/kernel/modprobe
 insmod /modules/perfcounters.ko
 (while :; do sleep 0.01; done) &
 sleeper=$!
-check "4.7 off: it says how to begin" off_says_so
+check "4.8 off: it says how to begin" off_says_so
 check "4.8 pfc ppa on" turned_on
 sleep 0.3
-check "4.3 a task, as the seed prints it" one
-check "4.3 as JSON" one_as_json
+check "4.2 a task, as the seed prints it" one
+check "4.2 as JSON" one_as_json
 check "4.4 all tasks" all
 check "4.9 CPUs" cpus
 check "4.4 how long it waited for a CPU" latencies

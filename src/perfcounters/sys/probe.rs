@@ -157,11 +157,18 @@ event! {
     SysEnter(c"sys_enter", regs: *mut c_void, id: c_long) {
         /// Its number, as the caller gave it.
         number: i64 = id as i64,
-        /// Is it of the 32-bit or the x32 kind?
-        // SAFETY: No requirements; `current` is the caller.
-        compat: bool = unsafe { shim::pfc_in_compat_syscall() },
     }
 }
+
+impl SysEnter<'_> {
+    /// Is it of the 32-bit or the x32 kind?
+    #[inline]
+    pub fn is_compat(&self) -> bool {
+        // SAFETY: No requirements; `current` is the caller.
+        unsafe { shim::pfc_in_compat_syscall() }
+    }
+}
+
 event! {
     /// A system call returns.
     SysExit(c"sys_exit", regs: *mut c_void, result: c_long) {}

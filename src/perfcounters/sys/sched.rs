@@ -17,6 +17,7 @@ use kernel::task::Task;
 
 use super::shim;
 use crate::contexts::Context;
+use crate::driver::PREEMPT_INLINE;
 
 /// The task that runs, as an address: only ever compared.
 #[inline]
@@ -196,17 +197,43 @@ pub(crate) struct NoPreempt(());
 
 impl NoPreempt {
     /// Off.
+    #[inline(always)]
     pub(crate) fn new() -> Self {
-        // SAFETY: Drop turns it on again.
-        unsafe { shim::pfm_preempt_disable() };
+        if PREEMPT_INLINE {
+            // SAFETY: A per-CPU count; drop takes it back.
+            unsafe {
+                asm!(
+                    "incl %gs:__preempt_count(%rip)",
+                    options(att_syntax, nostack)
+                )
+            };
+        } else {
+            // SAFETY: Drop turns it on again.
+            unsafe { shim::pfm_preempt_disable() };
+        }
         Self(())
     }
 }
 
 impl Drop for NoPreempt {
+    #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: Turned off in `new`.
-        unsafe { shim::pfm_preempt_enable() }
+        if PREEMPT_INLINE {
+            // SAFETY: As at the end of `driver::Group`: the scheduler is called, where it is
+            // due, through its call that preserves registers.
+            unsafe {
+                asm!(
+                    "decl %gs:__preempt_count(%rip)",
+                    "jnz 2f",
+                    "call __SCT__preempt_schedule",
+                    "2:",
+                    options(att_syntax, nostack)
+                )
+            };
+        } else {
+            // SAFETY: Turned off in `new`.
+            unsafe { shim::pfm_preempt_enable() }
+        }
     }
 }
 

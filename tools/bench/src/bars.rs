@@ -179,6 +179,7 @@ pub fn bars(results: &Results, parts: Parts) -> Vec<Bar> {
         bars.push(group(results));
         bars.push(switch(results));
         bars.push(turns(results));
+        bars.extend(accounting(results));
         bars.push(sample(results));
         bars.push(backward(results));
     }
@@ -192,6 +193,47 @@ fn switch(results: &Results) -> Bar {
         ["switch", "switch_context_4", "switch_perf_4"],
         "a switch of threads with 4 counters each, added by contexts and by perf, by CPUs",
     )
+}
+
+/// What accounting adds, in every guest.
+fn accounting(results: &Results) -> [Bar; 3] {
+    let bar = |with: &str, without: &str, what: &str, most: f64| {
+        let costs: Vec<(u32, f64, f64)> = both(results, with, without);
+        let text: Vec<String> = costs
+            .iter()
+            .map(|(n, with, without)| format!("{:.0} at {n}", with - without))
+            .collect();
+        let was = match costs.len() {
+            0 => Err(results.why_not(with)),
+            _ => Ok((
+                text.join(", "),
+                costs
+                    .iter()
+                    .all(|(_, with, without)| with - without <= most),
+            )),
+        };
+        bar(what, &format!("<= {most} instructions"), was)
+    };
+    [
+        bar(
+            "getppid_sched",
+            "getppid",
+            "accounting without system calls, added to getppid(), by CPUs",
+            0.5,
+        ),
+        bar(
+            "getppid_calls",
+            "getppid",
+            "accounting with system calls, added to getppid(): a fifth of ftrace's 1408, by CPUs",
+            281.0,
+        ),
+        bar(
+            "switch_sched",
+            "switch",
+            "accounting of the scheduler, added to a switch of threads, its wakeup included, by CPUs",
+            150.0,
+        ),
+    ]
 }
 
 /// What a switch of sets adds, and perf's rotation.

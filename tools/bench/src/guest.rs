@@ -22,6 +22,8 @@ use crate::sys::{close_nothing, first_in_line, getppid, nops, ticks, PerCpuArray
 const TURNS: u64 = 40;
 /// Hundreds of calls of close(-1).
 const CLOSES: u64 = 500;
+/// What is accounted: the scheduler; interrupts too; system calls too.
+const ACCOUNTING: [(&str, &str); 3] = [("sched", "1"), ("irq", "3"), ("calls", "7")];
 /// Where all of it runs: perf events of this CPU are read here.
 const CPU: usize = 0;
 /// So often something is measured until enough windows agree; then it is left out.
@@ -250,6 +252,28 @@ impl Guest {
         Ok(())
     }
 
+    /// What accounting adds to a call and to a switch of threads, level by level.
+    fn accounting(&self) {
+        for (name, level) in ACCOUNTING {
+            let set = |on: &str| -> io::Result<()> {
+                std::fs::write("/proc/sys/kernel/ppa_levels", level)?;
+                std::fs::write("/proc/sys/kernel/ppa", on)
+            };
+            if let Err(error) = set("1 0 0 1") {
+                self.failed(&format!("getppid_{name}"), &error);
+                continue;
+            }
+            self.operation(&format!("getppid_{name}"), 1, &mut |n| {
+                (0..n).for_each(|_| getppid());
+                Ok(())
+            });
+            self.switch(&format!("switch_{name}"), || Ok(()));
+            if let Err(error) = set("0 0 0 1") {
+                self.failed(name, &error);
+            }
+        }
+    }
+
     fn adds(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench_add")?.lines() {
             let mut words = line.split(' ');
@@ -350,6 +374,7 @@ pub fn run(adds: bool) -> io::Result<()> {
     guest.switch("switch_perf_4", || {
         PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
     });
+    guest.accounting();
     guest.turns("turns", || Ok(()));
     guest.turns("turns_context", || two_sets(COUNTERS));
     guest.turns("turns_perf", || two_groups(COUNTERS));

@@ -166,6 +166,24 @@ pub const OPERATIONS: &[(&str, &str)] = &[
         "clock_gettime(), of which a snapshot makes two",
     ),
     ("getppid", "getppid(), to compare"),
+    (
+        "getppid_sched",
+        "getppid(), with accounting of the scheduler",
+    ),
+    (
+        "getppid_irq",
+        "getppid(), with accounting of interrupts too",
+    ),
+    (
+        "getppid_calls",
+        "getppid(), with accounting of system calls too",
+    ),
+    (
+        "switch_sched",
+        "a switch of threads, with accounting of the scheduler",
+    ),
+    ("switch_irq", "the same, with interrupts"),
+    ("switch_calls", "the same, with system calls"),
 ];
 
 const WRITERS: &[(&str, &str)] = &[

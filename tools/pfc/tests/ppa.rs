@@ -88,7 +88,7 @@ fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
 }
 
 #[test]
-fn r4_3_tasks_options_and_commands_do_not_mix() {
+fn r4_2_tasks_options_and_commands_do_not_mix() {
     refused(&["ppa", "foo"], "no task's number, nor a command");
     refused(&["ppa", "0"], "no task's number");
     refused(&["ppa", "12", "on"], "as the first word");
@@ -106,7 +106,7 @@ fn r4_3_tasks_options_and_commands_do_not_mix() {
 }
 
 #[test]
-fn r4_3_help_has_examples() {
+fn r4_2_help_has_examples() {
     for args in [
         &["ppa", "--help"][..],
         &["ppa", "record", "--help"],
@@ -120,7 +120,7 @@ fn r4_3_help_has_examples() {
 }
 
 #[test]
-fn r4_3_without_the_module_it_says_what_to_do() {
+fn r4_2_without_the_module_it_says_what_to_do() {
     if std::path::Path::new(ppa::DEVICE).exists() {
         return;
     }

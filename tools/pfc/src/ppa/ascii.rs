@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn r4_3_the_text_is_that_of_2006() {
+    fn r4_2_the_text_is_that_of_2006() {
         let (task, machine) = example();
         let text = text(&task, &machine);
         let words: Vec<String> = text
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn r4_3_columns_are_aligned() {
+    fn r4_2_columns_are_aligned() {
         let (mut task, machine) = example();
         task.values[0] = u64::MAX;
         task.values[RSCHEDCNT] = u64::MAX;

@@ -101,7 +101,7 @@ fn r4_4_a_task_that_ends_meanwhile_comes_once() {
 }
 
 #[test]
-fn r4_3_a_name_does_nothing_to_a_terminal() {
+fn r4_2_a_name_does_nothing_to_a_terminal() {
     let mut task = task([0; NR_VALUES]);
     task.comm = *b"\x1b[2J\xffa\n012345678";
     assert_eq!(task.name(), "?[2J\u{fffd}a?012345678");
