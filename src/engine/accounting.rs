@@ -704,32 +704,21 @@ impl<V: Values> Task<V> {
         self.told_apart.store_relaxed(on.into());
     }
 
-    /// The values of each group are given out, and the sums: up to now, from anywhere.
-    /// `cpu` finds the words and the group of a CPU.
-    pub fn read<'a>(
-        &self,
-        now: u64,
-        cpu: impl Fn(u32) -> Option<(&'a Cpu, usize)>,
-        each: &mut dyn FnMut(usize, usize, u64),
-    ) -> Read {
+    /// What it has had up to now, from anywhere; `cpu` finds a CPU's words.
+    pub fn read<'a>(&self, now: u64, cpu: impl Fn(u32) -> Option<&'a Cpu>) -> Read {
         self.changes.read(|| {
             let live = match self.on.load_relaxed() {
                 0 => None,
                 on => cpu(on.wrapping_sub(1) as u32),
             };
             match live {
-                Some((cpu, _)) => cpu.changes.read(|| self.read_once(now, live, each)),
-                None => self.read_once(now, None, each),
+                Some(cpu) => cpu.changes.read(|| self.read_once(now, live)),
+                None => self.read_once(now, None),
             }
         })
     }
 
-    fn read_once(
-        &self,
-        now: u64,
-        live: Option<(&Cpu, usize)>,
-        each: &mut dyn FnMut(usize, usize, u64),
-    ) -> Read {
+    fn read_once(&self, now: u64, live: Option<&Cpu>) -> Read {
         let on = self.on.load_relaxed();
         let mut read = Read {
             values: [0; NR_VALUES],
@@ -747,28 +736,29 @@ impl<V: Values> Task<V> {
         for (to, word) in read.latencies.iter_mut().zip(&self.latencies) {
             *to = word.load_relaxed();
         }
-        for (group, values) in self.values.chunks_exact(NR_VALUES).enumerate() {
-            let mut more = [0u64; NR_VALUES];
-            if let Some((cpu, _)) = live.filter(|(_, of)| *of == group) {
-                let own = cpu.own(now);
-                more[value::SCHED] = own;
-                if cpu.mode.load_acquire() == SYSTEM {
-                    more[value::SYSTEM] = own.saturating_sub(cpu.mode_own.load_relaxed());
-                }
-                let spans = cpu
-                    .span
-                    .total(now)
-                    .wrapping_sub(cpu.run_span.load_relaxed());
-                more[value::INTERRUPTS] = spans & (u64::MAX >> 1);
-                let count = cpu.count.load_relaxed();
-                more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
+        let mut groups: &[Word] = &self.values;
+        while let Some((values, others)) = groups.split_first_chunk::<NR_VALUES>() {
+            for (sum, word) in read.values.iter_mut().zip(values) {
+                *sum = sum.wrapping_add(word.load_relaxed());
             }
-            for (index, (word, more)) in values.iter().zip(more).enumerate() {
-                let one = word.load_relaxed().wrapping_add(more);
-                each(group, index, one);
-                if let Some(sum) = read.values.get_mut(index) {
-                    *sum = sum.wrapping_add(one);
-                }
+            groups = others;
+        }
+        if let Some(cpu) = live {
+            let mut more = [0u64; NR_VALUES];
+            let own = cpu.own(now);
+            more[value::SCHED] = own;
+            if cpu.mode.load_acquire() == SYSTEM {
+                more[value::SYSTEM] = own.saturating_sub(cpu.mode_own.load_relaxed());
+            }
+            let spans = cpu
+                .span
+                .total(now)
+                .wrapping_sub(cpu.run_span.load_relaxed());
+            more[value::INTERRUPTS] = spans & (u64::MAX >> 1);
+            let count = cpu.count.load_relaxed();
+            more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
+            for (sum, more) in read.values.iter_mut().zip(more) {
+                *sum = sum.wrapping_add(more);
             }
         }
         // Ready, and not on a CPU yet.

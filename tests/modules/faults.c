@@ -104,6 +104,7 @@ static struct point points[] = {
 	POINT("pcpu_alloc_noprof", 0, false),
 	POINT("misc_register", -ENOMEM, false),
 	POINT("proc_create_single_data", 0, false),
+	POINT("register_sysctl_sz", 0, false),
 	POINT("__cpuhp_setup_state", -ENOMEM, false),
 	POINT("tracepoint_probe_register", -ENOMEM, false),
 	POINT("register_netdevice_notifier", -ENOMEM, false),

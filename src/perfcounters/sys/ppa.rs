@@ -502,8 +502,8 @@ const LATENCIES: u32 = 8;
 impl Told {
     /// What is told of a record: of a task that is there under RCU, or that has ended.
     pub(crate) fn new(record: &Record, heres: &Heres, ended: bool, now: u64) -> Self {
-        let find = |cpu| heres.of(cpu).map(|here| (&here.words, here.at.group));
-        let read = record.words.read(now, find, &mut |_, _, _| {});
+        let find = |cpu| heres.of(cpu).map(|here| &here.words);
+        let read = record.words.read(now, find);
         let (uid, ppid, name) = match ended {
             true => record.kept(),
             false => {

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Accounting against a model that writes each tick down where it belongs, for random
+//! sequences of everything that happens on a CPU.
+
+use std::cell::Cell;
+
+use engine::accounting::{value, At, Bounds, Cpu, Leave, Task, NR_VALUES};
+use engine::sync::Word;
+use proptest::prelude::*;
+
+const TASKS: usize = 3;
+/// The idle task.
+const IDLE: usize = TASKS;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Pass(u64),
+    /// Another task, and why.
+    Switch(usize, u8),
+    Call,
+    CallEnds,
+    /// An interrupt of so long.
+    Interrupt(u64),
+    /// A softirq, with an interrupt inside.
+    Softirq(u64, u64, u64),
+    Wake(usize),
+    /// Everything is read, and must be right.
+    Read,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (1u64..1000).prop_map(Event::Pass),
+        (0..=TASKS, 0u8..3).prop_map(|(t, why)| Event::Switch(t, why)),
+        Just(Event::Call),
+        Just(Event::CallEnds),
+        (1u64..500).prop_map(Event::Interrupt),
+        (1u64..300, 0u64..300, 1u64..300).prop_map(|(a, b, c)| Event::Softirq(a, b, c)),
+        (0..TASKS).prop_map(Event::Wake),
+        Just(Event::Read),
+    ]
+}
+
+#[derive(Default)]
+struct Model {
+    user: u64,
+    system: u64,
+    interrupts: u64,
+    idle: u64,
+    softirq: u64,
+    sched: [u64; TASKS],
+    calls_time: [u64; TASKS],
+    interrupted: [u64; TASKS],
+    left: [[u64; 3]; TASKS],
+    latency: [u64; TASKS],
+    runq: [u64; TASKS],
+}
+
+fn task() -> Task<Vec<Word>> {
+    Task::new((0..NR_VALUES).map(|_| Word::new(0)).collect())
+}
+
+proptest! {
+    #[test]
+    fn r4_5_each_tick_is_where_it_belongs(events in prop::collection::vec(event(), 1..200)) {
+        let clock = Cell::new(1_000_000u64);
+        let cpu = Cpu::default();
+        let tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
+        let bounds = Bounds::new(100);
+        let at = At { cpu: 0, group: 0 };
+        let mut model = Model::default();
+        let mut on = IDLE;
+        let mut calling = [false; TASKS];
+        let (mut woken, mut ready) = ([None; TASKS], [None; TASKS]);
+        let mut interrupts = 0;
+        for task in &tasks {
+            task.set_out(false, true, clock.get());
+        }
+        cpu.begin(true, clock.get());
+        let began = clock.get();
+        let pass = |ticks: u64| clock.set(clock.get() + ticks);
+        for event in events {
+            match event {
+                Event::Pass(ticks) => {
+                    pass(ticks);
+                    match on {
+                        IDLE => model.idle += ticks,
+                        t => {
+                            model.sched[t] += ticks;
+                            if calling[t] {
+                                model.system += ticks;
+                                model.calls_time[t] += ticks;
+                            } else {
+                                model.user += ticks;
+                            }
+                        }
+                    }
+                }
+                Event::Switch(next, why) => {
+                    if next == on {
+                        continue;
+                    }
+                    let leave = [Leave::Blocked, Leave::Expired, Leave::Preempted][usize::from(why)];
+                    let now = clock.get();
+                    if let Some(t) = tasks.get(on).map(|_| on) {
+                        model.left[t][usize::from(why)] += 1;
+                        ready[t] = (leave != Leave::Blocked).then_some(now);
+                    }
+                    if next != IDLE {
+                        if let Some(then) = woken[next].take() {
+                            model.latency[next] += now - then;
+                        } else if let Some(then) = ready[next] {
+                            model.runq[next] += now - then;
+                        }
+                        ready[next] = None;
+                    }
+                    cpu.switch(
+                        at,
+                        tasks.get(on).map(|t| (t, leave)),
+                        tasks.get(next).map(|t| (t, &bounds)),
+                        next == IDLE,
+                        now,
+                    );
+                    on = next;
+                }
+                Event::Call => {
+                    if on != IDLE && !calling[on] {
+                        cpu.call(0, tasks.get(on), || clock.get());
+                        calling[on] = true;
+                    }
+                }
+                Event::CallEnds => {
+                    if on != IDLE {
+                        cpu.call_ends(0, tasks.get(on), || clock.get());
+                        calling[on] = false;
+                    }
+                }
+                Event::Interrupt(ticks) => {
+                    cpu.interrupt(clock.get());
+                    pass(ticks);
+                    cpu.interrupt_ends(clock.get());
+                    interrupts += 1;
+                    model.interrupts += ticks;
+                    if on != IDLE {
+                        model.interrupted[on] += ticks;
+                    }
+                }
+                Event::Softirq(before, inside, after) => {
+                    cpu.softirq(1, false, || clock.get());
+                    pass(before);
+                    cpu.interrupt(clock.get());
+                    pass(inside);
+                    cpu.interrupt_ends(clock.get());
+                    pass(after);
+                    cpu.softirq_ends(false, || clock.get());
+                    interrupts += 1;
+                    let all = before + inside + after;
+                    model.interrupts += all;
+                    model.softirq += before + after;
+                    if on != IDLE {
+                        model.interrupted[on] += all;
+                    }
+                }
+                Event::Wake(t) => {
+                    tasks[t].wake(clock.get());
+                    if t != on {
+                        woken[t] = Some(clock.get());
+                    }
+                }
+                Event::Read => {
+                    let v = cpu.values(true, clock.get());
+                    prop_assert_eq!(v[..4].iter().sum::<u64>(), clock.get() - began);
+                }
+            }
+        }
+        let now = clock.get();
+        let v = cpu.values(true, now);
+        prop_assert_eq!(&v[..4], &[model.user, model.system, model.interrupts, model.idle]);
+        prop_assert_eq!((v[5], v[6]), (interrupts, model.softirq));
+        for (t, task) in tasks.iter().enumerate() {
+            let read = task.read(now, |_| Some(&cpu));
+            let of = |index: usize| read.values[index];
+            prop_assert_eq!(of(value::SCHED), model.sched[t]);
+            prop_assert_eq!(of(value::SYSTEM), model.calls_time[t]);
+            prop_assert_eq!(of(value::INTERRUPTS), model.interrupted[t]);
+            prop_assert_eq!(of(value::LATENCY), model.latency[t]);
+            prop_assert_eq!(
+                [of(value::BLOCKED), of(value::EXPIRED), of(value::PREEMPTED)],
+                model.left[t]
+            );
+            prop_assert_eq!(read.running, on == t);
+            // One that waits now has waited up to now, unless it was woken meanwhile.
+            let waits = match (on == t, woken[t], ready[t]) {
+                (false, None, Some(then)) => now - then,
+                _ => 0,
+            };
+            prop_assert_eq!(read.runq, model.runq[t] + waits);
+        }
+    }
+}
+
+#[test]
+fn r4_4_lengths_of_latencies() {
+    // A tick is 10 ns.
+    let bounds = Bounds::new(100_000);
+    let us = 100;
+    for (ticks, place) in [
+        (0, 0),
+        (10 * us - 1, 0),
+        (10 * us, 1),
+        (100 * us, 2),
+        (1_000 * us, 3),
+        (10_000 * us, 4),
+        (100_000 * us, 5),
+        (1_000_000 * us, 6),
+        (10_000_000 * us, 7),
+        (u64::MAX, 7),
+    ] {
+        assert_eq!(bounds.place(ticks), place, "{ticks}");
+    }
+}
+
+#[test]
+fn r4_2_an_end_without_a_beginning_is_nothing() {
+    let cpu = Cpu::default();
+    cpu.begin(true, 1000);
+    cpu.interrupt_ends(1010);
+    cpu.softirq_ends(false, || 1020);
+    cpu.call_ends(0, None::<&Task<Vec<Word>>>, || 1030);
+    assert_eq!(cpu.values(true, 1040)[..6], [0, 0, 0, 40, 0, 0]);
+}
