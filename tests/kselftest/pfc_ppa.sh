@@ -13,8 +13,9 @@
 off_says_so() {
 	pfc ppa $$ 2>words
 	rc=$?
+	pfc ppa 2>>words && return 1
 	cat words
-	[ $rc != 0 ] && grep -q 'pfc ppa on' words
+	[ $rc != 0 ] && [ "$(grep -c 'pfc ppa on' words)" = 2 ]
 }
 turned_on() {
 	pfc ppa on && pfc ppa status >words || return 1

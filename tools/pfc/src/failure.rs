@@ -148,14 +148,15 @@ fn accounting(error: &ppa::Error) -> String {
             "{}: permission denied; this needs root or CAP_PERFMON",
             ppa::DEVICE
         ),
-        Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep ppa"),
+        Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep perfcounters"),
         Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
             "{path}: permission denied; all tasks and CPUs are for root or CAP_PERFMON, \
              your own tasks are yours: pfc ppa PID"
         ),
-        Error::NotAccounted(pid) => format!(
-            "{error}; pfc ppa on accounts all tasks, echo 1 1 0 1 >/proc/ppa/{pid}/ppactl this one"
-        ),
+        Error::NotAccounted(_) => format!("{error}; pfc ppa on accounts all tasks"),
+        Error::Read(_, e) if e.raw_os_error() == Some(rustix::io::Errno::NODATA.raw_os_error()) => {
+            "accounting is off; pfc ppa on begins it".to_owned()
+        }
         Error::Denied(_) => format!("{error}; this needs root, its user, or CAP_PERFMON"),
         Error::Version(_) | Error::Corrupt(_) => {
             format!("{error}; take the pfc that was built with the module")

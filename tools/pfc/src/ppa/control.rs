@@ -119,10 +119,13 @@ fn lines(info: &Info) -> Vec<(&'static str, String)> {
         ("tasks", tasks),
         (
             "CPUs",
-            format!(
-                "{}, in {} groups of {}",
-                info.nr_cpus, info.nr_groups, info.scaling
-            ),
+            match info.nr_groups {
+                1 => format!("{}, together", info.nr_cpus),
+                groups => format!(
+                    "{}, in {groups} groups of up to {}",
+                    info.nr_cpus, info.scaling
+                ),
+            },
         ),
         (
             "ticks",
