@@ -106,20 +106,30 @@ impl Changes {
         self.ends.store_release(ends);
     }
 
-    /// Reads until it was not disturbed; after many tries takes what there is.
-    fn read<T>(&self, mut read: impl FnMut() -> T) -> T {
-        let mut tries = 0u32;
-        loop {
-            let ends = self.ends.load_acquire();
-            let found = read();
-            fence_acquire();
-            if self.begins.load_relaxed() == ends || tries > 100_000 {
-                return found;
-            }
-            tries = tries.wrapping_add(1);
-            core::hint::spin_loop();
-        }
+    /// To read from here on.
+    fn start(&self) -> u64 {
+        self.ends.load_acquire()
     }
+
+    /// Was what was read since then read whole? After a fence.
+    fn is_whole(&self, start: u64) -> bool {
+        self.begins.load_relaxed() == start
+    }
+}
+
+/// How often a reader tries before it lets others run: the writer may have lost its
+/// processor in between.
+const TRIES: u32 = 1000;
+
+/// Tries until it succeeds; not for ever.
+fn tried<T>(mut read: impl FnMut() -> Option<T>) -> Option<T> {
+    for _ in 0..TRIES {
+        if let Some(found) = read() {
+            return Some(found);
+        }
+        core::hint::spin_loop();
+    }
+    None
 }
 
 /// Interrupt time in one word, so that it is always whole: twice the sum of ends minus
@@ -133,16 +143,25 @@ impl Span {
         self.0.load_relaxed() & 1 != 0
     }
 
-    /// What has been, up to now.
+    /// What has been, up to now: 63 bits.
     #[inline(always)]
     fn total(&self, now: u64) -> u64 {
         let word = self.0.load_relaxed();
         let on = word & 1;
-        (word >> 1)
-            .wrapping_add(now.wrapping_mul(on))
-            // 63 bits.
-            .wrapping_shl(1)
-            >> 1
+        (word >> 1).wrapping_add(now.wrapping_mul(on)) & (u64::MAX >> 1)
+    }
+
+    /// The same, and a time that it is of: where interrupts come.
+    #[inline(always)]
+    fn total_now(&self, clock: &impl Fn() -> u64) -> (u64, u64) {
+        loop {
+            let before = self.0.load_relaxed();
+            let now = clock();
+            let total = self.total(now);
+            if self.0.load_relaxed() == before {
+                return (now, total);
+            }
+        }
     }
 
     /// Begins or ends.
@@ -190,39 +209,46 @@ pub struct Cpu {
     softirq_count: [Word; NR_SOFTIRQS],
 }
 
+/// What a later number is above an earlier one; clocks of two CPUs may differ a little.
+#[inline(always)]
+fn above(later: u64, earlier: u64) -> u64 {
+    match later.wrapping_sub(earlier) as i64 {
+        ticks if ticks < 0 => 0,
+        ticks => ticks as u64,
+    }
+}
+
+/// The same of 63 bits.
+#[inline(always)]
+fn above_63(later: u64, earlier: u64) -> u64 {
+    above(later.wrapping_shl(1), earlier.wrapping_shl(1)) >> 1
+}
+
+/// Of a turn: ticks without interrupts, and those of interrupts.
+#[derive(Clone, Copy)]
+struct Turn {
+    own: u64,
+    interrupts: u64,
+}
+
 impl Cpu {
-    /// Ticks of this turn, without interrupts.
+    /// This turn, up to now; `total` of its interrupts.
     #[inline(always)]
-    fn own(&self, now: u64) -> u64 {
-        let besides = self
-            .span
-            .total(now)
-            .wrapping_sub(self.run_span.load_relaxed())
-            // Of 63 bits, too.
-            & (u64::MAX >> 1);
-        let run = self.run.load_relaxed();
-        if run == 0 {
+    fn turn(&self, now: u64, total: u64) -> Turn {
+        let interrupts = above_63(total, self.run_span.load_relaxed());
+        let own = match self.run.load_relaxed() {
             // It has not begun.
-            return 0;
-        }
-        let all = now.wrapping_sub(run);
-        // Clocks of two CPUs may differ a little.
-        match (all.wrapping_sub(besides)) as i64 {
-            ticks if ticks < 0 => 0,
-            ticks => ticks as u64,
-        }
+            0 => 0,
+            run => above(now, run.wrapping_add(interrupts)),
+        };
+        Turn { own, interrupts }
     }
 
     /// The same in the task's own context, where interrupts come: of one moment.
     #[inline(always)]
     fn own_now(&self, clock: impl Fn() -> u64) -> u64 {
-        loop {
-            let before = self.span.0.load_relaxed();
-            let own = self.own(clock());
-            if self.span.0.load_relaxed() == before {
-                return own;
-            }
-        }
+        let (now, total) = self.span.total_now(&clock);
+        self.turn(now, total).own
     }
 
     /// Accounting begins here, with what runs. Interrupts off.
@@ -263,14 +289,15 @@ impl Cpu {
         if let Some((task, _)) = next {
             task.changes.begin();
         }
-        let own = self.own(now);
+        let turn = self.turn(now, self.span.total(now));
+        let own = turn.own;
         let mode = self.mode.load_relaxed();
         let called = match mode {
             SYSTEM => own.wrapping_sub(self.mode_own.load_relaxed()),
             _ => 0,
         };
         if let Some((task, leave)) = prev {
-            task.leave(self, at.group, own, called, leave, now);
+            task.leave(self, at.group, turn, called, leave, now);
         }
         match mode {
             IDLE if self.away.load_relaxed() == 0 => add(&self.idle, own),
@@ -377,9 +404,9 @@ impl Cpu {
             self.try_turn(&clock, 0);
         }
         self.softirq.store_relaxed(number.wrapping_add(1) as u64);
-        let now = clock();
+        let (now, hard) = self.hard.total_now(&clock);
         self.softirq_since.store_relaxed(now);
-        self.softirq_hard.store_relaxed(self.hard.total(now));
+        self.softirq_hard.store_relaxed(hard);
     }
 
     /// It is over.
@@ -391,12 +418,11 @@ impl Cpu {
             self.softirq_count.get(number),
         );
         if let (Some(time), Some(count)) = words {
-            let now = clock();
-            let hard = self.hard.total(now);
-            let all = now.wrapping_sub(self.softirq_since.load_relaxed());
+            let (now, hard) = self.hard.total_now(&clock);
+            let inside = above_63(hard, self.softirq_hard.load_relaxed());
             add(
                 time,
-                all.wrapping_sub(hard.wrapping_sub(self.softirq_hard.load_relaxed())),
+                above(now, self.softirq_since.load_relaxed().wrapping_add(inside)),
             );
             add(count, 1);
             self.softirq.store_relaxed(0);
@@ -444,11 +470,14 @@ impl Cpu {
         }
     }
 
-    /// All values up to now, from anywhere; `online`: it is there.
-    pub fn values(&self, online: bool, now: u64) -> [u64; NR_CPU_VALUES] {
-        let mut all = self.changes.read(|| {
+    /// All values up to now, from anywhere; `online`: it is there. `None`: it is just being
+    /// changed.
+    pub fn values(&self, online: bool, now: u64) -> Option<[u64; NR_CPU_VALUES]> {
+        let mut all = tried(|| {
+            let start = self.changes.start();
+            let total = self.span.total(now);
             let own = match online && self.away.load_relaxed() == 0 {
-                true => self.own(now),
+                true => self.turn(now, total).own,
                 false => 0,
             };
             let (mut busy, mut idle) = (self.busy.load_relaxed(), self.idle.load_relaxed());
@@ -466,12 +495,13 @@ impl Cpu {
             let mut all = [0; NR_CPU_VALUES];
             all[0] = busy.wrapping_sub(system);
             all[1] = system;
-            all[2] = self.span.total(now);
+            all[2] = total;
             all[3] = idle;
             all[4] = self.calls.load_relaxed();
             all[5] = self.count.load_relaxed();
-            all
-        });
+            fence_acquire();
+            self.changes.is_whole(start).then_some(all)
+        })?;
         for (time, count) in self.softirq_time.iter().zip(&self.softirq_count) {
             all[6] = all[6].wrapping_add(time.load_relaxed());
             all[7] = all[7].wrapping_add(count.load_relaxed());
@@ -484,7 +514,7 @@ impl Cpu {
                 }
             }
         }
-        all
+        Some(all)
     }
 }
 
@@ -612,18 +642,14 @@ impl<V: Values> Task<V> {
     }
 
     #[inline(always)]
-    fn leave(&self, cpu: &Cpu, group: usize, own: u64, called: u64, leave: Leave, now: u64) {
+    fn leave(&self, cpu: &Cpu, group: usize, turn: Turn, called: u64, leave: Leave, now: u64) {
         let calling = cpu.mode.load_relaxed() == SYSTEM;
         self.calling.store_relaxed(calling.into());
         self.on.store_relaxed(0);
         if let Some(values) = self.of(group) {
-            add(&values[value::SCHED], own);
+            add(&values[value::SCHED], turn.own);
             add(&values[value::SYSTEM], called);
-            let spans = cpu
-                .span
-                .total(now)
-                .wrapping_sub(cpu.run_span.load_relaxed());
-            add(&values[value::INTERRUPTS], spans & (u64::MAX >> 1));
+            add(&values[value::INTERRUPTS], turn.interrupts);
             let count = cpu.count.load_relaxed();
             add(
                 &values[value::INTERRUPT_COUNT],
@@ -704,17 +730,21 @@ impl<V: Values> Task<V> {
         self.told_apart.store_relaxed(on.into());
     }
 
-    /// What it has had up to now, from anywhere; `cpu` finds a CPU's words.
-    pub fn read<'a>(&self, now: u64, cpu: impl Fn(u32) -> Option<&'a Cpu>) -> Read {
-        self.changes.read(|| {
+    /// What it has had up to now, from anywhere; `cpu` finds a CPU's words. `None`: it is
+    /// just being changed.
+    pub fn read<'a>(&self, now: u64, cpu: impl Fn(u32) -> Option<&'a Cpu>) -> Option<Read> {
+        tried(|| {
+            let start = self.changes.start();
             let live = match self.on.load_relaxed() {
                 0 => None,
                 on => cpu(on.wrapping_sub(1) as u32),
             };
-            match live {
-                Some(cpu) => cpu.changes.read(|| self.read_once(now, live)),
-                None => self.read_once(now, None),
-            }
+            let start_there = live.map_or(0, |cpu| cpu.changes.start());
+            let read = self.read_once(now, live);
+            fence_acquire();
+            let whole = self.changes.is_whole(start)
+                && live.is_none_or(|cpu| cpu.changes.is_whole(start_there));
+            whole.then_some(read)
         })
     }
 
@@ -745,16 +775,12 @@ impl<V: Values> Task<V> {
         }
         if let Some(cpu) = live {
             let mut more = [0u64; NR_VALUES];
-            let own = cpu.own(now);
-            more[value::SCHED] = own;
+            let turn = cpu.turn(now, cpu.span.total(now));
+            more[value::SCHED] = turn.own;
             if cpu.mode.load_acquire() == SYSTEM {
-                more[value::SYSTEM] = own.saturating_sub(cpu.mode_own.load_relaxed());
+                more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_own.load_relaxed());
             }
-            let spans = cpu
-                .span
-                .total(now)
-                .wrapping_sub(cpu.run_span.load_relaxed());
-            more[value::INTERRUPTS] = spans & (u64::MAX >> 1);
+            more[value::INTERRUPTS] = turn.interrupts;
             let count = cpu.count.load_relaxed();
             more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
             for (sum, more) in read.values.iter_mut().zip(more) {

@@ -5,19 +5,21 @@
 
 use engine::accounting::NR_CPU_VALUES;
 use kernel::alloc::flags::GFP_KERNEL;
-use kernel::alloc::{KBox, KVec};
+use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 
 use crate::accounts::{count, level, Accounts};
 use crate::provider::Probes;
 use crate::sys::cpu;
 use crate::sys::lock::ACCOUNTING;
-use crate::sys::ppa::{self, Here, Info, Record, Told};
+use crate::sys::ppa::{self, Here, Index, Info, Record, Told};
 use crate::sys::sched::{self, NoPreempt};
 
-/// Past the last pid: those that have ended come then.
-const PAST: u64 = 1 << 32;
-/// Rounds over tasks that are made while others are looked at.
+/// Past the last place: those that have ended come then.
+const PAST: u64 = 1 << 40;
+/// Tasks that are told of at once.
+const AT_ONCE: usize = 256;
+/// Rounds over tasks that are made while others are looked at; tries of what changes.
 const ROUNDS: u32 = 10;
 
 /// There is no accounting of that: an error that the kernel crate has no name for.
@@ -56,7 +58,9 @@ impl Accounting {
 
     fn stop(&mut self) {
         self.unread.clear();
-        self.on = None;
+        if self.on.take().is_some() {
+            ppa::wait_for_frees();
+        }
     }
 
     fn start(&mut self) -> Result {
@@ -93,19 +97,12 @@ impl Accounting {
 
 /// Records for tasks that are there and have none: how many there were.
 fn adopt(accounts: &Accounts) -> Result<usize> {
-    let mut nr = 0usize;
-    ppa::each_task(&mut |_| nr = nr.wrapping_add(1));
-    // Some more may come meanwhile; what has no room has it in the next round.
-    let room = nr.saturating_add(64);
-    let mut pids = KVec::with_capacity(room, GFP_KERNEL)?;
+    let mut missing = 0usize;
     ppa::each_task(&mut |task| {
-        if !accounts.knows(task) {
-            let _ = pids.push_within_capacity(task.pid());
-        }
+        missing = missing.wrapping_add(usize::from(!accounts.knows(task)));
     });
-    let mut blanks = KVec::with_capacity(pids.len(), GFP_KERNEL)?;
-    for pid in &pids {
-        accounts.index.make_room(*pid)?;
+    let mut blanks = KVec::with_capacity(missing, GFP_KERNEL)?;
+    for _ in 0..missing {
         blanks.push(Record::blank(accounts.groups)?, GFP_KERNEL)?;
     }
     let calls = accounts.levels & level::CALLS != 0;
@@ -123,7 +120,7 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
             accounts.enter(record, task);
         }
     });
-    Ok(pids.len())
+    Ok(missing)
 }
 
 /// The seed's four values: given out, or set. `EINVAL` if one makes no sense,
@@ -162,13 +159,18 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     }
     if let Some(accounts) = all.accounts() {
         accounts.latencies.store_relaxed(latencies as u64);
-        let mut pid = 0;
-        while let Some(found) = accounts.index.next(pid) {
+        let mut place = 0;
+        loop {
             let _preempt = NoPreempt::new();
-            if let Some(record) = accounts.index.get(found) {
-                record.words.tell_latencies(latencies != 0);
+            match accounts.index.at(place) {
+                Err(()) => break,
+                Ok(record) => {
+                    if let Some(record) = record {
+                        record.words.tell_latencies(latencies != 0);
+                    }
+                    place = Index::after(place, record.is_some());
+                }
             }
-            pid = found.wrapping_add(1);
         }
     }
     Ok(())
@@ -221,32 +223,45 @@ pub(crate) fn info() -> Info {
     info
 }
 
-/// Tells of tasks from a pid on, so many at most, then of those that have ended, which are
-/// forgotten then. `ENODATA` if there is no accounting.
-pub(crate) fn tell(at: &mut u64, most: usize, each: &mut dyn FnMut(&Told) -> Result) -> Result {
+/// Tells of tasks from a place on, so many at most, then of those that have ended: which
+/// are there until [`forget`]. `ENODATA` if there is no accounting.
+pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
+    let most = most.min(AT_ONCE);
+    let mut found = KVVec::with_capacity(most, GFP_KERNEL)?;
     let mut all = ACCOUNTING.lock();
     let Accounting { on, unread, .. } = &mut *all;
     let accounts = on.as_ref().map(Probes::state).ok_or_else(nothing)?;
-    let mut left = most;
-    while left > 0 && *at < PAST {
-        let Some(pid) = accounts.index.next(*at as u32) else {
-            *at = PAST;
-            break;
-        };
+    let mut tries = 0u32;
+    while found.len() < most && *at < PAST {
         let told = {
             let _preempt = NoPreempt::new();
-            let record = accounts.index.get(pid);
-            record.map(|r| Told::new(r, &accounts.heres, false, accounts.clock.now()))
+            match accounts.index.at(*at) {
+                Err(()) => {
+                    *at = PAST;
+                    break;
+                }
+                Ok(None) => None,
+                Ok(Some(r)) => {
+                    let now = accounts.clock.now();
+                    Some(Told::new(r, &accounts.heres, false, true, now))
+                }
+            }
         };
-        if let Some(told) = told {
-            each(&told)?;
-            left = left.wrapping_sub(1);
+        // Changed all the time: whoever does that may need a processor.
+        if matches!(told, Some(None)) && tries < ROUNDS {
+            tries = tries.wrapping_add(1);
+            ppa::pause();
+            continue;
         }
-        *at = u64::from(pid).wrapping_add(1);
+        tries = 0;
+        *at = Index::after(*at, told.is_some());
+        if let Some(Some(told)) = told {
+            let _ = found.push_within_capacity(told);
+        }
     }
     accounts.sweep();
-    if left == 0 {
-        return Ok(());
+    if found.len() == most {
+        return Ok(found);
     }
     accounts.ended.take(&mut |record| {
         if unread.push(record, GFP_KERNEL).is_err() {
@@ -254,19 +269,33 @@ pub(crate) fn tell(at: &mut u64, most: usize, each: &mut dyn FnMut(&Told) -> Res
             count(&accounts.nr_ended, u64::MAX);
         }
     });
-    while left > 0 {
-        let Some(record) = unread.last() else { break };
-        each(&Told::new(
-            record,
-            &accounts.heres,
-            true,
-            accounts.clock.now(),
-        ))?;
-        unread.pop();
-        count(&accounts.nr_ended, u64::MAX);
-        left = left.wrapping_sub(1);
+    for record in unread.iter().rev() {
+        if found.len() == most {
+            break;
+        }
+        let now = accounts.clock.now();
+        if let Some(told) = Told::new(record, &accounts.heres, true, true, now) {
+            let _ = found.push_within_capacity(told);
+        }
     }
-    Ok(())
+    Ok(found)
+}
+
+/// Those of them that have ended were read.
+pub(crate) fn forget(told: &[Told]) {
+    if !told.iter().any(Told::has_ended) {
+        return;
+    }
+    let mut all = ACCOUNTING.lock();
+    let Accounting { on, unread, .. } = &mut *all;
+    for told in told.iter().filter(|told| told.has_ended()) {
+        if unread.last().is_some_and(|record| told.is_of(record)) {
+            unread.pop();
+            if let Some(accounts) = on.as_ref().map(Probes::state) {
+                count(&accounts.nr_ended, u64::MAX);
+            }
+        }
+    }
 }
 
 /// Tells of one task. `ESRCH` if there is none, `EPERM` if the caller may not read it,
@@ -278,17 +307,19 @@ pub(crate) fn tell_one(pid: u32) -> Result<Told> {
     }
     let all = ACCOUNTING.lock();
     let accounts = all.accounts().ok_or_else(nothing)?;
-    let _preempt = NoPreempt::new();
-    let record = accounts.index.get(task.pid() as u32).ok_or_else(nothing)?;
-    if record.address != sched::address(&task) {
-        return Err(nothing());
+    for _ in 0..ROUNDS {
+        {
+            let _preempt = NoPreempt::new();
+            let record = accounts.index.get(sched::address(&task));
+            let record = record.ok_or_else(nothing)?;
+            let now = accounts.clock.now();
+            if let Some(told) = Told::new(record, &accounts.heres, false, false, now) {
+                return Ok(told);
+            }
+        }
+        ppa::pause();
     }
-    Ok(Told::new(
-        record,
-        &accounts.heres,
-        false,
-        accounts.clock.now(),
-    ))
+    Err(EAGAIN)
 }
 
 /// The values of each CPU that can be.
@@ -299,8 +330,16 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) {
         let here = all.accounts().and_then(|a| Some((a, a.heres.of(cpu)?)));
         each(match here {
             Some((accounts, here)) => {
-                let now = accounts.clock.now();
-                here.words.values(ppa::is_online(cpu), now)
+                let mut values = None;
+                for _ in 0..ROUNDS {
+                    let now = accounts.clock.now();
+                    values = here.words.values(ppa::is_online(cpu), now);
+                    if values.is_some() {
+                        break;
+                    }
+                    ppa::pause();
+                }
+                values.unwrap_or_default()
             }
             None => {
                 let mut values = [0; NR_CPU_VALUES];

@@ -23,8 +23,9 @@ pub(crate) mod level {
     pub(crate) const ALL: u32 = SCHED | IRQ | CALLS;
 }
 
-/// Records of tasks that have ended, at most: until they are read.
-const ENDED: u64 = 16384;
+/// Records of tasks that have ended, at most: until they are read; and their bytes.
+const ENDED: usize = 16384;
+const ENDED_BYTES: usize = 64 << 20;
 
 /// What the probes know.
 pub(crate) struct Accounts {
@@ -34,6 +35,8 @@ pub(crate) struct Accounts {
     pub(crate) bounds: Bounds,
     pub(crate) groups: usize,
     pub(crate) levels: u32,
+    /// So many may have ended.
+    room: u64,
     /// New tasks' latencies are told apart.
     pub(crate) latencies: Word,
     /// They ended, and were not read yet.
@@ -62,13 +65,16 @@ impl Accounts {
     pub(crate) fn new(levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
         let clock = Clock::choose();
         let nr = crate::sys::cpu::nr_cpu_ids();
+        let groups = nr.div_ceil(scaling.max(1)) as usize;
+        let room = (ENDED_BYTES / Record::bytes(groups)).min(ENDED) as u64;
         Ok(Self {
             heres: Heres::new(scaling)?,
             index: Index::new()?,
             clock,
             bounds: Bounds::new(clock.khz.into()),
-            groups: nr.div_ceil(scaling.max(1)) as usize,
+            groups,
             levels,
+            room,
             latencies: Word::new(latencies.into()),
             ended: List::new(),
             spent: List::new(),
@@ -104,30 +110,24 @@ impl Accounts {
 
     /// A new record of a task. May sleep.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
-        let made = self.index.make_room(task.pid()).and_then(|()| {
-            let latencies = self.latencies.load_relaxed() != 0;
-            Record::new(task, calling, self.groups, latencies, self.clock.now())
-        });
-        match made {
-            Ok(record) => self.enter(record, task),
-            Err(error) => {
+        let latencies = self.latencies.load_relaxed() != 0;
+        let record = Record::new(task, calling, self.groups, latencies, self.clock.now())
+            .inspect_err(|_| {
                 count(&self.refused, 1);
-                return Err(error);
-            }
-        }
+            })?;
+        self.enter(record, task);
         Ok(())
     }
 
     /// Puts a record in, if its task has none. Preemption off, or under RCU.
     pub(crate) fn enter(&self, record: KBox<Record>, task: TaskRef<'_>) {
-        let pid = record.pid;
         if self.index.insert(record).is_some() {
             return;
         }
         count(&self.nr_tasks, 1);
         // Nobody buries one that had run for the last time before: then it is ours still.
         if task.has_ended() {
-            if let Some(record) = self.index.take(pid) {
+            if let Some(record) = self.index.take(task.address()) {
                 count(&self.nr_tasks, u64::MAX);
                 self.spent.push(record);
             }
@@ -136,7 +136,7 @@ impl Accounts {
 
     /// Has it a record, or needs none any more?
     pub(crate) fn knows(&self, task: TaskRef<'_>) -> bool {
-        task.has_ended() || self.index.get(task.pid()).is_some()
+        task.has_ended() || self.record_of(task).is_some()
     }
 
     /// A CPU's accounting begins with what runs there. On it, interrupts off.
@@ -153,28 +153,25 @@ impl Accounts {
         }
     }
 
-    /// Frees what nobody needs any more. May sleep.
+    /// Has freed what nobody needs any more. Not under a run-queue lock.
     pub(crate) fn sweep(&self) {
-        if !self.spent.is_empty() {
-            self.spent.take(&mut drop);
-        }
+        self.spent.free_later();
     }
 
     #[inline(always)]
     fn record_of(&self, task: TaskRef<'_>) -> Option<&Record> {
-        let record = self.index.get(task.pid())?;
-        (record.address == task.address()).then_some(record)
+        self.index.get(task.address())
     }
 
     /// Its task has run for the last time.
     #[cold]
-    fn bury(&self, pid: u32, now: u64) {
-        let Some(record) = self.index.take(pid) else {
+    fn bury(&self, task: TaskRef<'_>, now: u64) {
+        let Some(record) = self.index.take(task.address()) else {
             return;
         };
         record.get().words.end(now);
         count(&self.nr_tasks, u64::MAX);
-        if count(&self.nr_ended, 1) > ENDED {
+        if count(&self.nr_ended, 1) > self.room {
             count(&self.nr_ended, u64::MAX);
             count(&self.lost, 1);
             self.spent.push(record);
@@ -211,7 +208,7 @@ impl Handler<SchedSwitch<'_>> for Accounts {
         here.softirqd
             .store_relaxed(after.is_some_and(|r| r.softirqd).into());
         if event.dies {
-            self.bury(event.before.pid(), now);
+            self.bury(event.before, now);
         }
     }
 }

@@ -12,7 +12,7 @@
 . /tests/kselftest_pc.sh
 
 program=/tests/pfc_follow
-rounds=30000000
+rounds=60000000
 
 status() { # WANTED COMMAND...
 	local want=$1 rc=0

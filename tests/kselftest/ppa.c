@@ -9,6 +9,7 @@
 #include "ppa.h"
 #include <grp.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -183,10 +184,64 @@ static void known_work(void)
 		is(found, 1, "4.4 but it is told of once more");
 		is(alive, 1, "4.4 with all that are there");
 		nr = ppa_tasks(dev, tasks, 4096);
-		for (n = found = 0; n < nr; n++)
+		for (n = found = alive = 0; n < nr; n++) {
 			found += tasks[n].pid == (__u32)pid;
+			alive += tasks[n].pid == (__u32)getpid();
+		}
 		is(found, 0, "4.4 and then forgotten");
+		is(alive, 1, "4.4 which those are not that live");
 	}
+}
+
+static void *becomes(void *arg)
+{
+	(void)arg;
+	usleep(10000);
+	execl("/proc/self/exe", "ppa", "work", NULL);
+	_exit(1);
+}
+
+/* A thread that is not the first becomes another program: it gets the first one's number. */
+static void another_program(void)
+{
+	static struct ppa_task tasks[4096];
+	int go[2], pid, i, n, nr, found = 0;
+	struct ppa_task t;
+	double all = 0;
+
+	if (pipe(go))
+		bail("pipe");
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		pthread_t thread;
+
+		/* What it is then ends with its standard input. */
+		dup2(go[0], 0);
+		close(go[1]);
+		pthread_create(&thread, NULL, becomes, NULL);
+		for (;;)
+			pause();
+	}
+	close(go[0]);
+	for (i = 0; i < 200; i++) {
+		usleep(20000);
+		if (!ppa_try(dev, pid, &t) && t.values[PPA_SCHEDACCUM] / info.khz > all)
+			all = ms(t.values[PPA_SCHEDACCUM], &info);
+		if (all > 40)
+			break;
+	}
+	if (!ok(all > 40, "4.4 a thread that becomes another program is accounted on"))
+		note("%.2f ms", all);
+	is(t.pid, pid, "4.4 under its number of now");
+	close(go[1]);
+	waitpid(pid, NULL, 0);
+	/* The first thread ended with the other number. */
+	usleep(50000);
+	nr = ppa_tasks(dev, tasks, 4096);
+	for (n = 0; n < nr; n++)
+		found += tasks[n].tgid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
+	is(found, 2, "4.4 and both are told of when they have ended");
 }
 
 /* Ticks see nothing of a task that sleeps whenever they come. */
@@ -389,17 +444,24 @@ static void on_and_off(int times)
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 off at last");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static __u64 a[MAX_CPUS][PPA_NR_CPU_VALUES], b[MAX_CPUS][PPA_NR_CPU_VALUES];
 
-	plan(16 + 19 + 1 + 6 + 5 + 6 + 4 + 3);
+	if (argc > 1 && !strcmp(argv[1], "work")) {
+		char byte;
+
+		work_ms(100);
+		return read(0, &byte, 1) != 0;
+	}
+	plan(16 + 19 + 3 + 1 + 6 + 5 + 6 + 4 + 3);
 	unload();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	dev = ppa_open();
 	settings();
 	known_work();
+	another_program();
 	hidden();
 	conservation(3, false);
 	conservation(3, true);

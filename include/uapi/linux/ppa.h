@@ -3,10 +3,10 @@
  * ppa: precise process accounting. Where the time of each task and CPU went, from time
  * stamps.
  *
- * /dev/ppa, opened for reading by whoever has CAP_PERFMON: each read() gives as many
- * struct ppa_task as fit the buffer, of all tasks in the order of their pids, then of
- * those that have ended since, which are forgotten then; 0 is the end, and lseek() to 0
- * the beginning. PPA_GETTASK is for anybody, for tasks that ptrace would let him read.
+ * /dev/ppa: each read() gives some struct ppa_task, at most as many as fit the buffer, of
+ * all tasks, in no order, then of those that have ended since, which are forgotten then;
+ * 0 is the end, and lseek() to 0 the beginning. That is for CAP_PERFMON; PPA_GETTASK is for
+ * anybody, for tasks that ptrace would let him read, with the numbers that he knows.
  *
  * Times are in ticks; struct ppa_info has how many are a millisecond.
  *
@@ -52,7 +52,7 @@
  * struct ppa_task - a task
  * @size: of this structure
  * @flags: PPA_TASK_*
- * @pid: of the thread, in the initial name space
+ * @pid: of the thread; by read() in the initial name space
  * @tgid: of its process
  * @ppid: of its parent process
  * @uid: its real user

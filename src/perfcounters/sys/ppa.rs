@@ -9,16 +9,17 @@ use core::ptr::NonNull;
 
 use engine::accounting::{self, At, Cpu, Task, NR_CPU_VALUES, NR_SIGNALS, NR_VALUES};
 use engine::sync::Word;
-use kernel::alloc::flags::GFP_KERNEL;
-use kernel::alloc::{KBox, KVBox, KVVec, KVec};
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use kernel::prelude::*;
+use kernel::types::Opaque;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{Device, Ops};
-use super::task::TaskRef;
+use super::task::{TaskRef, Who};
 use super::{cpu, sched, shim};
 use crate::accounting as files;
 
@@ -57,18 +58,25 @@ impl Clock {
 
 /// A task's words, and who it is.
 pub(crate) struct Record {
-    pub(crate) words: Task<KVec<Word>>,
+    pub(crate) words: Task<KVVec<Word>>,
     pub(crate) address: usize,
-    pub(crate) pid: u32,
-    pub(crate) tgid: u32,
     pub(crate) kernel: bool,
     /// It runs softirqs for others.
     pub(crate) softirqd: bool,
-    pub(crate) began: u64,
-    /// What it was when it ended: user, parent's process, name.
-    last: [Word; 3],
+    began: u64,
+    /// Who it was when it ended: user and parent's process, thread and process, name.
+    last: [Word; 4],
+    /// The next one of its hash.
+    chain: Word,
+    /// The next one of a list.
     next: Word,
+    rcu: Opaque<bindings::callback_head>,
 }
+
+// SAFETY: Words and numbers, but for what RCU has of it, which only RCU touches.
+unsafe impl Send for Record {}
+// SAFETY: As above.
+unsafe impl Sync for Record {}
 
 impl Record {
     /// A record with values for so many groups of CPUs. May sleep.
@@ -87,32 +95,32 @@ impl Record {
 
     /// One that is no task's yet. May sleep.
     pub(crate) fn blank(groups: usize) -> Result<KBox<Self>> {
-        let nr = groups.wrapping_mul(NR_VALUES);
-        let mut values = KVec::with_capacity(nr, GFP_KERNEL)?;
-        for _ in 0..nr {
-            values.push(Word::new(0), GFP_KERNEL)?;
-        }
         Ok(KBox::new(
             Self {
-                words: Task::new(values),
+                words: Task::new(words(groups.wrapping_mul(NR_VALUES))?),
                 address: 0,
-                pid: 0,
-                tgid: 0,
                 kernel: false,
                 softirqd: false,
                 began: 0,
                 last: Default::default(),
+                chain: Word::new(0),
                 next: Word::new(0),
+                rcu: Opaque::uninit(),
             },
             GFP_KERNEL,
         )?)
     }
 
+    /// Bytes of one.
+    pub(crate) fn bytes(groups: usize) -> usize {
+        groups
+            .wrapping_mul(size_of::<[Word; NR_VALUES]>())
+            .wrapping_add(size_of::<Self>())
+    }
+
     /// Is a task's from now on.
     pub(crate) fn fill(&mut self, task: TaskRef<'_>) {
         self.address = task.address();
-        self.pid = task.pid();
-        self.tgid = task.tgid();
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
         self.began = task.began();
@@ -120,10 +128,12 @@ impl Record {
 
     /// It ends: who it was is kept. In its own context.
     pub(crate) fn keep(&self, task: TaskRef<'_>) {
-        let (uid, ppid) = task.relations();
+        let who = task.who(true);
         let name = task.name();
-        self.last[0].store_relaxed(u64::from(uid) | u64::from(ppid) << 32);
-        for (word, half) in self.last.iter().skip(1).zip(name.chunks_exact(8)) {
+        let [ids, numbers, first, second] = &self.last;
+        ids.store_relaxed(u64::from(who.uid) | u64::from(who.ppid) << 32);
+        numbers.store_relaxed(u64::from(who.pid) | u64::from(who.tgid) << 32);
+        for (word, half) in [first, second].into_iter().zip(name.chunks_exact(8)) {
             let half = half
                 .first_chunk()
                 .map_or(0, |half| u64::from_ne_bytes(*half));
@@ -132,13 +142,20 @@ impl Record {
     }
 
     /// Who it was.
-    fn kept(&self) -> (u32, u32, [u8; 16]) {
-        let ids = self.last[0].load_relaxed();
+    fn kept(&self) -> (Who, [u8; 16]) {
+        let [ids, numbers, first, second] = &self.last;
+        let (ids, numbers) = (ids.load_relaxed(), numbers.load_relaxed());
         let mut name = [0; 16];
-        for (to, word) in name.chunks_exact_mut(8).zip(self.last.iter().skip(1)) {
+        for (to, word) in name.chunks_exact_mut(8).zip([first, second]) {
             to.copy_from_slice(&word.load_relaxed().to_ne_bytes());
         }
-        (ids as u32, (ids >> 32) as u32, name)
+        let who = Who {
+            uid: ids as u32,
+            ppid: (ids >> 32) as u32,
+            pid: numbers as u32,
+            tgid: (numbers >> 32) as u32,
+        };
+        (who, name)
     }
 }
 
@@ -261,129 +278,137 @@ pub(crate) fn is_online(cpu: u32) -> bool {
     unsafe { shim::ppa_cpu_online(cpu) }
 }
 
-const LEAVES: usize = 4096;
-const LEAF: usize = 1024;
+/// Hashes of tasks' addresses; a power of two.
+const HEADS: usize = 1 << 14;
 
-/// Records by pid: two levels, as far as pids go.
+/// Records by their tasks' addresses: these stay the same for as long as tasks live, which
+/// their numbers do not. Looked at without a lock, changed under one.
 ///
 /// # Invariants
 ///
-/// A word of the top is 0 or a leaf, of a leaf 0 or a record, which is freed by whoever
-/// took it out, after a grace period.
+/// A head, and the chain of each record, is 0 or a record. Who takes one out frees it after
+/// a grace period; its chain still leads on.
 pub(crate) struct Index(KVVec<Word>);
 
 impl Index {
     /// Without any. May sleep.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self(words(LEAVES)?))
+        Ok(Self(words(HEADS)?))
     }
 
     #[inline(always)]
-    fn place(&self, pid: u32) -> Option<&Word> {
-        let leaf = self.0.get(pid as usize / LEAF)?.load_acquire();
-        // SAFETY: A leaf, by the type's invariant; leaves stay.
-        let leaf = unsafe { (leaf as *const [Word; LEAF]).as_ref()? };
-        leaf.get(pid as usize % LEAF)
+    fn head(&self, address: usize) -> Option<&Word> {
+        // Structures lie at least 64 bytes apart; the multiplication spreads them.
+        self.0
+            .get((address >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HEADS.ilog2()))
     }
 
-    /// A pid's record. Preemption off, or under RCU, while it is used.
+    /// A task's record. Preemption off, or under RCU, while it is used.
     #[inline(always)]
-    pub(crate) fn get(&self, pid: u32) -> Option<&Record> {
+    pub(crate) fn get(&self, address: usize) -> Option<&Record> {
         // Acquire: with the release in `insert`, the record is there.
-        let record = self.place(pid)?.load_acquire();
-        // SAFETY: By the type's invariant.
-        unsafe { (record as *const Record).as_ref() }
-    }
-
-    /// Makes room for a pid. May sleep.
-    pub(crate) fn make_room(&self, pid: u32) -> Result {
-        let top = self.0.get(pid as usize / LEAF).ok_or(ERANGE)?;
-        if top.load_relaxed() == 0 {
-            let leaf = KVBox::into_raw(boxed_leaf()?);
-            // Release: with the acquire in `place`, it is all zero.
-            if !top.replace(0, leaf as u64) {
-                // SAFETY: From `into_raw`; another one was first.
-                drop(unsafe { KVBox::from_raw(leaf) });
+        let mut at = self.head(address)?.load_acquire();
+        loop {
+            // SAFETY: 0 or a record, by the type's invariant.
+            let record = unsafe { (at as *const Record).as_ref()? };
+            if record.address == address {
+                return Some(record);
             }
+            at = record.chain.load_acquire();
         }
-        Ok(())
     }
 
-    /// Puts a task's record in, where there is room and none; gives it back else.
+    /// Changes are one at a time.
+    fn locked<T>(change: impl FnOnce() -> T) -> T {
+        // SAFETY: Given back here. Raw, interrupts off: fit for the scheduler.
+        let flags = unsafe { shim::ppa_lock() };
+        let done = change();
+        // SAFETY: As above.
+        unsafe { shim::ppa_unlock(flags) };
+        done
+    }
+
+    /// Puts a task's record in; gives it back if there is one.
     pub(crate) fn insert(&self, record: KBox<Record>) -> Option<KBox<Record>> {
-        let Some(place) = self.place(record.pid) else {
+        let Some(head) = self.head(record.address) else {
             return Some(record);
         };
-        let record = KBox::into_raw(record);
-        // Release: with the acquire in `get`.
-        match place.replace(0, record as u64) {
-            true => None,
-            // SAFETY: From `into_raw`.
-            false => Some(unsafe { KBox::from_raw(record) }),
+        Self::locked(|| {
+            if self.get(record.address).is_some() {
+                return Some(record);
+            }
+            record.chain.store_relaxed(head.load_relaxed());
+            // Release: with the acquire in `get`.
+            head.store_release(KBox::into_raw(record) as u64);
+            None
+        })
+    }
+
+    /// Takes a task's out, which the caller then owns, but for those who still look at it.
+    pub(crate) fn take(&self, address: usize) -> Option<Taken> {
+        Self::locked(|| {
+            let mut place = self.head(address)?;
+            loop {
+                let at = place.load_relaxed();
+                // SAFETY: 0 or a record, by the type's invariant; none goes under the lock.
+                let record = unsafe { (at as *const Record).as_ref()? };
+                if record.address == address {
+                    place.store_release(record.chain.load_relaxed());
+                    // INVARIANT: whoever changed the word has it.
+                    return NonNull::new(at as *mut Record).map(Taken);
+                }
+                place = &record.chain;
+            }
+        })
+    }
+
+    /// The record in a place, if there is one: `Err` if there are no such places any more.
+    /// Preemption off, or under RCU, while it is used.
+    pub(crate) fn at(&self, place: u64) -> Result<Option<&Record>, ()> {
+        let mut at = self.0.get((place >> 16) as usize).ok_or(())?.load_acquire();
+        let mut before = place & 0xffff;
+        loop {
+            // SAFETY: As in `get`.
+            let Some(record) = (unsafe { (at as *const Record).as_ref() }) else {
+                return Ok(None);
+            };
+            if before == 0 {
+                return Ok(Some(record));
+            }
+            before = before.wrapping_sub(1);
+            at = record.chain.load_acquire();
         }
     }
 
-    /// Takes one out, which the caller then owns, but for those who still look at it.
-    pub(crate) fn take(&self, pid: u32) -> Option<Taken> {
-        let place = self.place(pid)?;
-        let record = place.load_acquire();
-        // INVARIANT: whoever changes the word has it.
-        let taken = NonNull::new(record as *mut Record).map(Taken)?;
-        place.replace(record, 0).then_some(taken)
-    }
-
-    /// The next pid from this one on that has a record.
-    pub(crate) fn next(&self, mut pid: u32) -> Option<u32> {
-        while (pid as usize) < LEAVES.wrapping_mul(LEAF) {
-            let top = self.0.get(pid as usize / LEAF)?;
-            if top.load_relaxed() == 0 {
-                pid = (pid | (LEAF as u32 - 1)).wrapping_add(1);
-                continue;
-            }
-            if self
-                .place(pid)
-                .is_some_and(|place| place.load_relaxed() != 0)
-            {
-                return Some(pid);
-            }
-            pid = pid.wrapping_add(1);
+    /// The place after one that had a record, or had none.
+    pub(crate) fn after(place: u64, had: bool) -> u64 {
+        match had && place & 0xffff != 0xffff {
+            true => place.wrapping_add(1),
+            false => (place >> 16).wrapping_add(1) << 16,
         }
-        None
     }
 }
 
 impl Drop for Index {
     fn drop(&mut self) {
-        let mut pid = 0;
-        while let Some(found) = self.next(pid) {
-            if let Some(record) = self.take(found) {
+        for head in &self.0 {
+            let mut at = head.load_relaxed();
+            while let Some(record) = NonNull::new(at as *mut Record) {
                 // SAFETY: From `into_raw`; the probes went first, and with them whoever
                 // could look at it.
-                drop(unsafe { KBox::from_raw(record.0.as_ptr()) });
-            }
-            pid = found.wrapping_add(1);
-        }
-        for top in &self.0 {
-            if let Some(leaf) = NonNull::new(top.load_relaxed() as *mut [Word; LEAF]) {
-                // SAFETY: From `into_raw`.
-                drop(unsafe { KVBox::from_raw(leaf.as_ptr()) });
+                let record = unsafe { KBox::from_raw(record.as_ptr()) };
+                at = record.chain.load_relaxed();
             }
         }
     }
 }
 
 fn words(nr: usize) -> Result<KVVec<Word>> {
-    let mut words = KVVec::with_capacity(nr, GFP_KERNEL)?;
+    let mut words = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
     for _ in 0..nr {
-        words.push(Word::new(0), GFP_KERNEL)?;
+        words.push(Word::new(0), GFP_KERNEL_ACCOUNT)?;
     }
     Ok(words)
-}
-
-fn boxed_leaf() -> Result<KVBox<[Word; LEAF]>> {
-    let memory = KVBox::<[Word; LEAF]>::new_uninit(GFP_KERNEL | kernel::alloc::flags::__GFP_ZERO)?;
-    // SAFETY: Zeroed; words of which each bit pattern is a value.
-    Ok(unsafe { memory.assume_init() })
 }
 
 /// Records that nobody can find any more, linked; pushed in any context.
@@ -417,19 +442,38 @@ impl List {
         }
     }
 
-    /// Is there any?
-    pub(crate) fn is_empty(&self) -> bool {
-        self.first.load_relaxed() == 0
+    fn all(&self) -> u64 {
+        loop {
+            let first = self.first.load_acquire();
+            if first == 0 || self.first.replace(first, 0) {
+                return first;
+            }
+        }
+    }
+
+    /// Has all freed when nobody can look at them any more. Not under a run-queue lock.
+    pub(crate) fn free_later(&self) {
+        /// # Safety
+        ///
+        /// Called by RCU, with the word that was given to it.
+        unsafe extern "C" fn free(rcu: *mut bindings::callback_head) {
+            let record = rcu.wrapping_byte_sub(core::mem::offset_of!(Record, rcu));
+            // SAFETY: From `into_raw`; a grace period after it was taken out.
+            drop(unsafe { KBox::from_raw(record.cast::<Record>()) });
+        }
+        let mut next = self.all();
+        while let Some(record) = NonNull::new(next as *mut Record) {
+            // SAFETY: Ours, by the type's invariant, and RCU's from here on.
+            unsafe {
+                next = record.as_ref().next.load_relaxed();
+                bindings::call_rcu(record.as_ref().rcu.get(), Some(free));
+            }
+        }
     }
 
     /// Takes all, after whoever may look at them still. May sleep.
     pub(crate) fn take(&self, each: &mut dyn FnMut(KBox<Record>)) {
-        let mut next = loop {
-            let first = self.first.load_acquire();
-            if self.first.replace(first, 0) {
-                break first;
-            }
-        };
+        let mut next = self.all();
         if next != 0 {
             sched::synchronize();
         }
@@ -500,31 +544,39 @@ const RUNNING: u32 = 4;
 const LATENCIES: u32 = 8;
 
 impl Told {
-    /// What is told of a record: of a task that is there under RCU, or that has ended.
-    pub(crate) fn new(record: &Record, heres: &Heres, ended: bool, now: u64) -> Self {
-        let find = |cpu| heres.of(cpu).map(|here| &here.words);
-        let read = record.words.read(now, find);
-        let (uid, ppid, name) = match ended {
+    /// What is told of a record: of a task that is there under RCU, or that has ended; to
+    /// those who may see all, or with the numbers that the caller knows. `None`: it is just
+    /// being changed.
+    pub(crate) fn new(
+        record: &Record,
+        heres: &Heres,
+        ended: bool,
+        all: bool,
+        now: u64,
+    ) -> Option<Self> {
+        let read = record
+            .words
+            .read(now, |cpu| heres.of(cpu).map(|here| &here.words))?;
+        let (who, name) = match ended {
             true => record.kept(),
             false => {
                 // SAFETY: A task is freed a grace period after its last switch, which takes
                 // its record out of the index.
                 let task = unsafe { TaskRef::new(record.address as *mut _) };
-                let (uid, ppid) = task.relations();
-                (uid, ppid, task.name())
+                (task.who(all), task.name())
             }
         };
         let bit = |is: bool, flag: u32| if is { flag } else { 0 };
-        Self {
+        Some(Self {
             size: size_of::<Self>() as u32,
             flags: bit(record.kernel, KERNEL)
                 | bit(ended, ENDED)
                 | bit(read.running && !ended, RUNNING)
                 | bit(record.words.tells_latencies(), LATENCIES),
-            pid: record.pid,
-            tgid: record.tgid,
-            ppid,
-            uid,
+            pid: who.pid,
+            tgid: who.tgid,
+            ppid: who.ppid,
+            uid: who.uid,
             cpu: read.cpu,
             reserved: 0,
             began: record.began,
@@ -535,7 +587,17 @@ impl Told {
             signals: core::array::from_fn(|n| record.words.signals(n)),
             reserved2: 0,
             name,
-        }
+        })
+    }
+
+    /// Has it ended?
+    pub(crate) fn has_ended(&self) -> bool {
+        self.flags & ENDED != 0
+    }
+
+    /// Is it of this record, of a task that has ended?
+    pub(crate) fn is_of(&self, record: &Record) -> bool {
+        self.pid == record.kept().0.pid && self.began == record.began
     }
 
     fn bytes(&self) -> &[u8] {
@@ -569,7 +631,7 @@ static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::THIS_MODULE.as_ptr(),
     read: Some(read),
     unlocked_ioctl: Some(ioctl),
-    llseek: Some(bindings::noop_llseek),
+    llseek: Some(bindings::default_llseek),
     ..pin_init::zeroed()
 });
 
@@ -612,20 +674,17 @@ unsafe extern "C" fn read(
             return Err(EINVAL);
         }
         // SAFETY: The kernel's own, for the time of the call.
-        let mut pid = unsafe { *position } as u64;
+        let mut place = unsafe { *position } as u64;
+        // Written without the lock: the caller's memory may take its time.
+        let all = files::tell(&mut place, count / size_of::<Told>())?;
         let mut writer = UserSlice::new(UserPtr::from_addr(to as usize), count).writer();
-        let mut bytes = 0usize;
-        let told = files::tell(&mut pid, count / size_of::<Told>(), &mut |told| {
+        for told in &all {
             writer.write_slice(told.bytes())?;
-            bytes = bytes.wrapping_add(size_of::<Told>());
-            Ok(())
-        });
-        if bytes == 0 {
-            told?;
         }
+        files::forget(&all);
         // SAFETY: As above.
-        unsafe { *position = pid as bindings::loff_t };
-        Ok(bytes)
+        unsafe { *position = place as bindings::loff_t };
+        Ok(all.len().wrapping_mul(size_of::<Told>()))
     };
     match done() {
         Ok(bytes) => bytes as isize,
@@ -707,6 +766,18 @@ unsafe extern "C" fn ppa_levels(level: *mut c_int, write: bool) -> c_int {
     // SAFETY: By the function's requirement.
     let level = unsafe { &mut *level };
     from_result(|| files::levels(level, write).map(|()| 0))
+}
+
+/// Lets others run for a moment. May sleep.
+pub(crate) fn pause() {
+    // SAFETY: Process context.
+    unsafe { bindings::msleep(1) };
+}
+
+/// Waits until all that was to be freed later is. May sleep.
+pub(crate) fn wait_for_frees() {
+    // SAFETY: Process context.
+    unsafe { bindings::rcu_barrier() };
 }
 
 /// Nanoseconds that a CPU has idled, as the kernel itself knows.

@@ -156,7 +156,13 @@ extern "C" {
     pub(crate) fn ppa_in_call(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_has_ended(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_yields(task: *mut bindings::task_struct) -> bool;
-    pub(crate) fn ppa_relations(task: *mut bindings::task_struct, uid: *mut u32, ppid: *mut u32);
+    pub(crate) fn ppa_who(
+        task: *mut bindings::task_struct,
+        initial: bool,
+        who: *mut super::task::Who,
+    );
+    pub(crate) fn ppa_lock() -> c_ulong;
+    pub(crate) fn ppa_unlock(flags: c_ulong);
     pub(crate) fn ppa_each_task(
         each: unsafe extern "C" fn(*mut bindings::task_struct, *mut c_void),
         arg: *mut c_void,

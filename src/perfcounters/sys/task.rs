@@ -17,6 +17,20 @@ use super::shim;
 #[derive(Clone, Copy)]
 pub struct TaskRef<'a>(NonNull<bindings::task_struct>, PhantomData<&'a ()>);
 
+/// `struct ppa_who`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Who {
+    /// Its real user.
+    pub uid: u32,
+    /// The thread.
+    pub pid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Its parent's process.
+    pub ppid: u32,
+}
+
 macro_rules! field {
     ($this:expr, $($field:tt)+) => {
         // SAFETY: A task, by the type's invariant; a word of it, read once.
@@ -117,11 +131,11 @@ impl TaskRef<'_> {
         unsafe { shim::ppa_yields(self.0.as_ptr()) }
     }
 
-    /// Its real user, and its parent's process.
-    pub(crate) fn relations(&self) -> (u32, u32) {
-        let (mut uid, mut ppid) = (0, 0);
-        // SAFETY: As above; two numbers of ours.
-        unsafe { shim::ppa_relations(self.0.as_ptr(), &mut uid, &mut ppid) };
-        (uid, ppid)
+    /// Its numbers: the initial name spaces', or the caller's.
+    pub(crate) fn who(&self, initial: bool) -> Who {
+        let mut who = Who::default();
+        // SAFETY: As above; a structure of ours.
+        unsafe { shim::ppa_who(self.0.as_ptr(), initial, &mut who) };
+        who
     }
 }

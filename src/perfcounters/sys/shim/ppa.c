@@ -5,11 +5,13 @@
 #include <linux/cpumask.h>
 #include <linux/cred.h>
 #include <linux/percpu.h>
+#include <linux/pid_namespace.h>
 #include <linux/proc_fs.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task_stack.h>
+#include <linux/spinlock.h>
 #include <linux/sysctl.h>
 #include <linux/uaccess.h>
 #include <linux/kernel_stat.h>
@@ -78,12 +80,35 @@ bool ppa_yields(struct task_struct *task)
 	return !(task->flags & PF_KTHREAD) && task_pt_regs(task)->orig_ax == __NR_sched_yield;
 }
 
-void ppa_relations(struct task_struct *task, u32 *uid, u32 *ppid)
+/* With the numbers of the initial name spaces, or those that the caller knows. */
+void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who)
 {
+	struct user_namespace *users = initial ? &init_user_ns : current_user_ns();
+	struct pid_namespace *pids = initial ? &init_pid_ns : task_active_pid_ns(current);
+
 	rcu_read_lock();
-	*uid = from_kuid(&init_user_ns, task_uid(task));
-	*ppid = READ_ONCE(rcu_dereference(task->real_parent)->tgid);
+	who->uid = from_kuid_munged(users, task_uid(task));
+	who->pid = task_pid_nr_ns(task, pids);
+	who->tgid = task_tgid_nr_ns(task, pids);
+	/* 0 of one that has been reaped: its parent may be gone. */
+	who->ppid = task_ppid_nr_ns(task, pids);
 	rcu_read_unlock();
+}
+
+/* Changes of the index of records. */
+static DEFINE_RAW_SPINLOCK(index_lock);
+
+unsigned long ppa_lock(void)
+{
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&index_lock, flags);
+	return flags;
+}
+
+void ppa_unlock(unsigned long flags)
+{
+	raw_spin_unlock_irqrestore(&index_lock, flags);
 }
 
 /* All tasks but the idle ones; must not sleep. */
@@ -151,7 +176,7 @@ int ppa_files_create(void)
 	settings_header = register_sysctl("kernel", settings);
 	if (!settings_header)
 		return -ENOMEM;
-	if (!proc_create_single("rawsysppa", 0444, NULL, cpus_show)) {
+	if (!proc_create_single("rawsysppa", 0440, NULL, cpus_show)) {
 		unregister_sysctl_table(settings_header);
 		return -ENOMEM;
 	}

@@ -19,7 +19,13 @@ void ppa_set_here(unsigned int cpu, void *here);
 bool ppa_in_call(struct task_struct *task);
 bool ppa_has_ended(struct task_struct *task);
 bool ppa_yields(struct task_struct *task);
-void ppa_relations(struct task_struct *task, u32 *uid, u32 *ppid);
+struct ppa_who {
+	u32 uid, pid, tgid, ppid;
+};
+
+void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who);
+unsigned long ppa_lock(void);
+void ppa_unlock(unsigned long flags);
 void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
 bool ppa_find_task(u32 pid, void (*found)(struct task_struct *task, void *arg), void *arg);
 int ppa_files_create(void);
