@@ -177,9 +177,11 @@ static void known_work(void)
 			found += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED &&
 				 !strcmp(tasks[n].comm, "ppa") &&
 				 tasks[n].values[PPA_SYSCALLCNT] >= CALLS;
-			alive += tasks[n].pid == (__u32)getpid() && tasks[n].flags & PPA_TASK_RUNNING;
+			alive += tasks[n].pid == (__u32)getpid() &&
+				 tasks[n].flags & PPA_TASK_RUNNING;
 			if (tasks[n].values[PPA_SCACCUM] > tasks[n].values[PPA_SCHEDACCUM])
-				note("%u %s: more system time than time", tasks[n].pid, tasks[n].comm);
+				note("%u %s: more system time than time", tasks[n].pid,
+				     tasks[n].comm);
 		}
 		is(found, 1, "4.4 but it is told of once more");
 		is(alive, 1, "4.4 with all that are there");
@@ -350,7 +352,8 @@ static void conservation(int seconds, bool plug)
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
-	if (!ok(!worst, "4.9 all of each CPU's time is in one of four%s", plug ? ", as CPUs come and go" : ""))
+	if (!ok(!worst, "4.9 all of each CPU's time is in one of four%s",
+		plug ? ", as CPUs come and go" : ""))
 		note("%f ms are not", worst);
 	ok(grows, "4.9 and none falls");
 	ok(softirqs > 0, "4.9 packets are received in softirqs");
@@ -366,7 +369,8 @@ static void as_nobody(void)
 	if (!child) {
 		struct ppa_task t;
 
-		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
+		    setresuid(1000, 1000, 1000))
 			_exit(100);
 		own = fork();
 		if (!own) {

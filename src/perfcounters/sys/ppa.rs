@@ -254,11 +254,6 @@ impl Heres {
     pub(crate) fn of(&self, cpu: u32) -> Option<&Here> {
         self.0.get(cpu as usize)
     }
-
-    /// All.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Here> {
-        self.0.iter()
-    }
 }
 
 impl Drop for Heres {
@@ -700,7 +695,7 @@ const GETTASK: u32 = kernel::ioctl::_IOWR::<Told>('A' as u32, 0x71);
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
     let done = || -> Result {
-        let at = UserPtr::from_addr(arg as usize);
+        let at = UserPtr::from_addr(arg);
         match command {
             GETINFO => {
                 let info = files::info();

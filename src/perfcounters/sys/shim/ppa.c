@@ -132,11 +132,12 @@ static int settings_handler(const struct ctl_table *table, int write, void *buff
 			    loff_t *ppos)
 {
 	int values[4];
-	struct ctl_table copy = *table;
+	const struct ctl_table copy = {
+		.procname = table->procname, .mode = table->mode,
+		.data = values, .maxlen = sizeof(values),
+	};
 	int rc;
 
-	copy.data = values;
-	copy.maxlen = sizeof(values);
 	rc = ppa_settings(values, false);
 	if (rc)
 		return rc;
@@ -150,11 +151,12 @@ static int levels_handler(const struct ctl_table *table, int write, void *buffer
 			  loff_t *ppos)
 {
 	int level;
-	struct ctl_table copy = *table;
+	const struct ctl_table copy = {
+		.procname = table->procname, .mode = table->mode,
+		.data = &level, .maxlen = sizeof(level),
+	};
 	int rc;
 
-	copy.data = &level;
-	copy.maxlen = sizeof(level);
 	rc = ppa_levels(&level, false);
 	if (rc)
 		return rc;
