@@ -57,7 +57,7 @@ impl Accounting {
     }
 
     fn stop(&mut self) {
-        self.unread.clear();
+        self.unread = KVec::new();
         if self.on.take().is_some() {
             ppa::wait_for_frees();
         }
