@@ -12,7 +12,8 @@ use crate::accounts::{count, level, Accounts};
 use crate::provider::Probes;
 use crate::sys::cpu;
 use crate::sys::lock::ACCOUNTING;
-use crate::sys::ppa::{self, Here, Index, Info, Record, Told};
+use crate::sys::ppa::{self, Here, Info, Told};
+use crate::sys::records::{Index, Record};
 use crate::sys::sched::{self, NoPreempt};
 
 /// Past the last place: those that have ended come then.

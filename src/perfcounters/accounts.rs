@@ -11,7 +11,8 @@ use kernel::prelude::*;
 
 use crate::provider::probe::{self, *};
 use crate::provider::{Handler, Probes};
-use crate::sys::ppa::{self, Clock, Here, Heres, Index, List, Record};
+use crate::sys::ppa::{self, Clock, Here, Heres};
+use crate::sys::records::{Index, List, Record};
 use crate::sys::sched::NoPreempt;
 use crate::sys::task::TaskRef;
 

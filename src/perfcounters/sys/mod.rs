@@ -24,7 +24,7 @@
 //! | `format` | sampling formats, and the buffers that they fill |
 //! | `wake` | rounds over the counters, the machine's sleep |
 //! | `zeroed` | large values in place |
-//! | `ppa` | process accounting: CPUs' words, records, files |
+//! | `ppa`, `records` | process accounting: CPUs' words and files, tasks' records |
 //! | `probe`, `task`, `family`, `block`, `irq`, `net` | what probes see of the kernel |
 
 pub(crate) mod adjust;
@@ -49,6 +49,7 @@ pub(crate) mod pmu;
 pub(crate) mod ppa;
 pub mod probe;
 pub(crate) mod rawlock;
+pub(crate) mod records;
 pub(crate) mod sched;
 pub(crate) mod selfpage;
 pub(crate) mod shim;
