@@ -59,15 +59,6 @@ fn add(word: &Word, more: u64) {
     word.store_relaxed(word.load_relaxed().wrapping_add(more));
 }
 
-/// A CPU, and the group of CPUs that it is in.
-#[derive(Clone, Copy, Debug)]
-pub struct At {
-    /// Its number.
-    pub cpu: u32,
-    /// Whose values are together.
-    pub group: usize,
-}
-
 /// How a task leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
@@ -276,7 +267,7 @@ impl Cpu {
     #[inline]
     pub fn switch<V: Values>(
         &self,
-        at: At,
+        cpu: u32,
         prev: Option<(&Task<V>, Leave)>,
         next: Option<(&Task<V>, &Bounds)>,
         next_idle: bool,
@@ -289,26 +280,12 @@ impl Cpu {
         if let Some((task, _)) = next {
             task.changes.begin();
         }
-        let turn = self.turn(now, self.span.total(now));
-        let own = turn.own;
-        let mode = self.mode.load_relaxed();
-        let called = match mode {
-            SYSTEM => own.wrapping_sub(self.mode_own.load_relaxed()),
-            _ => 0,
-        };
+        let (turn, called) = self.end_turn(now);
         if let Some((task, leave)) = prev {
-            task.leave(self, at.group, turn, called, leave, now);
-        }
-        match mode {
-            IDLE if self.away.load_relaxed() == 0 => add(&self.idle, own),
-            IDLE => {}
-            _ => {
-                add(&self.busy, own);
-                add(&self.system, called);
-            }
+            task.leave(self, turn, called, leave, now);
         }
         let calling = match next {
-            Some((task, bounds)) => task.come(at, bounds, now),
+            Some((task, bounds)) => task.come(cpu, bounds, now),
             None => false,
         };
         let mode = match (next_idle, calling) {
@@ -327,10 +304,41 @@ impl Cpu {
         self.changes.end();
     }
 
+    /// A turn ends, and is the CPU's: how long it was, and of that in its last call.
+    #[inline(always)]
+    fn end_turn(&self, now: u64) -> (Turn, u64) {
+        let turn = self.turn(now, self.span.total(now));
+        let mode = self.mode.load_relaxed();
+        let called = match mode {
+            SYSTEM => turn.own.wrapping_sub(self.mode_own.load_relaxed()),
+            _ => 0,
+        };
+        match mode {
+            IDLE if self.away.load_relaxed() == 0 => add(&self.idle, turn.own),
+            IDLE => {}
+            _ => {
+                add(&self.busy, turn.own);
+                add(&self.system, called);
+            }
+        }
+        (turn, called)
+    }
+
+    /// The task that runs here has other words from now on, or none. Interrupts off.
+    pub fn replace<V: Values>(&self, cpu: u32, task: Option<&Task<V>>, now: u64) {
+        self.changes.begin();
+        let _ = self.end_turn(now);
+        if let Some(task) = task {
+            task.adopt(cpu, now);
+        }
+        self.start_turn(now);
+        self.changes.end();
+    }
+
     /// The scheduler is done, and this task runs. Preemption off.
     #[inline]
-    pub fn switched<V: Values>(&self, group: usize, task: &Task<V>, other: bool, now: u64) {
-        let Some(values) = task.of(group) else { return };
+    pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
+        let Some(values) = task.part() else { return };
         match other {
             true => add(
                 &values[value::SWITCHING],
@@ -342,24 +350,19 @@ impl Cpu {
 
     /// A system call begins. The task's context, preemption off.
     #[inline]
-    pub fn call<V: Values>(&self, group: usize, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+    pub fn call<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
         self.mode_own.store_relaxed(self.own_now(clock));
         // Release: who reads this mode reads that time, or a later one.
         self.mode.store_release(SYSTEM);
         add(&self.calls, 1);
-        if let Some(values) = task.and_then(|task| task.of(group)) {
+        if let Some(values) = task.and_then(Task::part) {
             add(&values[value::CALLS], 1);
         }
     }
 
     /// It returns.
     #[inline]
-    pub fn call_ends<V: Values>(
-        &self,
-        group: usize,
-        task: Option<&Task<V>>,
-        clock: impl Fn() -> u64,
-    ) {
+    pub fn call_ends<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
         if self.mode.load_relaxed() != SYSTEM {
             return;
         }
@@ -367,7 +370,7 @@ impl Cpu {
         let called = own.wrapping_sub(self.mode_own.load_relaxed());
         // Of the task, too: who reads one that runs reads its CPU.
         self.changes.begin();
-        if let Some(values) = task.and_then(|task| task.of(group)) {
+        if let Some(values) = task.and_then(Task::part) {
             add(&values[value::SYSTEM], called);
         }
         add(&self.system, called);
@@ -574,11 +577,20 @@ pub struct Task<V> {
     runq: Word,
     began: Word,
     over: Word,
+    /// CPUs of a group; where the values of the group are that it is in.
+    scaling: u32,
+    part: Word,
     /// Are latencies told apart?
     told_apart: Word,
     latencies: [Word; NR_LATENCIES],
     signals: [Word; NR_SIGNALS],
     values: V,
+}
+
+fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
+    for (sum, more) in sums.iter_mut().zip(more) {
+        *sum = sum.wrapping_add(*more);
+    }
 }
 
 /// What a task has had.
@@ -599,8 +611,8 @@ pub struct Read {
 }
 
 impl<V: Values> Task<V> {
-    /// A task with values that are 0, as many as there are groups.
-    pub fn new(values: V) -> Self {
+    /// A task with values that are 0, as many as there are groups of so many CPUs.
+    pub fn new(values: V, scaling: u32) -> Self {
         Self {
             changes: Changes::default(),
             on: Word::new(0),
@@ -611,6 +623,8 @@ impl<V: Values> Task<V> {
             runq: Word::new(0),
             began: Word::new(0),
             over: Word::new(0),
+            scaling: scaling.max(1),
+            part: Word::new(0),
             told_apart: Word::new(0),
             latencies: from_fn(|_| Word::new(0)),
             signals: from_fn(|_| Word::new(0)),
@@ -626,27 +640,42 @@ impl<V: Values> Task<V> {
         self.began.store_relaxed(now);
     }
 
+    /// It was found in a system call, and does not run.
+    pub fn set_calling(&self) {
+        if self.on.load_relaxed() == 0 {
+            self.calling.store_relaxed(1);
+        }
+    }
+
+    /// The values of the group of CPUs that it is in.
     #[inline(always)]
-    fn of(&self, group: usize) -> Option<&[Word; NR_VALUES]> {
-        let from = group.wrapping_mul(NR_VALUES);
+    fn part(&self) -> Option<&[Word; NR_VALUES]> {
+        let from = self.part.load_relaxed() as usize;
         self.values.get(from..)?.first_chunk()
+    }
+
+    #[inline(always)]
+    fn enter(&self, cpu: u32) {
+        self.on.store_relaxed(u64::from(cpu).wrapping_add(1));
+        self.last.store_relaxed(cpu.into());
+        let part = (cpu / self.scaling).wrapping_mul(NR_VALUES as u32);
+        self.part.store_relaxed(part.into());
     }
 
     /// It already runs, on that CPU. Interrupts off there.
     pub fn adopt(&self, cpu: u32, now: u64) {
         self.changes.begin();
-        self.on.store_relaxed(u64::from(cpu).wrapping_add(1));
-        self.last.store_relaxed(cpu.into());
+        self.enter(cpu);
         self.began.store_relaxed(now);
         self.changes.end();
     }
 
     #[inline(always)]
-    fn leave(&self, cpu: &Cpu, group: usize, turn: Turn, called: u64, leave: Leave, now: u64) {
+    fn leave(&self, cpu: &Cpu, turn: Turn, called: u64, leave: Leave, now: u64) {
         let calling = cpu.mode.load_relaxed() == SYSTEM;
         self.calling.store_relaxed(calling.into());
         self.on.store_relaxed(0);
-        if let Some(values) = self.of(group) {
+        if let Some(values) = self.part() {
             add(&values[value::SCHED], turn.own);
             add(&values[value::SYSTEM], called);
             add(&values[value::INTERRUPTS], turn.interrupts);
@@ -669,13 +698,12 @@ impl<V: Values> Task<V> {
 
     /// Is it in a system call?
     #[inline(always)]
-    fn come(&self, at: At, bounds: &Bounds, now: u64) -> bool {
-        self.on.store_relaxed(u64::from(at.cpu).wrapping_add(1));
-        self.last.store_relaxed(at.cpu.into());
+    fn come(&self, cpu: u32, bounds: &Bounds, now: u64) -> bool {
+        self.enter(cpu);
         let (woken, ready) = (self.woken.load_relaxed(), self.ready.load_relaxed());
         if woken != 0 {
             let latency = now.saturating_sub(woken);
-            if let Some(values) = self.of(at.group) {
+            if let Some(values) = self.part() {
                 add(&values[value::LATENCY], latency);
             }
             if self.told_apart.load_relaxed() != 0 {
@@ -730,9 +758,24 @@ impl<V: Values> Task<V> {
         self.told_apart.store_relaxed(on.into());
     }
 
+    /// Groups of CPUs whose values are apart.
+    pub fn nr_groups(&self) -> usize {
+        self.values.len() / NR_VALUES
+    }
+
     /// What it has had up to now, from anywhere; `cpu` finds a CPU's words. `None`: it is
     /// just being changed.
     pub fn read<'a>(&self, now: u64, cpu: impl Fn(u32) -> Option<&'a Cpu>) -> Option<Read> {
+        self.read_groups(now, cpu, &mut [])
+    }
+
+    /// The same, and the values of each group of CPUs.
+    pub fn read_groups<'a>(
+        &self,
+        now: u64,
+        cpu: impl Fn(u32) -> Option<&'a Cpu>,
+        groups: &mut [[u64; NR_VALUES]],
+    ) -> Option<Read> {
         tried(|| {
             let start = self.changes.start();
             let live = match self.on.load_relaxed() {
@@ -740,7 +783,7 @@ impl<V: Values> Task<V> {
                 on => cpu(on.wrapping_sub(1) as u32),
             };
             let start_there = live.map_or(0, |cpu| cpu.changes.start());
-            let read = self.read_once(now, live);
+            let read = self.read_once(now, live, groups);
             fence_acquire();
             let whole = self.changes.is_whole(start)
                 && live.is_none_or(|cpu| cpu.changes.is_whole(start_there));
@@ -748,7 +791,7 @@ impl<V: Values> Task<V> {
         })
     }
 
-    fn read_once(&self, now: u64, live: Option<&Cpu>) -> Read {
+    fn read_once(&self, now: u64, live: Option<&Cpu>, apart: &mut [[u64; NR_VALUES]]) -> Read {
         let on = self.on.load_relaxed();
         let mut read = Read {
             values: [0; NR_VALUES],
@@ -767,10 +810,13 @@ impl<V: Values> Task<V> {
             *to = word.load_relaxed();
         }
         let mut groups: &[Word] = &self.values;
-        while let Some((values, others)) = groups.split_first_chunk::<NR_VALUES>() {
-            for (sum, word) in read.values.iter_mut().zip(values) {
-                *sum = sum.wrapping_add(word.load_relaxed());
+        let mut to = apart.iter_mut();
+        while let Some((words, others)) = groups.split_first_chunk::<NR_VALUES>() {
+            let values = from_fn(|n| words.get(n).map_or(0, Word::load_relaxed));
+            if let Some(to) = to.next() {
+                *to = values;
             }
+            add_all(&mut read.values, &values);
             groups = others;
         }
         if let Some(cpu) = live {
@@ -783,8 +829,10 @@ impl<V: Values> Task<V> {
             more[value::INTERRUPTS] = turn.interrupts;
             let count = cpu.count.load_relaxed();
             more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
-            for (sum, more) in read.values.iter_mut().zip(more) {
-                *sum = sum.wrapping_add(more);
+            add_all(&mut read.values, &more);
+            let group = self.part.load_relaxed() as usize / NR_VALUES;
+            if let Some(values) = apart.get_mut(group) {
+                add_all(values, &more);
             }
         }
         // Ready, and not on a CPU yet.

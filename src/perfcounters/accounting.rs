@@ -9,10 +9,12 @@ use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 
 use crate::accounts::{count, level, Accounts};
+use crate::entries::Entries;
 use crate::provider::Probes;
 use crate::sys::cpu;
 use crate::sys::lock::ACCOUNTING;
 use crate::sys::ppa::{self, Here, Info, Told};
+use crate::sys::proc;
 use crate::sys::records::{Index, Record};
 use crate::sys::sched::{self, NoPreempt};
 
@@ -21,20 +23,63 @@ const PAST: u64 = 1 << 40;
 /// Tasks that are told of at once.
 const AT_ONCE: usize = 256;
 /// Rounds over tasks that are made while others are looked at; tries of what changes.
-const ROUNDS: u32 = 10;
+pub(crate) const ROUNDS: u32 = 10;
 
 /// There is no accounting of that: an error that the kernel crate has no name for.
-fn nothing() -> Error {
+pub(crate) fn nothing() -> Error {
     Error::from_errno(-61)
+}
+
+/// What the seed's four values say, of all or of one task.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) on: bool,
+    /// Latencies are told apart.
+    pub(crate) latencies: bool,
+    /// CPUs of a group.
+    pub(crate) scaling: u32,
+}
+
+impl Wanted {
+    /// `EINVAL` if one makes no sense, `EOPNOTSUPP` for timers on precise time; the log says
+    /// more.
+    pub(crate) fn new(values: &[i32; 4]) -> Result<Self> {
+        let [on, latencies, timers, scaling] = *values;
+        let mut flags = [on, latencies, timers].into_iter();
+        if flags.any(|flag| !(0..=1).contains(&flag)) || scaling < 1 {
+            pr_notice!("perfcounters: ppa takes three flags of 0 or 1 and CPUs of a group\n");
+            return Err(EINVAL);
+        }
+        if timers != 0 {
+            pr_notice!(
+                "perfcounters: ppa: timers on precise time are not there; see Documentation/accounting.md\n"
+            );
+            return Err(Error::from_errno(-95));
+        }
+        if latencies > on {
+            pr_notice!("perfcounters: ppa: latencies need the first flag\n");
+            return Err(EINVAL);
+        }
+        Ok(Self {
+            on: on != 0,
+            latencies: latencies != 0,
+            scaling: (scaling as u32).min(cpu::nr_cpu_ids()),
+        })
+    }
+
+    /// The same as numbers.
+    pub(crate) fn values(&self) -> [i32; 4] {
+        [self.on.into(), self.latencies.into(), 0, self.scaling as i32]
+    }
 }
 
 /// How it stands.
 pub(crate) struct Accounting {
     on: Option<Probes<Accounts>>,
-    /// The first three of the seed's values.
-    flags: [i32; 3],
-    /// CPUs of a group; 0: all.
-    scaling: i32,
+    /// What is wanted of all; a scaling of 0: all CPUs.
+    wanted: Wanted,
+    /// And of some.
+    pub(crate) entries: Entries,
     levels: u32,
     /// Of tasks that have ended, on their way to a reader.
     unread: KVec<KBox<Record>>,
@@ -44,16 +89,20 @@ impl Accounting {
     /// Off.
     pub(crate) const OFF: Self = Self {
         on: None,
-        flags: [0; 3],
-        scaling: 0,
+        wanted: Wanted {
+            on: false,
+            latencies: false,
+            scaling: 0,
+        },
+        entries: Entries::NONE,
         levels: level::ALL,
         unread: KVec::new(),
     };
 
     fn scaling(&self) -> u32 {
-        match self.scaling {
+        match self.wanted.scaling {
             0 => cpu::nr_cpu_ids(),
-            cpus => (cpus as u32).min(cpu::nr_cpu_ids()),
+            cpus => cpus,
         }
     }
 
@@ -64,17 +113,30 @@ impl Accounting {
         }
     }
 
-    fn start(&mut self) -> Result {
-        let accounts = Accounts::new(self.levels, self.scaling(), self.flags[1] != 0)?;
+    /// Nobody wants it any more, and what there was is read.
+    pub(crate) fn stop_if_done(&mut self) {
+        let is_done = |accounts: &Accounts| {
+            accounts.nr_tasks.load_relaxed() == 0 && accounts.nr_ended.load_relaxed() == 0
+        };
+        if !self.wanted.on && self.entries.is_empty() && self.accounts().is_some_and(is_done) {
+            self.stop();
+        }
+    }
+
+    /// It begins, with whom it is wanted of.
+    pub(crate) fn start(&mut self) -> Result {
+        let Wanted { on, latencies, .. } = self.wanted;
+        let accounts = Accounts::new(on, self.levels, self.scaling(), latencies)?;
         let mut probes = Probes::new(accounts)?;
         probes.state().heres.publish();
         Accounts::attach(&mut probes)?;
         let accounts = probes.state();
         for _ in 0..ROUNDS {
-            if adopt(accounts)? == 0 {
+            if !on || adopt(accounts)? == 0 {
                 break;
             }
         }
+        self.entries.account(accounts)?;
         sched::call_on_all(&|| accounts.begin_here());
         self.on = Some(probes);
         Ok(())
@@ -83,15 +145,16 @@ impl Accounting {
     /// As it was asked for; off, if that cannot be.
     fn restart(&mut self) -> Result {
         self.stop();
-        if self.flags[0] == 0 {
+        if !self.wanted.on && self.entries.is_empty() {
             return Ok(());
         }
         self.start().inspect_err(|_| {
-            self.flags = [0; 3];
+            self.wanted.on = false;
+            self.wanted.latencies = false;
         })
     }
 
-    fn accounts(&self) -> Option<&Accounts> {
+    pub(crate) fn accounts(&self) -> Option<&Accounts> {
         self.on.as_ref().map(Probes::state)
     }
 }
@@ -104,9 +167,8 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
     });
     let mut blanks = KVec::with_capacity(missing, GFP_KERNEL)?;
     for _ in 0..missing {
-        blanks.push(Record::blank(accounts.groups)?, GFP_KERNEL)?;
+        blanks.push(Record::blank(accounts.scaling)?, GFP_KERNEL)?;
     }
-    let calls = accounts.levels & level::CALLS != 0;
     let latencies = accounts.latencies.load_relaxed() != 0;
     ppa::each_task(&mut |task| {
         if accounts.knows(task) {
@@ -114,11 +176,8 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
         }
         if let Some(mut record) = blanks.pop() {
             record.fill(task);
-            let calling = calls && task.is_in_call();
-            record
-                .words
-                .set_out(calling, latencies, accounts.clock.now());
-            accounts.enter(record, task);
+            record.words.set_out(false, latencies, accounts.clock.now());
+            accounts.enter_found(record, task);
         }
     });
     Ok(missing)
@@ -129,45 +188,26 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
 pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
     let mut all = ACCOUNTING.lock();
     if !write {
-        let [a, b, c] = all.flags;
-        *values = [a, b, c, all.scaling() as i32];
+        *values = all.wanted.values();
+        values[3] = all.scaling() as i32;
         return Ok(());
     }
-    let [on, latencies, timers, scaling] = *values;
-    if [on, latencies, timers]
-        .iter()
-        .any(|flag| !(0..=1).contains(flag))
-        || scaling < 1
-    {
-        pr_notice!("perfcounters: kernel.ppa takes three flags of 0 or 1 and CPUs of a group\n");
-        return Err(EINVAL);
-    }
-    if timers != 0 {
-        pr_notice!(
-            "perfcounters: kernel.ppa: timers on precise time are not there; see Documentation/accounting.md\n"
-        );
-        return Err(Error::from_errno(-95));
-    }
-    if latencies > on {
-        pr_notice!("perfcounters: kernel.ppa: latencies need the first flag\n");
-        return Err(EINVAL);
-    }
-    let before = (all.flags[0], all.scaling());
-    all.flags = [on, latencies, 0];
-    all.scaling = scaling;
-    if before != (on, all.scaling()) {
+    let wanted = Wanted::new(values)?;
+    let before = (all.wanted.on, all.scaling());
+    all.wanted = wanted;
+    if before != (wanted.on, wanted.scaling) || (!wanted.on && all.entries.is_empty()) {
         return all.restart();
     }
     if let Some(accounts) = all.accounts() {
-        accounts.latencies.store_relaxed(latencies as u64);
+        accounts.latencies.store_relaxed(wanted.latencies.into());
         let mut place = 0;
         loop {
             let _preempt = NoPreempt::new();
             match accounts.index.at(place) {
                 Err(()) => break,
                 Ok(record) => {
-                    if let Some(record) = record {
-                        record.words.tell_latencies(latencies != 0);
+                    if let Some(record) = record.filter(|record| !record.own) {
+                        record.words.tell_latencies(wanted.latencies);
                     }
                     place = Index::after(place, record.is_some());
                 }
@@ -211,9 +251,7 @@ pub(crate) fn info() -> Info {
         now: clock.now(),
         ..Info::default()
     };
-    for (flag, bit) in all.flags.iter().zip([1, 2, 4]) {
-        info.flags |= if *flag != 0 { bit } else { 0 };
-    }
+    info.flags = u32::from(all.wanted.on) | u32::from(all.wanted.latencies) << 1;
     if let Some(accounts) = all.accounts() {
         info.levels = accounts.levels;
         info.nr_tasks = accounts.nr_tasks.load_relaxed();
@@ -288,6 +326,7 @@ pub(crate) fn forget(told: &[Told]) {
         return;
     }
     let mut all = ACCOUNTING.lock();
+    let done = !all.wanted.on;
     let Accounting { on, unread, .. } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
         if unread.last().is_some_and(|record| told.is_of(record)) {
@@ -296,6 +335,9 @@ pub(crate) fn forget(told: &[Told]) {
                 count(&accounts.nr_ended, u64::MAX);
             }
         }
+    }
+    if done {
+        proc::queue_worker();
     }
 }
 
@@ -365,11 +407,7 @@ pub(crate) fn cpu_comes(here: bool) {
     }
 }
 
-/// The module goes.
-pub(crate) struct Off;
-
-impl Drop for Off {
-    fn drop(&mut self) {
-        ACCOUNTING.lock().stop();
-    }
+/// The module goes: no probe is left.
+pub(crate) fn stop_for_good() {
+    ACCOUNTING.lock().stop();
 }

@@ -4,7 +4,7 @@
 //! CPU and of the task that runs. Nothing is allocated, no lock is taken, no interrupt
 //! turned off in them, but that a new task's record is made where it is forked.
 
-use engine::accounting::{Bounds, Leave};
+use engine::accounting::{Bounds, Cpu, Leave};
 use engine::sync::Word;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
@@ -12,8 +12,9 @@ use kernel::prelude::*;
 use crate::provider::probe::{self, *};
 use crate::provider::{Handler, Probes};
 use crate::sys::ppa::{self, Clock, Here, Heres};
+use crate::sys::proc;
 use crate::sys::records::{Index, List, Record};
-use crate::sys::sched::NoPreempt;
+use crate::sys::sched::{self, NoPreempt};
 use crate::sys::task::TaskRef;
 
 /// What is measured: `PPA_LEVEL_*`.
@@ -34,8 +35,11 @@ pub(crate) struct Accounts {
     pub(crate) index: Index,
     pub(crate) clock: Clock,
     pub(crate) bounds: Bounds,
-    pub(crate) groups: usize,
+    /// CPUs of a group.
+    pub(crate) scaling: u32,
     pub(crate) levels: u32,
+    /// All tasks are accounted.
+    everyone: bool,
     /// So many may have ended.
     room: u64,
     /// New tasks' latencies are told apart.
@@ -63,18 +67,17 @@ pub(crate) fn count(word: &Word, more: u64) -> u64 {
 
 impl Accounts {
     /// For CPUs in groups of so many.
-    pub(crate) fn new(levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
+    pub(crate) fn new(everyone: bool, levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
         let clock = Clock::choose();
-        let nr = crate::sys::cpu::nr_cpu_ids();
-        let groups = nr.div_ceil(scaling.max(1)) as usize;
-        let room = (ENDED_BYTES / Record::bytes(groups)).min(ENDED) as u64;
+        let room = (ENDED_BYTES / Record::bytes(scaling)).min(ENDED) as u64;
         Ok(Self {
-            heres: Heres::new(scaling)?,
+            heres: Heres::new()?,
             index: Index::new()?,
             clock,
             bounds: Bounds::new(clock.khz.into()),
-            groups,
+            scaling,
             levels,
+            everyone,
             room,
             latencies: Word::new(latencies.into()),
             ended: List::new(),
@@ -112,7 +115,7 @@ impl Accounts {
     /// A new record of a task. May sleep.
     pub(crate) fn add(&self, task: TaskRef<'_>, calling: bool) -> Result {
         let latencies = self.latencies.load_relaxed() != 0;
-        let record = Record::new(task, calling, self.groups, latencies, self.clock.now())
+        let record = Record::new(task, calling, self.scaling, latencies, self.clock.now())
             .inspect_err(|_| {
                 count(&self.refused, 1);
             })?;
@@ -135,9 +138,77 @@ impl Accounts {
         }
     }
 
+    /// The same of a task that may be in a system call. As it may run and leave it
+    /// meanwhile, this is told afterwards, and only to one that does not run.
+    pub(crate) fn enter_found(&self, record: KBox<Record>, task: TaskRef<'_>) {
+        self.enter(record, task);
+        if self.levels & level::CALLS != 0 && task.is_in_call() {
+            if let Some(record) = self.record_of(task) {
+                record.words.set_calling();
+            }
+        }
+    }
+
     /// Has it a record, or needs none any more?
     pub(crate) fn knows(&self, task: TaskRef<'_>) -> bool {
         task.has_ended() || self.record_of(task).is_some()
+    }
+
+    /// A CPU's words.
+    pub(crate) fn words_of(&self, cpu: u32) -> Option<&Cpu> {
+        self.heres.of(cpu).map(|here| &here.words)
+    }
+
+    /// A task is accounted anew, by itself. May sleep.
+    pub(crate) fn account(&self, task: TaskRef<'_>, scaling: u32, latencies: bool) -> Result {
+        let mut record = Record::new(task, false, scaling, latencies, self.clock.now())?;
+        record.own = true;
+        self.change(task, Some(record));
+        Ok(())
+    }
+
+    /// It is no longer accounted by itself, but as all are. May sleep.
+    pub(crate) fn release(&self, task: TaskRef<'_>) -> Result {
+        let latencies = self.latencies.load_relaxed() != 0;
+        let record = match self.everyone && !task.has_ended() {
+            true => {
+                let now = self.clock.now();
+                Some(Record::new(task, false, self.scaling, latencies, now)?)
+            }
+            false => None,
+        };
+        self.change(task, record);
+        Ok(())
+    }
+
+    fn change(&self, task: TaskRef<'_>, record: Option<KBox<Record>>) {
+        let before = self.index.take(task.address());
+        if before.is_some() {
+            count(&self.nr_tasks, u64::MAX);
+        }
+        if let Some(record) = record {
+            let _preempt = NoPreempt::new();
+            self.enter_found(record, task);
+        }
+        // Where it runs, its CPU has the one before; elsewhere it is found anew.
+        sched::call_on_all(&|| self.look_again());
+        if let Some(before) = before {
+            self.spent.push(before);
+            self.sweep();
+        }
+    }
+
+    /// A CPU looks again for the record of what runs there. On it, interrupts off.
+    fn look_again(&self) {
+        let Some(here) = Here::get() else { return };
+        let found = self.record_of(ppa::running());
+        let address = |record: Option<&Record>| record.map(core::ptr::from_ref);
+        if address(found) == address(here.task()) {
+            return;
+        }
+        let words = found.map(|record| &record.words);
+        here.words.replace(here.cpu, words, self.clock.now());
+        here.set_task(found);
     }
 
     /// A CPU's accounting begins with what runs there. On it, interrupts off.
@@ -149,7 +220,7 @@ impl Accounts {
         }
         here.words.begin(task.pid() == 0, now);
         if let Some(record) = self.record_of(task) {
-            record.words.adopt(here.at.cpu, now);
+            record.words.adopt(here.cpu, now);
             here.set_task(Some(record));
         }
     }
@@ -199,7 +270,7 @@ impl Handler<SchedSwitch<'_>> for Accounts {
         let before = here.task();
         let after = self.record_of(event.after);
         here.words.switch(
-            here.at,
+            here.cpu,
             before.map(|record| (&record.words, leave)),
             after.map(|record| (&record.words, &self.bounds)),
             event.after.pid() == 0,
@@ -219,12 +290,8 @@ impl Handler<SchedExit<'_>> for Accounts {
     fn on(&self, event: SchedExit<'_>) {
         let Some(here) = Here::get() else { return };
         if let Some(record) = here.task() {
-            here.words.switched(
-                here.at.group,
-                &record.words,
-                event.is_switch,
-                self.clock.now(),
-            );
+            here.words
+                .switched(&record.words, event.is_switch, self.clock.now());
         }
     }
 }
@@ -250,6 +317,9 @@ impl Handler<SchedWakeupNew<'_>> for Accounts {
 impl Handler<TaskNew<'_>> for Accounts {
     fn on(&self, event: TaskNew<'_>) {
         self.sweep();
+        if !self.everyone {
+            return;
+        }
         // A user's task begins at the end of its parent's call.
         let calls = self.levels & level::CALLS != 0;
         let _ = self.add(event.task, calls && !event.task.is_kernel());
@@ -261,6 +331,9 @@ impl Handler<ProcessExit<'_>> for Accounts {
         let _preempt = NoPreempt::new();
         if let Some(record) = Here::get().and_then(Here::task) {
             record.keep(ppa::running());
+            if record.own {
+                proc::queue_worker();
+            }
         }
     }
 }
@@ -279,7 +352,7 @@ impl Handler<SysEnter<'_>> for Accounts {
         let _preempt = NoPreempt::new();
         let Some(here) = Here::get() else { return };
         let task = here.task().map(|record| &record.words);
-        here.words.call(here.at.group, task, || self.clock.now());
+        here.words.call(task, || self.clock.now());
     }
 }
 
@@ -289,8 +362,7 @@ impl Handler<SysExit<'_>> for Accounts {
         let _preempt = NoPreempt::new();
         let Some(here) = Here::get() else { return };
         let task = here.task().map(|record| &record.words);
-        here.words
-            .call_ends(here.at.group, task, || self.clock.now());
+        here.words.call_ends(task, || self.clock.now());
     }
 }
 

@@ -18,6 +18,7 @@ pub mod counters;
 pub mod description;
 #[path = "../../include/linux/perfcounters.rs"]
 pub mod driver;
+mod entries;
 mod formats;
 mod names;
 mod pages;
@@ -52,8 +53,8 @@ module! {
 /// removed.
 struct PerfCounters {
     _perfmon: sys::file::Device,
-    _ppa: sys::ppa::Files,
-    _accounting: accounting::Off,
+    _ppa: sys::file::Device,
+    _ppa_files: sys::proc::Files,
     _map: sys::pmu::MapFile,
     _tree: sys::pmu::Tree,
     _sleep: sys::wake::Sleep,
@@ -78,8 +79,8 @@ impl kernel::Module for PerfCounters {
             _bells: sys::bell::Bells,
             _devices: sys::file::Devices::register()?,
             _perfmon: sys::perfmon::register()?,
-            _accounting: accounting::Off,
-            _ppa: sys::ppa::Files::create()?,
+            _ppa_files: sys::proc::Files::create()?,
+            _ppa: sys::ppa::register()?,
         })
     }
 }

@@ -24,7 +24,7 @@
 //! | `format` | sampling formats, and the buffers that they fill |
 //! | `wake` | rounds over the counters, the machine's sleep |
 //! | `zeroed` | large values in place |
-//! | `ppa`, `records` | process accounting: CPUs' words and files, tasks' records |
+//! | `ppa`, `records`, `proc` | process accounting: CPUs' words and the device, tasks' records, files |
 //! | `probe`, `task`, `family`, `block`, `irq`, `net` | what probes see of the kernel |
 
 pub(crate) mod adjust;
@@ -48,6 +48,7 @@ pub(crate) mod perfmon;
 pub(crate) mod pmu;
 pub(crate) mod ppa;
 pub mod probe;
+pub(crate) mod proc;
 pub(crate) mod rawlock;
 pub(crate) mod records;
 pub(crate) mod sched;

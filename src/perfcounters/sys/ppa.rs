@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Process accounting, where it touches the kernel: each CPU's words, the clock, the files.
-//! Tasks' records are in [`super::records`].
+//! Process accounting, where it touches the kernel: each CPU's words, the clock, the device.
+//! Tasks' records are in [`super::records`], the files in [`super::proc`].
 
 use core::arch::asm;
 use core::mem::size_of;
 use core::ptr::NonNull;
 
-use engine::accounting::{self, At, Cpu, Task, NR_CPU_VALUES, NR_SIGNALS, NR_VALUES};
+use engine::accounting::{self, Cpu, NR_CPU_VALUES, NR_SIGNALS, NR_VALUES};
 use engine::sync::Word;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec};
@@ -64,7 +64,7 @@ pub(crate) struct Here {
     task: Word,
     /// It runs softirqs for others.
     pub(crate) softirqd: Word,
-    pub(crate) at: At,
+    pub(crate) cpu: u32,
 }
 
 impl Here {
@@ -105,18 +105,15 @@ impl Here {
 pub(crate) struct Heres(KVVec<Here>);
 
 impl Heres {
-    /// For all CPUs that can be, in groups of so many. May sleep.
-    pub(crate) fn new(scaling: u32) -> Result<Self> {
+    /// For all CPUs that can be. May sleep.
+    pub(crate) fn new() -> Result<Self> {
         let mut all = KVVec::with_capacity(cpu::nr_cpu_ids() as usize, GFP_KERNEL)?;
         for cpu in 0..cpu::nr_cpu_ids() {
             let here = Here {
                 words: Cpu::default(),
                 task: Word::new(0),
                 softirqd: Word::new(0),
-                at: At {
-                    cpu,
-                    group: (cpu / scaling.max(1)) as usize,
-                },
+                cpu,
             };
             all.push(here, GFP_KERNEL)?;
         }
@@ -298,26 +295,9 @@ static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     ..pin_init::zeroed()
 });
 
-/// The files; drop removes them.
-pub(crate) struct Files {
-    _device: Device,
-}
-
-impl Files {
-    /// Makes them appear.
-    pub(crate) fn create() -> Result<Self> {
-        let device = Device::register(c"ppa", &PPA_OPS, 0o444)?;
-        // SAFETY: Once; drop removes them.
-        to_result(unsafe { shim::ppa_files_create() })?;
-        Ok(Self { _device: device })
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // SAFETY: They are there. Waits for readers.
-        unsafe { shim::ppa_files_remove() }
-    }
+/// The device; drop removes it.
+pub(crate) fn register() -> Result<Device> {
+    Device::register(c"ppa", &PPA_OPS, 0o444)
 }
 
 /// # Safety
@@ -393,44 +373,6 @@ unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong
     }
 }
 
-/// # Safety
-///
-/// Called by seq_file.
-#[no_mangle]
-unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
-    files::each_cpu(&mut |values: [u64; NR_CPU_VALUES]| {
-        // SAFETY: seq_file's own, for the time of the call; an array of ours.
-        unsafe {
-            bindings::seq_write(
-                seq,
-                values.as_ptr().cast(),
-                size_of::<[u64; NR_CPU_VALUES]>(),
-            )
-        };
-    });
-    0
-}
-
-/// # Safety
-///
-/// Four numbers, which it reads or writes.
-#[no_mangle]
-unsafe extern "C" fn ppa_settings(values: *mut c_int, write: bool) -> c_int {
-    // SAFETY: By the function's requirement.
-    let values = unsafe { &mut *values.cast::<[i32; 4]>() };
-    from_result(|| files::settings(values, write).map(|()| 0))
-}
-
-/// # Safety
-///
-/// A number, which it reads or writes.
-#[no_mangle]
-unsafe extern "C" fn ppa_levels(level: *mut c_int, write: bool) -> c_int {
-    // SAFETY: By the function's requirement.
-    let level = unsafe { &mut *level };
-    from_result(|| files::levels(level, write).map(|()| 0))
-}
-
 /// Lets others run for a moment. May sleep.
 pub(crate) fn pause() {
     // SAFETY: Process context.
@@ -447,4 +389,9 @@ pub(crate) fn wait_for_frees() {
 pub(crate) fn idle_ns(cpu: u32) -> u64 {
     // SAFETY: A number below nr_cpu_ids, of the caller.
     unsafe { shim::ppa_idle_ns(cpu) }
+}
+
+/// How many CPUs are there now.
+pub(crate) fn nr_online() -> usize {
+    (0..cpu::nr_cpu_ids()).filter(|cpu| is_online(*cpu)).count()
 }

@@ -15,7 +15,7 @@ use kernel::prelude::*;
 use kernel::types::Opaque;
 
 use super::task::{TaskRef, Who};
-use super::{sched, shim};
+use super::{cpu, sched, shim};
 
 /// A task's words, and who it is.
 pub(crate) struct Record {
@@ -24,6 +24,8 @@ pub(crate) struct Record {
     pub(crate) kernel: bool,
     /// It runs softirqs for others.
     pub(crate) softirqd: bool,
+    /// It is accounted by itself, whatever is with others.
+    pub(crate) own: bool,
     pub(super) began: u64,
     /// Who it was when it ended: user and parent's process, thread and process, name.
     last: [Word; 4],
@@ -40,28 +42,30 @@ unsafe impl Send for Record {}
 unsafe impl Sync for Record {}
 
 impl Record {
-    /// A record with values for so many groups of CPUs. May sleep.
+    /// A record with values for each group of so many CPUs. May sleep.
     pub(crate) fn new(
         task: TaskRef<'_>,
         calling: bool,
-        groups: usize,
+        scaling: u32,
         latencies: bool,
         now: u64,
     ) -> Result<KBox<Self>> {
-        let mut record = Self::blank(groups)?;
+        let mut record = Self::blank(scaling)?;
         record.words.set_out(calling, latencies, now);
         record.fill(task);
         Ok(record)
     }
 
     /// One that is no task's yet. May sleep.
-    pub(crate) fn blank(groups: usize) -> Result<KBox<Self>> {
+    pub(crate) fn blank(scaling: u32) -> Result<KBox<Self>> {
+        let nr = Self::groups(scaling).wrapping_mul(NR_VALUES);
         Ok(KBox::new(
             Self {
-                words: Task::new(words(groups.wrapping_mul(NR_VALUES))?),
+                words: Task::new(words(nr)?, scaling),
                 address: 0,
                 kernel: false,
                 softirqd: false,
+                own: false,
                 began: 0,
                 last: Default::default(),
                 chain: Word::new(0),
@@ -72,9 +76,14 @@ impl Record {
         )?)
     }
 
+    /// Groups of so many CPUs.
+    pub(crate) fn groups(scaling: u32) -> usize {
+        cpu::nr_cpu_ids().div_ceil(scaling.max(1)) as usize
+    }
+
     /// Bytes of one.
-    pub(crate) fn bytes(groups: usize) -> usize {
-        groups
+    pub(crate) fn bytes(scaling: u32) -> usize {
+        Self::groups(scaling)
             .wrapping_mul(size_of::<[Word; NR_VALUES]>())
             .wrapping_add(size_of::<Self>())
     }

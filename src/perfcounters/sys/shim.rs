@@ -167,6 +167,12 @@ extern "C" {
         each: unsafe extern "C" fn(*mut bindings::task_struct, *mut c_void),
         arg: *mut c_void,
     );
+    pub(crate) fn ppa_get_task(pid: u32) -> *mut bindings::task_struct;
     pub(crate) fn ppa_files_create() -> c_int;
+    pub(crate) fn ppa_files_close();
     pub(crate) fn ppa_files_remove();
+    pub(crate) fn ppa_entry_create(pid: u32, id: c_ulong) -> *mut c_void;
+    pub(crate) fn ppa_entry_remove(directory: *mut c_void);
+    pub(crate) fn ppa_queue_worker();
+    pub(crate) fn ppa_wait_for_worker();
 }

@@ -6,6 +6,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use kernel::bindings;
+use kernel::task::Task;
 
 use super::shim;
 
@@ -47,6 +48,12 @@ impl TaskRef<'_> {
         // SAFETY: By the function's requirement, not null.
         // INVARIANT: as above.
         Self(unsafe { NonNull::new_unchecked(task) }, PhantomData)
+    }
+
+    /// The same of one that its holder keeps.
+    pub(crate) fn of(task: &Task) -> TaskRef<'_> {
+        // SAFETY: It stays while it is held.
+        unsafe { TaskRef::new(task.as_ptr()) }
     }
 
     /// Where it is: only ever compared.

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use engine::accounting::{value, At, Bounds, Cpu, Leave, Task, NR_VALUES};
+use engine::accounting::{value, Bounds, Cpu, Leave, Task, NR_VALUES};
 use engine::sync::Word;
 use proptest::prelude::*;
 
@@ -58,7 +58,7 @@ struct Model {
 }
 
 fn task() -> Task<Vec<Word>> {
-    Task::new((0..NR_VALUES).map(|_| Word::new(0)).collect())
+    Task::new((0..NR_VALUES).map(|_| Word::new(0)).collect(), 1)
 }
 
 proptest! {
@@ -68,7 +68,6 @@ proptest! {
         let cpu = Cpu::default();
         let tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
         let bounds = Bounds::new(100);
-        let at = At { cpu: 0, group: 0 };
         let mut model = Model::default();
         let mut on = IDLE;
         let mut calling = [false; TASKS];
@@ -116,7 +115,7 @@ proptest! {
                         ready[next] = None;
                     }
                     cpu.switch(
-                        at,
+                        0,
                         tasks.get(on).map(|t| (t, leave)),
                         tasks.get(next).map(|t| (t, &bounds)),
                         next == IDLE,
@@ -126,13 +125,13 @@ proptest! {
                 }
                 Event::Call => {
                     if on != IDLE && !calling[on] {
-                        cpu.call(0, tasks.get(on), || clock.get());
+                        cpu.call(tasks.get(on), || clock.get());
                         calling[on] = true;
                     }
                 }
                 Event::CallEnds => {
                     if on != IDLE {
-                        cpu.call_ends(0, tasks.get(on), || clock.get());
+                        cpu.call_ends(tasks.get(on), || clock.get());
                         calling[on] = false;
                     }
                 }
@@ -227,7 +226,7 @@ fn r4_2_an_end_without_a_beginning_is_nothing() {
     cpu.begin(true, 1000);
     cpu.interrupt_ends(1010);
     cpu.softirq_ends(false, || 1020);
-    cpu.call_ends(0, None::<&Task<Vec<Word>>>, || 1030);
+    cpu.call_ends(None::<&Task<Vec<Word>>>, || 1030);
     assert_eq!(
         cpu.values(true, 1040).expect("nobody changes it")[..6],
         [0, 0, 0, 40, 0, 0]

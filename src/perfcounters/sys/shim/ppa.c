@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Process accounting: what tasks are doing, the files in /proc.
+ * Process accounting: clocks, what tasks are doing.
  */
 #include <linux/cpumask.h>
 #include <linux/cred.h>
 #include <linux/percpu.h>
 #include <linux/pid_namespace.h>
-#include <linux/proc_fs.h>
 #include <linux/sched.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task_stack.h>
 #include <linux/spinlock.h>
-#include <linux/sysctl.h>
 #include <linux/uaccess.h>
 #include <linux/kernel_stat.h>
 #include <asm/cpufeature.h>
@@ -122,71 +120,15 @@ void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg)
 	rcu_read_unlock();
 }
 
-static int cpus_show(struct seq_file *seq, void *unused)
+/* By its number in the initial name space; a reference, or NULL. */
+struct task_struct *ppa_get_task(u32 pid)
 {
-	return ppa_show_cpus(seq, unused);
-}
+	struct task_struct *task;
 
-/* The seed's four values, all or none. */
-static int settings_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
-			    loff_t *ppos)
-{
-	int values[4];
-	const struct ctl_table copy = {
-		.procname = table->procname, .mode = table->mode,
-		.data = values, .maxlen = sizeof(values),
-	};
-	int rc;
-
-	rc = ppa_settings(values, false);
-	if (rc)
-		return rc;
-	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
-	if (!rc && write)
-		rc = ppa_settings(values, true);
-	return rc;
-}
-
-static int levels_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
-			  loff_t *ppos)
-{
-	int level;
-	const struct ctl_table copy = {
-		.procname = table->procname, .mode = table->mode,
-		.data = &level, .maxlen = sizeof(level),
-	};
-	int rc;
-
-	rc = ppa_levels(&level, false);
-	if (rc)
-		return rc;
-	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
-	if (!rc && write)
-		rc = ppa_levels(&level, true);
-	return rc;
-}
-
-static const struct ctl_table settings[] = {
-	{ .procname = "ppa", .mode = 0644, .proc_handler = settings_handler },
-	{ .procname = "ppa_levels", .mode = 0644, .proc_handler = levels_handler },
-};
-
-static struct ctl_table_header *settings_header;
-
-int ppa_files_create(void)
-{
-	settings_header = register_sysctl("kernel", settings);
-	if (!settings_header)
-		return -ENOMEM;
-	if (!proc_create_single("rawsysppa", 0440, NULL, cpus_show)) {
-		unregister_sysctl_table(settings_header);
-		return -ENOMEM;
-	}
-	return 0;
-}
-
-void ppa_files_remove(void)
-{
-	remove_proc_entry("rawsysppa", NULL);
-	unregister_sysctl_table(settings_header);
+	rcu_read_lock();
+	task = pid_task(find_pid_ns(pid, &init_pid_ns), PIDTYPE_PID);
+	if (task)
+		get_task_struct(task);
+	rcu_read_unlock();
+	return task;
 }

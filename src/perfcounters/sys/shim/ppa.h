@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* For process accounting: sys/ppa.rs and sys/task.rs. */
+/* For process accounting: sys/ppa.rs, sys/proc.rs and sys/task.rs. */
 #ifndef _PERFCOUNTERS_PPA_H
 #define _PERFCOUNTERS_PPA_H
 
@@ -27,11 +27,24 @@ void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who);
 unsigned long ppa_lock(void);
 void ppa_unlock(unsigned long flags);
 void ppa_each_task(void (*each)(struct task_struct *task, void *arg), void *arg);
-bool ppa_find_task(u32 pid, void (*found)(struct task_struct *task, void *arg), void *arg);
-int ppa_files_create(void);
-void ppa_files_remove(void);
+struct task_struct *ppa_get_task(u32 pid);
 
-/* In Rust: sys/ppa.rs. */
+/* The files: proc.c. */
+int ppa_files_create(void);
+void ppa_files_close(void);
+void ppa_files_remove(void);
+void *ppa_entry_create(u32 pid, unsigned long id);
+void ppa_entry_remove(void *dir);
+void ppa_queue_worker(void);
+void ppa_wait_for_worker(void);
+
+/* In Rust: sys/proc.rs. */
+int ppa_show_text(struct seq_file *seq, unsigned long entry);
+int ppa_show_raw(struct seq_file *seq, unsigned long entry);
+int ppa_show_entries(struct seq_file *seq);
+int ppa_entry_settings(unsigned long entry, int *values, bool write);
+int ppa_set_entry(u32 pid, const int *values);
+void ppa_worker(void);
 int ppa_show_cpus(struct seq_file *seq, void *unused);
 int ppa_settings(int *values, bool write);
 int ppa_levels(int *level, bool write);

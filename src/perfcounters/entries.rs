@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tasks that are accounted by themselves: `/proc/ppa/<pid>`, whether or not all are.
+//!
+//! An entry's files may be read while it goes, and its removal waits for them: so entries
+//! are marked as gone under the lock, and removed by the worker without it.
+
+use engine::accounting::{value, NR_LATENCIES, NR_SIGNALS, NR_VALUES};
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{KVVec, KVec};
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+use kernel::sync::aref::ARef;
+use kernel::task::Task;
+
+use crate::accounting::{each_cpu, nothing, Accounting, Wanted, ROUNDS};
+use crate::accounts::Accounts;
+use crate::sys::cpu;
+use crate::sys::lock::ACCOUNTING;
+use crate::sys::ppa;
+use crate::sys::proc::{self, Directory};
+use crate::sys::sched::{self, NoPreempt};
+use crate::sys::task::TaskRef;
+
+/// Tasks with entries, at the most.
+const MOST: usize = 4096;
+
+/// A task that is accounted by itself.
+pub(crate) struct Entry {
+    /// What its files know it by; never given again.
+    id: usize,
+    /// In the initial name space, as its directory.
+    pid: u32,
+    task: ARef<Task>,
+    wanted: Wanted,
+    gone: bool,
+    _directory: Directory,
+}
+
+impl Entry {
+    /// It is accounted, as it was asked for.
+    fn account(&self, accounts: &Accounts) -> Result {
+        let Wanted {
+            scaling, latencies, ..
+        } = self.wanted;
+        accounts.account(TaskRef::of(&self.task), scaling, latencies)
+    }
+
+    fn has_ended(&self) -> bool {
+        sched::has_ended(&self.task)
+    }
+}
+
+/// All entries, and what the next one is known by.
+pub(crate) struct Entries {
+    all: KVec<Entry>,
+    next: usize,
+}
+
+impl Entries {
+    /// Nobody.
+    pub(crate) const NONE: Self = Self {
+        all: KVec::new(),
+        next: 1,
+    };
+
+    /// There are none, but those that go.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.all.iter().any(|entry| !entry.gone)
+    }
+
+    /// Accounting has begun anew: theirs, too.
+    pub(crate) fn account(&self, accounts: &Accounts) -> Result {
+        let mut all = self.all.iter();
+        all.try_for_each(|entry| match entry.gone || entry.has_ended() {
+            true => Ok(()),
+            false => entry.account(accounts),
+        })
+    }
+
+    fn find(&self, id: usize) -> Result<&Entry> {
+        let mut all = self.all.iter();
+        all.find(|entry| entry.id == id && !entry.gone && !entry.has_ended())
+            .ok_or(ESRCH)
+    }
+
+    fn take_gone(&mut self) -> Option<Entry> {
+        for entry in &mut self.all {
+            entry.gone |= sched::has_ended(&entry.task);
+        }
+        let place = self.all.iter().position(|entry| entry.gone)?;
+        self.all.remove(place).ok()
+    }
+}
+
+/// A task is accounted by itself from now on, or no longer. `ESRCH`: there is none of that
+/// number in the initial name space.
+pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
+    let wanted = Wanted::new(values)?;
+    sched::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    let task = proc::find(pid).ok_or(ESRCH)?;
+    // What went with this number must be out of the way.
+    proc::wait_for_worker();
+    let mut all = ACCOUNTING.lock();
+    let found = all.entries.all.iter().find(|entry| entry.pid == pid);
+    match found.map(|entry| (entry.id, entry.gone || entry.has_ended())) {
+        Some((_, true)) => {
+            proc::queue_worker();
+            Err(EBUSY)
+        }
+        Some((id, false)) => change(&mut all, id, wanted),
+        None if !wanted.on => Ok(()),
+        None => add(&mut all, pid, task, wanted),
+    }
+}
+
+fn add(all: &mut Accounting, pid: u32, task: ARef<Task>, wanted: Wanted) -> Result {
+    if all.entries.all.len() >= MOST {
+        pr_notice!("perfcounters: {MOST} tasks are accounted by themselves; no more\n");
+        return Err(ENOSPC);
+    }
+    let id = all.entries.next;
+    all.entries.all.reserve(1, GFP_KERNEL)?;
+    let entry = Entry {
+        id,
+        pid,
+        wanted,
+        gone: false,
+        _directory: Directory::create(pid, id)?,
+        task,
+    };
+    all.entries.next = id.wrapping_add(1);
+    let _ = all.entries.all.push_within_capacity(entry);
+    let done = match all.accounts() {
+        // With this one.
+        None => all.start(),
+        Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
+    };
+    done.inspect_err(|_| leave(all, id))
+}
+
+/// An entry goes, later.
+fn leave(all: &mut Accounting, id: usize) {
+    if let Some(entry) = all.entries.all.iter_mut().find(|entry| entry.id == id) {
+        entry.gone = true;
+    }
+    proc::queue_worker();
+}
+
+fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
+    let entry = all.entries.find(id)?;
+    let accounts = all.accounts().ok_or_else(nothing)?;
+    if !wanted.on {
+        accounts.release(TaskRef::of(&entry.task))?;
+        leave(all, id);
+        return Ok(());
+    }
+    let before = entry.wanted;
+    if before.scaling == wanted.scaling {
+        let _preempt = NoPreempt::new();
+        if let Some(record) = accounts.index.get(sched::address(&entry.task)) {
+            record.words.tell_latencies(wanted.latencies);
+        }
+    }
+    if let Some(entry) = all.entries.all.iter_mut().find(|entry| entry.id == id) {
+        entry.wanted = wanted;
+    }
+    if before.scaling == wanted.scaling {
+        return Ok(());
+    }
+    match (all.accounts(), all.entries.find(id)) {
+        (Some(accounts), Ok(entry)) => entry.account(accounts),
+        _ => Ok(()),
+    }
+}
+
+/// The four values of a task by its files.
+pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
+    Ok(ACCOUNTING.lock().entries.find(id)?.wanted.values())
+}
+
+/// The same, set.
+pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
+    let wanted = Wanted::new(values)?;
+    sched::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    change(&mut ACCOUNTING.lock(), id, wanted)
+}
+
+/// Each of them: its number, its four values.
+pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
+    for entry in &ACCOUNTING.lock().entries.all {
+        if !entry.gone && !entry.has_ended() {
+            each(entry.pid, entry.wanted.values());
+        }
+    }
+}
+
+/// Those whose tasks have ended go, and accounting with the last one if nobody else wants
+/// it and all was read. The worker's; waits for readers of their files.
+pub(crate) fn tidy() {
+    loop {
+        let gone = ACCOUNTING.lock().entries.take_gone();
+        if gone.is_none() {
+            break;
+        }
+    }
+    ACCOUNTING.lock().stop_if_done();
+}
+
+/// All go; nobody makes new ones any more.
+pub(crate) fn remove_all() {
+    loop {
+        let last = ACCOUNTING.lock().entries.all.pop();
+        if last.is_none() {
+            return;
+        }
+    }
+}
+
+/// What a task has had, by its entry.
+struct Had {
+    read: engine::accounting::Read,
+    groups: KVVec<[u64; NR_VALUES]>,
+    signals: [u32; NR_SIGNALS],
+    latencies: bool,
+    khz: u32,
+}
+
+/// `EPERM` if ptrace would not let the caller see it.
+fn read(id: usize) -> Result<Had> {
+    let all = ACCOUNTING.lock();
+    let entry = all.entries.find(id)?;
+    if !sched::may_watch(&entry.task) && !sched::is_perfmon_capable() {
+        return Err(EPERM);
+    }
+    let accounts = all.accounts().ok_or_else(nothing)?;
+    let nr = cpu::nr_cpu_ids().div_ceil(entry.wanted.scaling.max(1)) as usize;
+    let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
+    for _ in 0..nr {
+        groups.push([0; NR_VALUES], GFP_KERNEL)?;
+    }
+    for _ in 0..ROUNDS {
+        {
+            let _preempt = NoPreempt::new();
+            let record = accounts.index.get(sched::address(&entry.task));
+            let words = &record.ok_or(ESRCH)?.words;
+            let now = accounts.clock.now();
+            let found = words.read_groups(now, |cpu| accounts.words_of(cpu), &mut groups);
+            if let Some(read) = found {
+                return Ok(Had {
+                    read,
+                    signals: core::array::from_fn(|n| words.signals(n)),
+                    latencies: words.tells_latencies(),
+                    khz: accounts.clock.khz,
+                    groups,
+                });
+            }
+        }
+        ppa::pause();
+    }
+    Err(EAGAIN)
+}
+
+/// Whole microseconds of ticks.
+fn micros(ticks: u64, khz: u32) -> u64 {
+    let khz = u64::from(khz.max(1));
+    let (ms, rest) = (ticks / khz, ticks % khz);
+    ms.wrapping_mul(1000)
+        .wrapping_add(rest.wrapping_mul(1000) / khz)
+}
+
+/// Nanoseconds of ticks for each of so many, to be shown as microseconds.
+fn average(ticks: u64, of: u64, khz: u32) -> u64 {
+    micros((ticks / of.max(1)).wrapping_mul(1000), khz)
+}
+
+/// The text of 2006.
+pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
+    let had = read(id)?;
+    let (v, khz) = (&had.read.values, had.khz);
+    let mut idle = 0u64;
+    each_cpu(&mut |values| idle = idle.wrapping_add(values[3]));
+    // What is rounded still adds up.
+    let (total, system) = (
+        micros(v[value::SCHED], khz),
+        micros(v[value::SYSTEM], khz),
+    );
+    let blocked = v[value::BLOCKED];
+    let switches = blocked
+        .wrapping_add(v[value::EXPIRED])
+        .wrapping_add(v[value::PREEMPTED]);
+    // Near enough where latencies are not counted.
+    let wakeups = match had.latencies {
+        true => had.read.latencies.iter().fold(0, |n: u64, m| n.wrapping_add(*m)),
+        false => blocked,
+    };
+    let latency = average(v[value::LATENCY], wakeups, khz);
+    let switching = average(v[value::SWITCHING], switches, khz);
+    seq_print!(
+        seq,
+        "All results in micro seconds ([v2.0]) {} cycles/usec {} CPUs active\n",
+        khz / 1000,
+        ppa::nr_online()
+    );
+    seq_print!(
+        seq,
+        "Usr Sys Int Total\n{} {} {} {}\n",
+        total.saturating_sub(system),
+        system,
+        micros(v[value::INTERRUPTS], khz),
+        total
+    );
+    seq_print!(
+        seq,
+        "Rescheds Scho Prmpt-Pri Prmpt-Exp Avg-Latency\n{} {} {} {} {}.{:03}\n",
+        v[value::RESCHEDULED],
+        v[value::BLOCKED],
+        v[value::PREEMPTED],
+        v[value::EXPIRED],
+        latency / 1000,
+        latency % 1000
+    );
+    seq_print!(
+        seq,
+        "Sys-Idle Avg-Ctxt-Dur\n{} {}.{:03}\n",
+        micros(idle, khz),
+        switching / 1000,
+        switching % 1000
+    );
+    Ok(())
+}
+
+/// The values as numbers: of each group of CPUs, time on the run queue, signals, latencies
+/// if they are told apart.
+pub(crate) fn each_number(id: usize, write: &mut dyn FnMut(&[u8])) -> Result {
+    let had = read(id)?;
+    for number in had.groups.iter().flatten() {
+        write(&number.to_ne_bytes());
+    }
+    write(&had.read.runq.to_ne_bytes());
+    for number in &had.signals {
+        write(&number.to_ne_bytes());
+    }
+    if had.latencies {
+        let latencies: &[u64; NR_LATENCIES] = &had.read.latencies;
+        for number in latencies {
+            write(&number.to_ne_bytes());
+        }
+    }
+    Ok(())
+}

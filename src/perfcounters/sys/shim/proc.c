@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Process accounting's files in /proc: sys/proc.rs.
+ */
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/sysctl.h>
+#include <linux/uaccess.h>
+#include <linux/workqueue.h>
+#include "ppa.h"
+
+static int cpus_show(struct seq_file *seq, void *unused)
+{
+	return ppa_show_cpus(seq, unused);
+}
+
+/* The seed's four values, all or none. */
+static int settings_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
+			    loff_t *ppos)
+{
+	int values[4];
+	const struct ctl_table copy = {
+		.procname = table->procname, .mode = table->mode,
+		.data = values, .maxlen = sizeof(values),
+	};
+	int rc;
+
+	rc = ppa_settings(values, false);
+	if (rc)
+		return rc;
+	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
+	if (!rc && write)
+		rc = ppa_settings(values, true);
+	return rc;
+}
+
+static int levels_handler(const struct ctl_table *table, int write, void *buffer, size_t *lenp,
+			  loff_t *ppos)
+{
+	int level;
+	const struct ctl_table copy = {
+		.procname = table->procname, .mode = table->mode,
+		.data = &level, .maxlen = sizeof(level),
+	};
+	int rc;
+
+	rc = ppa_levels(&level, false);
+	if (rc)
+		return rc;
+	rc = proc_dointvec(&copy, write, buffer, lenp, ppos);
+	if (!rc && write)
+		rc = ppa_levels(&level, true);
+	return rc;
+}
+
+static const struct ctl_table settings[] = {
+	{ .procname = "ppa", .mode = 0644, .proc_handler = settings_handler },
+	{ .procname = "ppa_levels", .mode = 0644, .proc_handler = levels_handler },
+};
+
+static struct ctl_table_header *settings_header;
+
+/* Numbers that a user wrote, as many as asked for and nothing else. */
+static int numbers_from_user(const char __user *from, size_t count, u32 *pid, int *values)
+{
+	char text[96];
+	int end = 0;
+
+	if (!count || count >= sizeof(text))
+		return -EINVAL;
+	if (copy_from_user(text, from, count))
+		return -EFAULT;
+	text[count] = 0;
+	if (pid)
+		sscanf(text, "%u %d %d %d %d %n", pid, &values[0], &values[1], &values[2],
+		       &values[3], &end);
+	else
+		sscanf(text, "%d %d %d %d %n", &values[0], &values[1], &values[2], &values[3], &end);
+	return end == count ? 0 : -EINVAL;
+}
+
+static unsigned long entry_of(const struct inode *inode)
+{
+	return (unsigned long)pde_data(inode);
+}
+
+static int text_show(struct seq_file *seq, void *unused)
+{
+	return ppa_show_text(seq, (unsigned long)seq->private);
+}
+
+static int text_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, text_show, pde_data(inode));
+}
+
+static const struct proc_ops text_ops = {
+	.proc_open = text_open,
+	.proc_read = seq_read,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+static int raw_show(struct seq_file *seq, void *unused)
+{
+	return ppa_show_raw(seq, (unsigned long)seq->private);
+}
+
+static int raw_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, raw_show, pde_data(inode));
+}
+
+static const struct proc_ops raw_ops = {
+	.proc_open = raw_open,
+	.proc_read = seq_read,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+static int control_show(struct seq_file *seq, void *unused)
+{
+	int values[4];
+	int rc = ppa_entry_settings((unsigned long)seq->private, values, false);
+
+	if (!rc)
+		seq_printf(seq, "%d\t%d\t%d\t%d\n", values[0], values[1], values[2], values[3]);
+	return rc;
+}
+
+static int control_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, control_show, pde_data(inode));
+}
+
+static ssize_t control_write(struct file *file, const char __user *from, size_t count, loff_t *ppos)
+{
+	int values[4];
+	int rc = numbers_from_user(from, count, NULL, values);
+
+	if (!rc)
+		rc = ppa_entry_settings(entry_of(file_inode(file)), values, true);
+	return rc ?: count;
+}
+
+static const struct proc_ops control_ops = {
+	.proc_open = control_open,
+	.proc_read = seq_read,
+	.proc_write = control_write,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+/* All entries, and new ones: a task's number before its four values. */
+static int entries_show(struct seq_file *seq, void *unused)
+{
+	return ppa_show_entries(seq);
+}
+
+static int entries_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, entries_show, NULL);
+}
+
+static ssize_t entries_write(struct file *file, const char __user *from, size_t count, loff_t *ppos)
+{
+	int values[4];
+	u32 pid;
+	int rc = numbers_from_user(from, count, &pid, values);
+
+	if (!rc)
+		rc = ppa_set_entry(pid, values);
+	return rc ?: count;
+}
+
+static const struct proc_ops entries_ops = {
+	.proc_open = entries_open,
+	.proc_read = seq_read,
+	.proc_write = entries_write,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+};
+
+static struct proc_dir_entry *directory;
+
+/* Files of a task, which know it by a number that is never given again. */
+void *ppa_entry_create(u32 pid, unsigned long id)
+{
+	struct proc_dir_entry *dir;
+	char name[12];
+
+	snprintf(name, sizeof(name), "%u", pid);
+	dir = proc_mkdir(name, directory);
+	if (!dir)
+		return NULL;
+	if (!proc_create_data("ppa", 0444, dir, &text_ops, (void *)id) ||
+	    !proc_create_data("rawppa", 0444, dir, &raw_ops, (void *)id) ||
+	    !proc_create_data("ppactl", 0644, dir, &control_ops, (void *)id)) {
+		proc_remove(dir);
+		return NULL;
+	}
+	return dir;
+}
+
+/* Waits for readers. */
+void ppa_entry_remove(void *dir)
+{
+	proc_remove(dir);
+}
+
+static void work(struct work_struct *unused)
+{
+	ppa_worker();
+}
+
+static DECLARE_WORK(worker, work);
+
+/* From any context that may wake a thread. */
+void ppa_queue_worker(void)
+{
+	queue_work(system_dfl_wq, &worker);
+}
+
+void ppa_wait_for_worker(void)
+{
+	flush_work(&worker);
+}
+
+int ppa_files_create(void)
+{
+	settings_header = register_sysctl("kernel", settings);
+	if (!settings_header)
+		return -ENOMEM;
+	if (!proc_create_single("rawsysppa", 0440, NULL, cpus_show))
+		goto no_cpus;
+	directory = proc_mkdir("ppa", NULL);
+	if (!directory)
+		goto no_directory;
+	if (!proc_create("ppactl", 0644, directory, &entries_ops))
+		goto no_entries;
+	return 0;
+no_entries:
+	proc_remove(directory);
+no_directory:
+	remove_proc_entry("rawsysppa", NULL);
+no_cpus:
+	unregister_sysctl_table(settings_header);
+	return -ENOMEM;
+}
+
+/* Nobody can ask for anything any more. The entries and their directory stay. */
+void ppa_files_close(void)
+{
+	remove_proc_entry("ppactl", directory);
+	unregister_sysctl_table(settings_header);
+	remove_proc_entry("rawsysppa", NULL);
+	cancel_work_sync(&worker);
+}
+
+/* Once there are no entries. */
+void ppa_files_remove(void)
+{
+	proc_remove(directory);
+}
