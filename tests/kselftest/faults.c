@@ -176,6 +176,60 @@ static const struct operation disk = {
 	unload_driver, 2, true, 0
 };
 
+/* A task is accounted by itself: with it accounting begins, and ends. */
+static int account(void)
+{
+	char text[32];
+	int ppactl = open("/proc/ppa/ppactl", O_WRONLY | O_CLOEXEC);
+	int len = snprintf(text, sizeof(text), "%d 1 1 0 1", getpid()), ret = 0;
+
+	if (ppactl < 0 || write(ppactl, text, len) != len)
+		ret = -errno;
+	close(ppactl);
+	return ret;
+}
+
+static const char *accounted_text(void)
+{
+	static char text[400];
+	char path[40];
+
+	snprintf(path, sizeof(path), "/proc/ppa/%d/ppa", getpid());
+	return slurp(path, text, sizeof(text));
+}
+
+static bool is_accounted(void)
+{
+	return says(strstr(accounted_text(), "All results"), "it is not accounted");
+}
+
+static bool not_accounted(void)
+{
+	char text[80];
+
+	return says(!*slurp("/proc/ppa/ppactl", text, sizeof(text)), "it is half accounted") &
+	       says(!*accounted_text(), "it has files");
+}
+
+static void account_no_more(void)
+{
+	char path[40];
+	int ppactl, i;
+
+	snprintf(path, sizeof(path), "/proc/ppa/%d/ppactl", getpid());
+	ppactl = open(path, O_WRONLY | O_CLOEXEC);
+	if (!says(write(ppactl, "0 0 0 1", 7) == 7, "it does not end"))
+		exit(1);
+	close(ppactl);
+	for (i = 0; i < 500 && !access(path, F_OK); i++)
+		sleep_ms(10);
+}
+
+static const struct operation accounting = {
+	"a task is accounted", nothing, account, not_accounted, is_accounted,
+	account_no_more, 15, false, 0
+};
+
 /* What has run out of memory can still be got rid of. */
 static void loaded(void)
 {
@@ -213,11 +267,12 @@ static void all(void)
 	if (system("modprobe null_blk"))
 		bail("modprobe null_blk");
 	inject(&disk, "");
+	inject(&accounting, "");
 }
 
 int main(void)
 {
-	plan(1 + OPERATIONS + 2 * DRIVERS + 1 + 2);
+	plan(1 + OPERATIONS + 2 * DRIVERS + 1 + 1 + 2);
 	log_fd = klog_mark();
 	unload();
 	errno = -insmod("faults", "");

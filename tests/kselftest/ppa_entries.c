@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * Tasks that are accounted by themselves: /proc/ppa and its files.
+ */
+#include "ppa.h"
+#include <dirent.h>
+#include <grp.h>
+
+#define ENTRIES	"/proc/ppa/ppactl"
+#define SIGNALS	5
+
+static int dev;
+static struct ppa_info info;
+
+/* What rawppa has: groups of CPUs, then the rest. */
+struct raw {
+	int groups;
+	bool latencies;
+	__u64 values[MAX_CPUS][PPA_NR_VALUES];
+	__u64 runq;
+	__u32 signals[PPA_NR_SIGNALS];
+	__u64 lengths[PPA_NR_LATENCIES];
+};
+
+static const char *path_of(int pid, const char *name)
+{
+	static char path[64];
+
+	snprintf(path, sizeof(path), "/proc/ppa/%d/%s", pid, name);
+	return path;
+}
+
+static int set(int pid, const char *values)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%d %s", pid, values);
+	return ppa_write(ENTRIES, text);
+}
+
+static bool there(int pid)
+{
+	return !access(path_of(pid, "ppa"), F_OK);
+}
+
+/* What goes is removed a little later. */
+static bool gone(int pid)
+{
+	int i;
+
+	for (i = 0; i < 500 && there(pid); i++)
+		usleep(10000);
+	return !there(pid);
+}
+
+static int measures(void)
+{
+	return ppa_info(dev).levels;
+}
+
+/* What is not needed any more stops a little later. */
+static bool stopped(void)
+{
+	int i;
+
+	for (i = 0; i < 500 && measures(); i++)
+		usleep(10000);
+	return !measures();
+}
+
+/* The file of so many groups, or why not. */
+static int raw(int pid, int groups, bool latencies, struct raw *raw)
+{
+	static char bytes[sizeof(*raw) + 1];
+	const size_t values = groups * sizeof(raw->values[0]), lengths = sizeof(raw->lengths);
+	const char *at = bytes;
+	ssize_t got, all = 0;
+	int fd;
+
+	memset(raw, 0, sizeof(*raw));
+	fd = open(path_of(pid, "rawppa"), O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	while ((got = read(fd, bytes + all, sizeof(bytes) - all)) > 0)
+		all += got;
+	close(fd);
+	if (got < 0)
+		return -errno;
+	if ((size_t)all != values + 8 + sizeof(raw->signals) + (latencies ? lengths : 0))
+		return all;
+	memcpy(raw->values, at, values);
+	at += values;
+	memcpy(&raw->runq, at, 8);
+	at += 8;
+	memcpy(raw->signals, at, sizeof(raw->signals));
+	if (latencies)
+		memcpy(raw->lengths, at + sizeof(raw->signals), lengths);
+	return 0;
+}
+
+static __u64 sum_of(const struct raw *raw, int groups, int value)
+{
+	__u64 sum = 0;
+
+	while (groups--)
+		sum += raw->values[groups][value];
+	return sum;
+}
+
+static void nothing(int sig)
+{
+	(void)sig;
+}
+
+static volatile __u64 sink;
+
+/* On one CPU, then on the other; then it waits for its end. */
+static int worker(void)
+{
+	struct timespec pause = { .tv_nsec = 1000000 };
+	int pid, cpu, i;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid)
+		return pid;
+	signal(SIGUSR1, nothing);
+	raise(SIGSTOP);
+	for (cpu = 0; cpu < 2; cpu++) {
+		on_cpu(cpu);
+		for (i = 0; i < 20000000; i++)
+			sink += i;
+		for (i = 0; i < 1000; i++)
+			syscall(SYS_getppid);
+		for (i = 0; i < 10; i++)
+			nanosleep(&pause, NULL);
+	}
+	for (i = 0; i < SIGNALS; i++)
+		raise(SIGUSR1);
+	raise(SIGSTOP);
+	for (;;)
+		pause.tv_sec = syscall(SYS_getppid);
+}
+
+static void end(int pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static void bad_input(void)
+{
+	int me = getpid();
+
+	is(set(me, "1 0 0"), -EINVAL, "4.7 too few values");
+	is(set(me, "1 0 0 1 1"), -EINVAL, "4.7 too many");
+	is(set(me, "1 0 0 1x"), -EINVAL, "4.7 not a number");
+	is(set(me, "2 0 0 1"), -EINVAL, "4.7 a flag is 0 or 1");
+	is(set(me, "0 1 0 1"), -EINVAL, "4.7 latencies need the first flag");
+	is(set(me, "1 0 0 0"), -EINVAL, "4.7 groups of no CPU");
+	is(set(me, "1 0 1 1"), -EOPNOTSUPP, "4.7 timers on precise time are refused");
+	is(set(0, "1 0 0 1"), -ESRCH, "4.7 idle tasks are nobody's");
+	is(set(0x7fffffff, "1 0 0 1"), -ESRCH, "4.7 there is no such task");
+	is(set(me, "0 0 0 1"), 0, "4.7 off what is off");
+	ok(!there(me) && !measures(), "4.7 nothing has begun");
+}
+
+/* Whose work is known, group by group. */
+static void known_work(void)
+{
+	int pid = worker(), i, status;
+	struct ppa_task t, other;
+	static struct raw r;
+	char text[512];
+	unsigned long long v[16];
+	double latency, duration;
+
+	waitpid(pid, &status, WUNTRACED);
+	is(set(pid, "1 1 0 1"), 0, "4.7 one task is accounted");
+	ok(there(pid), "4.3 it has files");
+	ok(slurp(path_of(pid, "ppactl"), text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"),
+	   "4.7 its four values");
+	ok(slurp("/proc/sys/kernel/ppa", text, sizeof(text)) && text[0] == '0',
+	   "4.7 are not everybody's");
+	ok(slurp(ENTRIES, text, sizeof(text)) && atoi(text) == pid && !strchr(text, '\n')[1],
+	   "4.7 and it is the only one");
+	is(ppa_try(dev, getpid(), &other), -ENODATA, "4.1 nobody else is accounted");
+	kill(pid, SIGCONT);
+	waitpid(pid, &status, WUNTRACED);
+	is(raw(pid, info.nr_cpus, true, &r), 0, "4.4 rawppa: each CPU, and the rest");
+	is(ppa_try(dev, pid, &t), 0, "4.4 the device tells of it, too");
+	for (i = 0; i < PPA_NR_VALUES && sum_of(&r, info.nr_cpus, i) == t.values[i]; i++)
+		;
+	is(i, PPA_NR_VALUES, "4.4 the groups' values are all of it");
+	for (i = 0; i < 2; i++)
+		note("CPU %d: %.2f ms, %.2f in %llu calls, %llu interrupts, blocked %llu", i,
+		     ms(r.values[i][PPA_SCHEDACCUM], &info), ms(r.values[i][PPA_SCACCUM], &info),
+		     r.values[i][PPA_SYSCALLCNT], r.values[i][PPA_INTCNT],
+		     r.values[i][PPA_SCHEDOUTCNT]);
+	ok(r.values[0][PPA_SYSCALLCNT] >= 1000 && r.values[0][PPA_SYSCALLCNT] < 1100,
+	   "4.4 so many calls on one CPU");
+	ok(r.values[1][PPA_SYSCALLCNT] >= 1000 && r.values[1][PPA_SYSCALLCNT] < 1100,
+	   "4.4 as many on the other");
+	ok(r.values[0][PPA_SCHEDOUTCNT] >= 10 && r.values[0][PPA_SCHEDOUTCNT] <= 14 &&
+	   r.values[1][PPA_SCHEDOUTCNT] >= 10 && r.values[1][PPA_SCHEDOUTCNT] <= 14,
+	   "4.4 it waited on both");
+	ok(r.values[0][PPA_SCHEDACCUM] > r.values[0][PPA_SCACCUM] &&
+	   r.values[1][PPA_SCHEDACCUM] > r.values[1][PPA_SCACCUM], "4.5 and worked");
+	is(r.signals[SIGUSR1], SIGNALS, "4.4 its signals");
+	is(r.runq, t.runq, "4.4 its time on the run queue");
+	for (v[0] = i = 0; i < PPA_NR_LATENCIES; i++)
+		v[0] += r.lengths[i];
+	ok(v[0] >= 20 && v[0] < 40, "4.4 a latency for each wakeup: %llu", v[0]);
+	ok(slurp(path_of(pid, "ppa"), text, sizeof(text)), "4.3 the text of 2006");
+	printf("# %.*s\n", (int)strcspn(text, "\n"), text);
+	i = sscanf(text, "All results in micro seconds ([v2.0]) %llu cycles/usec %llu CPUs active\n"
+		   "Usr Sys Int Total\n%llu %llu %llu %llu\n"
+		   "Rescheds Scho Prmpt-Pri Prmpt-Exp Avg-Latency\n%llu %llu %llu %llu %lf\n"
+		   "Sys-Idle Avg-Ctxt-Dur\n%llu %lf\n", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6],
+		   &v[7], &v[8], &v[9], &latency, &v[10], &duration);
+	if (i != 13)
+		printf("# %s\n", text);
+	is(i, 13, "4.3 has all of its values");
+	is(v[0], info.khz / 1000, "4.6 ticks of a microsecond");
+	is(v[1], sysconf(_SC_NPROCESSORS_ONLN), "4.3 CPUs");
+	is(v[2] + v[3], v[5], "4.5 user and system are all of it");
+	is(v[5], t.values[PPA_SCHEDACCUM] * 1000 / info.khz, "4.3 as the device says");
+	is(v[7], t.values[PPA_SCHEDOUTCNT], "4.3 it gave up its CPU so often");
+	ok(latency > 0 && duration > 0 && v[10] > 0, "4.3 %.3f us to run, %.3f to switch", latency,
+	   duration);
+	/* Latencies are not told apart any more; nothing is lost. */
+	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1\n"), 0, "4.7 by its own file");
+	is(raw(pid, info.nr_cpus, false, &r), 0, "4.4 without latencies they are not there");
+	is(sum_of(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM], "4.7 it goes on");
+	/* Other groups begin anew. */
+	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1000"), 0, "4.7 all CPUs in a group");
+	is(raw(pid, 1, false, &r), 0, "4.4 one group");
+	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM], "4.7 that begins anew");
+	kill(pid, SIGCONT);
+	usleep(50000);
+	is(raw(pid, 1, false, &r), 0, "4.4 as it runs");
+	ok(ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
+	   r.values[0][PPA_SYSCALLCNT] > 100, "4.1 what runs is counted on");
+	/* Its end. */
+	end(pid);
+	ok(gone(pid), "4.3 its files go with it");
+	is(measures(), 7, "4.4 what it had is kept");
+	{
+		static struct ppa_task tasks[64];
+
+		is(ppa_tasks(dev, tasks, 64), 1, "4.4 to be read once");
+		is(tasks[0].pid, pid, "4.4 it is the one");
+		ok(tasks[0].flags & PPA_TASK_ENDED, "4.4 that has ended");
+	}
+	ok(stopped(), "4.7 then nothing is measured any more");
+}
+
+static int opens(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+static void as_nobody(void)
+{
+	int pid = getpid(), status, own;
+	char byte;
+
+	set(pid, "1 0 0 1");
+	fflush(stdout);
+	own = fork();
+	if (!own) {
+		int fd;
+
+		status = 0;
+		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
+		    setresuid(1000, 1000, 1000))
+			_exit(100);
+		status |= opens(ENTRIES, O_WRONLY) == -EACCES;
+		status |= (opens(path_of(pid, "ppactl"), O_WRONLY) == -EACCES) << 1;
+		fd = open(path_of(pid, "ppa"), O_RDONLY);
+		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 2;
+		fd = open(path_of(pid, "rawppa"), O_RDONLY);
+		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 3;
+		_exit(status);
+	}
+	waitpid(own, &status, 0);
+	is(WEXITSTATUS(status), 15, "4.7 another user neither reads nor sets");
+	fflush(stdout);
+	own = fork();
+	if (!own) {
+		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
+		    setresuid(1000, 1000, 1000))
+			_exit(100);
+		/* Not dumpable since; a program that is started is. */
+		execl("/proc/self/exe", "ppa_entries", "self", NULL);
+		_exit(101);
+	}
+	usleep(200000);
+	set(own, "1 0 0 1");
+	kill(own, SIGUSR1);
+	waitpid(own, &status, 0);
+	is(WEXITSTATUS(status), 0, "4.3 one's own may be read");
+	set(pid, "0 0 0 1");
+	ok(gone(pid) && gone(own), "4.7 nobody is left");
+	ppa_write(SETTINGS, "0 0 0 1");
+	is(measures(), 0, "4.7 what was not read goes when all is switched off");
+}
+
+/* Beside accounting of all tasks. */
+static void with_all(void)
+{
+	static struct raw r;
+	struct ppa_task t;
+	int me = getpid();
+
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all are accounted");
+	is(set(me, "1 1 0 2"), 0, "4.7 one in its own way");
+	is(raw(me, (info.nr_cpus + 1) / 2, true, &r), 0, "4.7 by two CPUs");
+	is(ppa_try(dev, 1, &t), 0, "4.7 and others in theirs");
+	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 without latencies");
+	is(set(me, "0 0 0 1"), 0, "4.7 it is like all others");
+	ok(gone(me), "4.7 without files");
+	usleep(1000);
+	is(ppa_try(dev, me, &t), 0, "4.7 and accounted still");
+	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 like all others");
+	is(set(me, "1 1 0 1"), 0, "4.7 once more");
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.7 the others no longer");
+	is(ppa_try(dev, 1, &t), -ENODATA, "4.7 they are not");
+	is(raw(me, info.nr_cpus, true, &r), 0, "4.7 but this one");
+	is(ppa_write(LEVELS, "1"), 0, "4.7 by another level");
+	sleep_ms(20);
+	is(raw(me, info.nr_cpus, true, &r), 0, "4.7 still");
+	is(sum_of(&r, info.nr_cpus, PPA_SYSCALLCNT), 0, "4.7 without calls");
+	ok(sum_of(&r, info.nr_cpus, PPA_SCHEDOUTCNT) > 0, "4.7 with its waits");
+	ppa_write(LEVELS, "7");
+	is(set(me, "0 0 0 1"), 0, "4.7 nor this one");
+	ok(gone(me), "4.7 its files go");
+	ok(stopped(), "4.7 and all of it");
+}
+
+/* Tasks come and go, with and without entries, and are read meanwhile. */
+static void storm(int times)
+{
+	int readers[2], i, rc = 0, busy = 0;
+	static struct raw r;
+
+	fflush(stdout);
+	for (i = 0; i < 2; i++) {
+		readers[i] = fork();
+		if (readers[i])
+			continue;
+		for (;;) {
+			DIR *dir = opendir("/proc/ppa");
+			struct dirent *entry;
+			char text[512];
+
+			while (dir && (entry = readdir(dir))) {
+				int pid = atoi(entry->d_name);
+
+				raw(pid, info.nr_cpus, false, &r);
+				slurp(path_of(pid, "ppa"), text, sizeof(text));
+				slurp(path_of(pid, "ppactl"), text, sizeof(text));
+			}
+			if (dir)
+				closedir(dir);
+		}
+	}
+	for (i = 0; i < times; i++) {
+		int pid = fork(), n;
+
+		if (!pid) {
+			for (n = 0; n < 100000; n++)
+				sink += n;
+			if (i % 2)
+				_exit(0);
+			pause();
+		}
+		n = set(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
+		/* It has ended before; or its number has. */
+		if (n == -EBUSY)
+			busy++;
+		else if (n != -ESRCH || !(i % 2))
+			rc |= n;
+		if (i % 5 == 0)
+			rc |= ppa_write(SETTINGS, i % 2 ? "1 0 0 1" : "0 0 0 1");
+		if (i % 4 == 0)
+			set(pid, "0 0 0 1");
+		end(pid);
+	}
+	is(rc, 0, "4.7 %d tasks come and go", times);
+	is(busy, 0, "4.7 and none finds another's files");
+	for (i = 0; i < 2; i++)
+		end(readers[i]);
+	ppa_write(SETTINGS, "0 0 0 1");
+	ok(slurp(ENTRIES, (char *)&r, sizeof(r)) && !*(char *)&r, "4.7 nobody is left");
+}
+
+/* The module goes while files are open and tasks accounted. */
+static void unloaded(void)
+{
+	int me = getpid(), fd;
+	char byte;
+
+	set(me, "1 1 0 1");
+	fd = open(path_of(me, "ppa"), O_RDONLY | O_CLOEXEC);
+	ok(fd >= 0 && read(fd, &byte, 1) == 1, "4.3 a file is open");
+	close(dev);
+	is(rmmod("perfcounters"), 0, "4.7 the module goes all the same");
+	ok(read(fd, &byte, 1) < 0, "4.3 what was open is no more");
+	close(fd);
+	ok(access("/proc/ppa", F_OK) < 0, "4.3 nor its directory");
+}
+
+int main(int argc, char **argv)
+{
+	int mark;
+
+	if (argc > 1 && !strcmp(argv[1], "self")) {
+		static struct raw r;
+		sigset_t set;
+		int sig;
+
+		sigemptyset(&set);
+		sigaddset(&set, SIGUSR1);
+		sigprocmask(SIG_BLOCK, &set, NULL);
+		sigwait(&set, &sig);
+		return raw(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
+	}
+	plan(11 + 38 + 4 + 20 + 3 + 4 + 1);
+	unload();
+	ppa_write("/proc/sys/kernel/modprobe", "\n");
+	insmod("perfcounters", "");
+	mark = klog_mark();
+	dev = ppa_open();
+	info = ppa_info(dev);
+	bad_input();
+	known_work();
+	as_nobody();
+	with_all();
+	storm(bounded(300));
+	unloaded();
+	ok(!klog_bad(mark), "4.7 the kernel has nothing to say");
+	return finish();
+}
