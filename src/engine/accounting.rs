@@ -19,6 +19,7 @@
 //! `begins`, and then in `ends`, which agree in what was read whole.
 
 use core::array::from_fn;
+use core::num::NonZeroU32;
 use core::ops::Deref;
 
 use crate::sync::{fence_acquire, fence_release, Word};
@@ -578,7 +579,7 @@ pub struct Task<V> {
     began: Word,
     over: Word,
     /// CPUs of a group; where the values of the group are that it is in.
-    scaling: u32,
+    scaling: NonZeroU32,
     part: Word,
     /// Are latencies told apart?
     told_apart: Word,
@@ -623,7 +624,7 @@ impl<V: Values> Task<V> {
             runq: Word::new(0),
             began: Word::new(0),
             over: Word::new(0),
-            scaling: scaling.max(1),
+            scaling: NonZeroU32::new(scaling).unwrap_or(NonZeroU32::MIN),
             part: Word::new(0),
             told_apart: Word::new(0),
             latencies: from_fn(|_| Word::new(0)),

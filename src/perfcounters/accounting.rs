@@ -69,7 +69,12 @@ impl Wanted {
 
     /// The same as numbers.
     pub(crate) fn values(&self) -> [i32; 4] {
-        [self.on.into(), self.latencies.into(), 0, self.scaling as i32]
+        [
+            self.on.into(),
+            self.latencies.into(),
+            0,
+            self.scaling as i32,
+        ]
     }
 }
 

@@ -16,10 +16,10 @@ use kernel::task::Task;
 
 use crate::accounting::{each_cpu, nothing, Accounting, Wanted, ROUNDS};
 use crate::accounts::Accounts;
-use crate::sys::cpu;
 use crate::sys::lock::ACCOUNTING;
 use crate::sys::ppa;
 use crate::sys::proc::{self, Directory};
+use crate::sys::records::Record;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::task::TaskRef;
 
@@ -54,7 +54,7 @@ impl Entry {
 
 /// All entries, and what the next one is known by.
 pub(crate) struct Entries {
-    all: KVec<Entry>,
+    all: KVec<Option<Entry>>,
     next: usize,
 }
 
@@ -67,30 +67,49 @@ impl Entries {
 
     /// There are none, but those that go.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.all.iter().any(|entry| !entry.gone)
+        !self.there().any(|entry| !entry.gone)
+    }
+
+    fn there(&self) -> impl Iterator<Item = &Entry> {
+        self.all.iter().flatten()
+    }
+
+    /// Puts one in; there must be room.
+    fn put(&mut self, entry: Entry) {
+        match self.all.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(entry),
+            None => {
+                let _ = self.all.push_within_capacity(Some(entry));
+            }
+        }
     }
 
     /// Accounting has begun anew: theirs, too.
     pub(crate) fn account(&self, accounts: &Accounts) -> Result {
-        let mut all = self.all.iter();
-        all.try_for_each(|entry| match entry.gone || entry.has_ended() {
-            true => Ok(()),
-            false => entry.account(accounts),
-        })
+        self.there()
+            .try_for_each(|entry| match entry.gone || entry.has_ended() {
+                true => Ok(()),
+                false => entry.account(accounts),
+            })
     }
 
     fn find(&self, id: usize) -> Result<&Entry> {
-        let mut all = self.all.iter();
-        all.find(|entry| entry.id == id && !entry.gone && !entry.has_ended())
+        self.there()
+            .find(|entry| entry.id == id && !entry.gone && !entry.has_ended())
             .ok_or(ESRCH)
     }
 
+    fn find_any(&mut self, id: usize) -> Option<&mut Entry> {
+        let mut there = self.all.iter_mut().flatten();
+        there.find(|entry| entry.id == id)
+    }
+
     fn take_gone(&mut self) -> Option<Entry> {
-        for entry in &mut self.all {
-            entry.gone |= sched::has_ended(&entry.task);
-        }
-        let place = self.all.iter().position(|entry| entry.gone)?;
-        self.all.remove(place).ok()
+        let goes = |entry: &Entry| entry.gone || entry.has_ended();
+        let mut places = self.all.iter_mut();
+        places
+            .find(|place| place.as_ref().is_some_and(goes))
+            .and_then(Option::take)
     }
 }
 
@@ -103,7 +122,7 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
     // What went with this number must be out of the way.
     proc::wait_for_worker();
     let mut all = ACCOUNTING.lock();
-    let found = all.entries.all.iter().find(|entry| entry.pid == pid);
+    let found = all.entries.there().find(|entry| entry.pid == pid);
     match found.map(|entry| (entry.id, entry.gone || entry.has_ended())) {
         Some((_, true)) => {
             proc::queue_worker();
@@ -116,7 +135,7 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
 }
 
 fn add(all: &mut Accounting, pid: u32, task: ARef<Task>, wanted: Wanted) -> Result {
-    if all.entries.all.len() >= MOST {
+    if all.entries.there().count() >= MOST {
         pr_notice!("perfcounters: {MOST} tasks are accounted by themselves; no more\n");
         return Err(ENOSPC);
     }
@@ -131,7 +150,7 @@ fn add(all: &mut Accounting, pid: u32, task: ARef<Task>, wanted: Wanted) -> Resu
         task,
     };
     all.entries.next = id.wrapping_add(1);
-    let _ = all.entries.all.push_within_capacity(entry);
+    all.entries.put(entry);
     let done = match all.accounts() {
         // With this one.
         None => all.start(),
@@ -142,7 +161,7 @@ fn add(all: &mut Accounting, pid: u32, task: ARef<Task>, wanted: Wanted) -> Resu
 
 /// An entry goes, later.
 fn leave(all: &mut Accounting, id: usize) {
-    if let Some(entry) = all.entries.all.iter_mut().find(|entry| entry.id == id) {
+    if let Some(entry) = all.entries.find_any(id) {
         entry.gone = true;
     }
     proc::queue_worker();
@@ -163,7 +182,7 @@ fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
             record.words.tell_latencies(wanted.latencies);
         }
     }
-    if let Some(entry) = all.entries.all.iter_mut().find(|entry| entry.id == id) {
+    if let Some(entry) = all.entries.find_any(id) {
         entry.wanted = wanted;
     }
     if before.scaling == wanted.scaling {
@@ -189,7 +208,7 @@ pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
 
 /// Each of them: its number, its four values.
 pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
-    for entry in &ACCOUNTING.lock().entries.all {
+    for entry in ACCOUNTING.lock().entries.there() {
         if !entry.gone && !entry.has_ended() {
             each(entry.pid, entry.wanted.values());
         }
@@ -235,7 +254,7 @@ fn read(id: usize) -> Result<Had> {
         return Err(EPERM);
     }
     let accounts = all.accounts().ok_or_else(nothing)?;
-    let nr = cpu::nr_cpu_ids().div_ceil(entry.wanted.scaling.max(1)) as usize;
+    let nr = Record::groups(entry.wanted.scaling);
     let mut groups = KVVec::with_capacity(nr, GFP_KERNEL)?;
     for _ in 0..nr {
         groups.push([0; NR_VALUES], GFP_KERNEL)?;
@@ -262,17 +281,22 @@ fn read(id: usize) -> Result<Had> {
     Err(EAGAIN)
 }
 
+fn ratio(sum: u64, of: u64) -> u64 {
+    sum.checked_div(of).unwrap_or(0)
+}
+
 /// Whole microseconds of ticks.
 fn micros(ticks: u64, khz: u32) -> u64 {
-    let khz = u64::from(khz.max(1));
-    let (ms, rest) = (ticks / khz, ticks % khz);
+    let khz = u64::from(khz);
+    let ms = ratio(ticks, khz);
+    let rest = ticks.wrapping_sub(ms.wrapping_mul(khz));
     ms.wrapping_mul(1000)
-        .wrapping_add(rest.wrapping_mul(1000) / khz)
+        .wrapping_add(ratio(rest.wrapping_mul(1000), khz))
 }
 
 /// Nanoseconds of ticks for each of so many, to be shown as microseconds.
 fn average(ticks: u64, of: u64, khz: u32) -> u64 {
-    micros((ticks / of.max(1)).wrapping_mul(1000), khz)
+    micros(ratio(ticks, of).wrapping_mul(1000), khz)
 }
 
 /// The text of 2006.
@@ -282,17 +306,18 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     let mut idle = 0u64;
     each_cpu(&mut |values| idle = idle.wrapping_add(values[3]));
     // What is rounded still adds up.
-    let (total, system) = (
-        micros(v[value::SCHED], khz),
-        micros(v[value::SYSTEM], khz),
-    );
+    let (total, system) = (micros(v[value::SCHED], khz), micros(v[value::SYSTEM], khz));
     let blocked = v[value::BLOCKED];
     let switches = blocked
         .wrapping_add(v[value::EXPIRED])
         .wrapping_add(v[value::PREEMPTED]);
     // Near enough where latencies are not counted.
     let wakeups = match had.latencies {
-        true => had.read.latencies.iter().fold(0, |n: u64, m| n.wrapping_add(*m)),
+        true => had
+            .read
+            .latencies
+            .iter()
+            .fold(0, |n: u64, m| n.wrapping_add(*m)),
         false => blocked,
     };
     let latency = average(v[value::LATENCY], wakeups, khz);

@@ -219,8 +219,8 @@ static void known_work(void)
 	i = sscanf(text, "All results in micro seconds ([v2.0]) %llu cycles/usec %llu CPUs active\n"
 		   "Usr Sys Int Total\n%llu %llu %llu %llu\n"
 		   "Rescheds Scho Prmpt-Pri Prmpt-Exp Avg-Latency\n%llu %llu %llu %llu %lf\n"
-		   "Sys-Idle Avg-Ctxt-Dur\n%llu %lf\n", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6],
-		   &v[7], &v[8], &v[9], &latency, &v[10], &duration);
+		   "Sys-Idle Avg-Ctxt-Dur\n%llu %lf\n", &v[0], &v[1], &v[2], &v[3], &v[4],
+		   &v[5], &v[6], &v[7], &v[8], &v[9], &latency, &v[10], &duration);
 	if (i != 13)
 		printf("# %s\n", text);
 	is(i, 13, "4.3 has all of its values");

@@ -5,17 +5,15 @@
 
 use core::arch::asm;
 use core::mem::size_of;
-use core::ptr::NonNull;
 
-use engine::accounting::{self, Cpu, NR_CPU_VALUES, NR_SIGNALS, NR_VALUES};
+use engine::accounting::{self, Cpu, NR_SIGNALS, NR_VALUES};
 use engine::sync::Word;
-use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
-use kernel::alloc::{KBox, KVVec};
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::KVVec;
 use kernel::bindings;
-use kernel::error::{from_result, to_result, Result};
-use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use kernel::error::Result;
+use kernel::ffi::{c_char, c_long, c_uint, c_ulong, c_void};
 use kernel::prelude::*;
-use kernel::types::Opaque;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{Device, Ops};
@@ -392,6 +390,6 @@ pub(crate) fn idle_ns(cpu: u32) -> u64 {
 }
 
 /// How many CPUs are there now.
-pub(crate) fn nr_online() -> usize {
-    (0..cpu::nr_cpu_ids()).filter(|cpu| is_online(*cpu)).count()
+pub(crate) fn nr_online() -> u32 {
+    (0..cpu::nr_cpu_ids()).fold(0, |n: u32, cpu| n.wrapping_add(is_online(cpu).into()))
 }

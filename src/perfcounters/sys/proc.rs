@@ -136,7 +136,6 @@ unsafe extern "C" fn ppa_levels(level: *mut c_int, write: bool) -> c_int {
     from_result(|| files::levels(level, write).map(|()| 0))
 }
 
-
 /// # Safety
 ///
 /// Four numbers, which it reads or writes.

@@ -78,7 +78,9 @@ impl Record {
 
     /// Groups of so many CPUs.
     pub(crate) fn groups(scaling: u32) -> usize {
-        cpu::nr_cpu_ids().div_ceil(scaling.max(1)) as usize
+        let before = scaling.max(1).wrapping_sub(1);
+        let cpus = cpu::nr_cpu_ids().wrapping_add(before);
+        cpus.checked_div(scaling.max(1)).unwrap_or(1) as usize
     }
 
     /// Bytes of one.

@@ -75,7 +75,8 @@ static int numbers_from_user(const char __user *from, size_t count, u32 *pid, in
 		sscanf(text, "%u %d %d %d %d %n", pid, &values[0], &values[1], &values[2],
 		       &values[3], &end);
 	else
-		sscanf(text, "%d %d %d %d %n", &values[0], &values[1], &values[2], &values[3], &end);
+		sscanf(text, "%d %d %d %d %n", &values[0], &values[1], &values[2],
+		       &values[3], &end);
 	return end == count ? 0 : -EINVAL;
 }
 
