@@ -17,6 +17,7 @@ use crate::sys::ppa::{self, Here, Info, Told};
 use crate::sys::proc;
 use crate::sys::records::{Index, Record};
 use crate::sys::sched::{self, NoPreempt};
+use crate::totals::{self, Totals};
 
 /// Past the last place: those that have ended come then.
 const PAST: u64 = 1 << 40;
@@ -86,6 +87,8 @@ pub(crate) struct Accounting {
     /// And of some.
     pub(crate) entries: Entries,
     levels: u32,
+    /// CPUs' values as instances, once it was on.
+    totals: Option<Totals>,
     /// Of tasks that have ended, on their way to a reader.
     unread: KVec<KBox<Record>>,
 }
@@ -101,6 +104,7 @@ impl Accounting {
         },
         entries: Entries::NONE,
         levels: level::ALL,
+        totals: None,
         unread: KVec::new(),
     };
 
@@ -113,9 +117,13 @@ impl Accounting {
 
     fn stop(&mut self) {
         self.unread = KVec::new();
-        if self.on.take().is_some() {
-            ppa::wait_for_frees();
+        let Some(probes) = self.on.take() else { return };
+        if let Some(totals) = &mut self.totals {
+            totals.publish(probes.state());
+            totals.begin_anew();
         }
+        drop(probes);
+        ppa::wait_for_frees();
     }
 
     /// Nobody wants it any more, and what there was is read.
@@ -128,8 +136,24 @@ impl Accounting {
         }
     }
 
+    fn make_totals(&mut self) -> Result {
+        if self.totals.is_none() {
+            match Totals::new() {
+                Ok(totals) => self.totals = Some(totals),
+                // Somebody else's names, or too many: accounting is no worse for it.
+                Err(error) if error != ENOMEM => pr_notice!(
+                    "perfcounters: accounting has no instances in the counter pages: error {}\n",
+                    error.to_errno()
+                ),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// It begins, with whom it is wanted of.
     pub(crate) fn start(&mut self) -> Result {
+        self.make_totals()?;
         let Wanted { on, latencies, .. } = self.wanted;
         let accounts = Accounts::new(on, self.levels, self.scaling(), latencies)?;
         let mut probes = Probes::new(accounts)?;
@@ -144,6 +168,7 @@ impl Accounting {
         self.entries.account(accounts)?;
         sched::call_on_all(&|| accounts.begin_here());
         self.on = Some(probes);
+        proc::queue_publisher(totals::PERIOD);
         Ok(())
     }
 
@@ -414,5 +439,17 @@ pub(crate) fn cpu_comes(here: bool) {
 
 /// The module goes: no probe is left.
 pub(crate) fn stop_for_good() {
-    ACCOUNTING.lock().stop();
+    let mut all = ACCOUNTING.lock();
+    all.stop();
+    all.totals = None;
+}
+
+/// CPUs' values go into the counter pages, and again a little later, while it is on.
+pub(crate) fn publish() {
+    let mut all = ACCOUNTING.lock();
+    let Accounting { on, totals, .. } = &mut *all;
+    if let (Some(probes), Some(totals)) = (on, totals) {
+        totals.publish(probes.state());
+        proc::queue_publisher(totals::PERIOD);
+    }
 }

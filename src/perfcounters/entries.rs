@@ -17,7 +17,7 @@ use kernel::task::Task;
 use crate::accounting::{each_cpu, nothing, Accounting, Wanted, ROUNDS};
 use crate::accounts::Accounts;
 use crate::sys::lock::ACCOUNTING;
-use crate::sys::ppa;
+use crate::sys::ppa::{self, Clock};
 use crate::sys::proc::{self, Directory};
 use crate::sys::records::Record;
 use crate::sys::sched::{self, NoPreempt};
@@ -243,7 +243,7 @@ struct Had {
     groups: KVVec<[u64; NR_VALUES]>,
     signals: [u32; NR_SIGNALS],
     latencies: bool,
-    khz: u32,
+    clock: Clock,
 }
 
 /// `EPERM` if ptrace would not let the caller see it.
@@ -271,7 +271,7 @@ fn read(id: usize) -> Result<Had> {
                     read,
                     signals: core::array::from_fn(|n| words.signals(n)),
                     latencies: words.tells_latencies(),
-                    khz: accounts.clock.khz,
+                    clock: accounts.clock,
                     groups,
                 });
             }
@@ -285,28 +285,17 @@ fn ratio(sum: u64, of: u64) -> u64 {
     sum.checked_div(of).unwrap_or(0)
 }
 
-/// Whole microseconds of ticks.
-fn micros(ticks: u64, khz: u32) -> u64 {
-    let khz = u64::from(khz);
-    let ms = ratio(ticks, khz);
-    let rest = ticks.wrapping_sub(ms.wrapping_mul(khz));
-    ms.wrapping_mul(1000)
-        .wrapping_add(ratio(rest.wrapping_mul(1000), khz))
-}
-
-/// Nanoseconds of ticks for each of so many, to be shown as microseconds.
-fn average(ticks: u64, of: u64, khz: u32) -> u64 {
-    micros(ratio(ticks, of).wrapping_mul(1000), khz)
-}
-
 /// The text of 2006.
 pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     let had = read(id)?;
-    let (v, khz) = (&had.read.values, had.khz);
+    let v = &had.read.values;
+    let micros = |ticks: u64| had.clock.nanos(ticks) / 1000;
+    // Nanoseconds of each, to be shown as microseconds.
+    let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
     let mut idle = 0u64;
     each_cpu(&mut |values| idle = idle.wrapping_add(values[3]));
     // What is rounded still adds up.
-    let (total, system) = (micros(v[value::SCHED], khz), micros(v[value::SYSTEM], khz));
+    let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
     let blocked = v[value::BLOCKED];
     let switches = blocked
         .wrapping_add(v[value::EXPIRED])
@@ -320,12 +309,12 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
             .fold(0, |n: u64, m| n.wrapping_add(*m)),
         false => blocked,
     };
-    let latency = average(v[value::LATENCY], wakeups, khz);
-    let switching = average(v[value::SWITCHING], switches, khz);
+    let latency = average(v[value::LATENCY], wakeups);
+    let switching = average(v[value::SWITCHING], switches);
     seq_print!(
         seq,
         "All results in micro seconds ([v2.0]) {} cycles/usec {} CPUs active\n",
-        khz / 1000,
+        had.clock.khz / 1000,
         ppa::nr_online()
     );
     seq_print!(
@@ -333,7 +322,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
         "Usr Sys Int Total\n{} {} {} {}\n",
         total.saturating_sub(system),
         system,
-        micros(v[value::INTERRUPTS], khz),
+        micros(v[value::INTERRUPTS]),
         total
     );
     seq_print!(
@@ -349,7 +338,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     seq_print!(
         seq,
         "Sys-Idle Avg-Ctxt-Dur\n{} {}.{:03}\n",
-        micros(idle, khz),
+        micros(idle),
         switching / 1000,
         switching % 1000
     );

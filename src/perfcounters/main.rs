@@ -30,6 +30,7 @@ mod session;
 mod sets;
 pub mod sys;
 mod target;
+mod totals;
 
 use kernel::prelude::*;
 

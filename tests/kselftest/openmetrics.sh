@@ -14,7 +14,7 @@
 parse() { python3 /tests/openmetrics.py "$@"; }
 export_to() { pfc export --openmetrics -o "$@"; }
 json_to() { pfc read --json --per-cpu -o "$@"; }
-plan 11
+plan 12
 unload
 load_providers
 insmod /modules/puppet.ko
@@ -56,6 +56,15 @@ known() {
 		{ grep _total t.prom; return 1; }
 }
 check "openmetrics values are what was counted" known
+accounting() {
+	echo 1 0 0 1 >/proc/sys/kernel/ppa && sleep 1 && export_to p.prom 'ppa/*' && parse p.prom
+	local rc=$?
+	echo 0 0 0 1 >/proc/sys/kernel/ppa
+	[ $rc = 0 ] && grep -qE '^perfcounters_ppa_idle_time_seconds_total\{(.*,)?cpu="1".*\} [0-9.]+$' p.prom &&
+		grep -qE '^perfcounters_ppa_syscalls_total\{(.*,)?cpu="0".*\} [1-9][0-9]*$' p.prom ||
+		{ head -n 30 p.prom; return 1; }
+}
+check "openmetrics 4.9 accounting's values of CPUs are among them" accounting
 sums() { export_to s.prom --sum 'test/*' && parse s.prom --json json; }
 check "openmetrics --sum has the totals" sums
 

@@ -41,7 +41,7 @@ settle() {
 }
 newer() { [ "$(values control.time)" -gt "$1" ]; }
 
-plan 21
+plan 22
 unload
 insmod /modules/perfcounters.ko
 insmod /modules/puppet.ko
@@ -77,6 +77,16 @@ exact() {
 		are all.test.sizes "1 0 2 1" && are all.test.odd_x20_name.x_7 3000
 }
 check "pcp values are the counters', by CPU and over all" exact
+accounting() {
+	echo 1 0 0 1 >/proc/sys/kernel/ppa
+	within 60 shape percpu.ppa.idle_time "Semantics: counter" "Units: nanosec" "Idle" 'inst [1 or "cpu1"]' &&
+		within 60 grows && shape all.ppa.softirq.net_rx "Units: count"
+	local rc=$?
+	echo 0 0 0 1 >/proc/sys/kernel/ppa
+	return $rc
+}
+grows() { [ "$(values all.ppa.idle_time)" -gt 100000000 ]; }
+check "pcp 4.9 accounting's values of CPUs are metrics" accounting
 check "pcp pmval shows them" sh -c 'pmval -s 1 -w 20 -r -i cpu1 mmv.pc.percpu.test.counter | tail -n 1 | grep -qE "^[^0-9]*([0-9:.]+ +)?2 *$" || { pmval -s 1 -r -i cpu1 mmv.pc.percpu.test.counter; false; }'
 on 1 adjust $counter 1000
 check "pcp values follow" become percpu.test.counter "40 1002"

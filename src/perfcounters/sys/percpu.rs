@@ -9,7 +9,7 @@ use engine::error::Error;
 use kernel::bindings;
 use kernel::ffi::c_void;
 
-use super::shim;
+use super::{cpu, shim};
 
 /// `__GFP_NORETRY`, a macro that bindings have no constant for.
 const NO_RETRY: bindings::gfp_t = 1 << bindings::___GFP_NORETRY_BIT;
@@ -80,17 +80,32 @@ pub(crate) fn frame(page: usize, cpu: u32) -> usize {
     unsafe { shim::pfc_percpu_pfn(page as *mut c_void, cpu) }
 }
 
-/// Stores zero in a slot of another CPU. No update of it is running: it is not
-/// live, and the registry waited for updates that saw it alive.
-pub(crate) fn zero(address: usize, cpu: u32) {
-    // SAFETY: `cpu` is a possible CPU, so below the array's end.
+/// Adds to a slot of any CPU, which nobody else writes: readers see the value before or the
+/// one after. The slot is of a live instance that the caller owns.
+pub(crate) fn add_on(address: usize, cpu: u32, more: i64) {
+    if !cpu::is_possible(cpu) {
+        return;
+    }
+    let slot = slot_on(address, cpu);
+    // SAFETY: A slot of a chunk, on a possible CPU; volatile for readers that look on.
+    unsafe { slot.write_volatile(slot.read_volatile().wrapping_add(more)) }
+}
+
+fn slot_on(address: usize, cpu: u32) -> *mut i64 {
+    // SAFETY: `cpu` is a possible CPU, of the callers, so below the array's end.
     let offset = unsafe {
         (&raw const bindings::__per_cpu_offset)
             .cast::<usize>()
             .add(cpu as usize)
             .read()
     };
-    let slot = address.wrapping_add(offset) as *mut i64;
+    address.wrapping_add(offset) as *mut i64
+}
+
+/// Stores zero in a slot of another CPU. No update of it is running: it is not
+/// live, and the registry waited for updates that saw it alive.
+pub(crate) fn zero(address: usize, cpu: u32) {
+    let slot = slot_on(address, cpu);
     // SAFETY: A slot of a chunk, on a possible CPU; volatile for readers that
     // look on.
     unsafe { slot.write_volatile(0) }

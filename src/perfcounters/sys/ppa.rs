@@ -43,6 +43,15 @@ impl Clock {
         }
     }
 
+    /// Nanoseconds of ticks.
+    pub(crate) fn nanos(&self, ticks: u64) -> u64 {
+        let khz = u64::from(self.khz);
+        let ms = ticks.checked_div(khz).unwrap_or(0);
+        let rest = ticks.wrapping_sub(ms.wrapping_mul(khz));
+        let rest = rest.wrapping_mul(1_000_000).checked_div(khz).unwrap_or(0);
+        ms.wrapping_mul(1_000_000).wrapping_add(rest)
+    }
+
     /// Now. Any context.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {

@@ -93,6 +93,17 @@ pub(crate) fn wait_for_worker() {
     unsafe { shim::ppa_wait_for_worker() }
 }
 
+/// The values of CPUs go into the counter pages so much later.
+pub(crate) fn queue_publisher(ms: u32) {
+    // SAFETY: As above.
+    unsafe { shim::ppa_queue_publisher(ms) }
+}
+
+#[no_mangle]
+extern "C" fn ppa_publish() {
+    files::publish();
+}
+
 #[no_mangle]
 extern "C" fn ppa_worker() {
     entries::tidy();

@@ -175,4 +175,5 @@ extern "C" {
     pub(crate) fn ppa_entry_remove(directory: *mut c_void);
     pub(crate) fn ppa_queue_worker();
     pub(crate) fn ppa_wait_for_worker();
+    pub(crate) fn ppa_queue_publisher(ms: c_uint);
 }

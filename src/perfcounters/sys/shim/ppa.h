@@ -37,6 +37,7 @@ void *ppa_entry_create(u32 pid, unsigned long id);
 void ppa_entry_remove(void *dir);
 void ppa_queue_worker(void);
 void ppa_wait_for_worker(void);
+void ppa_queue_publisher(unsigned int ms);
 
 /* In Rust: sys/proc.rs. */
 int ppa_show_text(struct seq_file *seq, unsigned long entry);
@@ -45,6 +46,7 @@ int ppa_show_entries(struct seq_file *seq);
 int ppa_entry_settings(unsigned long entry, int *values, bool write);
 int ppa_set_entry(u32 pid, const int *values);
 void ppa_worker(void);
+void ppa_publish(void);
 int ppa_show_cpus(struct seq_file *seq, void *unused);
 int ppa_settings(int *values, bool write);
 int ppa_levels(int *level, bool write);

@@ -227,6 +227,19 @@ void ppa_wait_for_worker(void)
 	flush_work(&worker);
 }
 
+static void publish(struct work_struct *unused)
+{
+	ppa_publish();
+}
+
+static DECLARE_DELAYED_WORK(publisher, publish);
+
+/* The values of CPUs go into the counter pages so much later, once. */
+void ppa_queue_publisher(unsigned int ms)
+{
+	queue_delayed_work(system_dfl_wq, &publisher, msecs_to_jiffies(ms));
+}
+
 int ppa_files_create(void)
 {
 	settings_header = register_sysctl("kernel", settings);
@@ -256,6 +269,7 @@ void ppa_files_close(void)
 	unregister_sysctl_table(settings_header);
 	remove_proc_entry("rawsysppa", NULL);
 	cancel_work_sync(&worker);
+	cancel_delayed_work_sync(&publisher);
 }
 
 /* Once there are no entries. */

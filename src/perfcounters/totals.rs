@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Process accounting's values of CPUs as instances of the counter pages, for whatever
+//! reads those: `pfc`, PCP, OpenMetrics.
+//!
+//! A worker writes them from time to time, those of all CPUs: readers of a CPU's words
+//! disturb nobody, so no CPU is woken for it, and what idles all the time is up to date as
+//! well. They are made when accounting begins for the first time and stay; what was
+//! counted before accounting began anew is kept.
+
+use engine::accounting::NR_CPU_VALUES;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{KVVec, KVec};
+use kernel::prelude::*;
+
+use crate::accounts::Accounts;
+use crate::driver::{Instance, Kind, Spec, Unit};
+use crate::sys::{cpu, percpu, ppa, tables};
+
+/// How often, in milliseconds.
+pub(crate) const PERIOD: u32 = 250;
+
+/// Names of times and of counts, in the order of `enum ppa_cpu_value`.
+const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
+    (c"ppa/user_time", true, c"In user mode"),
+    (c"ppa/system_time", true, c"In system calls"),
+    (c"ppa/interrupt_time", true, c"In interrupts and softirqs"),
+    (c"ppa/idle_time", true, c"Idle"),
+    (c"ppa/syscalls", false, c"System calls"),
+    (c"ppa/interrupts", false, c"Interrupts"),
+    (
+        c"ppa/softirq_time",
+        true,
+        c"In softirqs, of that and of ksoftirqd",
+    ),
+    (c"ppa/softirqs", false, c"Softirqs"),
+    (
+        c"ppa/softirq/hi_time",
+        true,
+        c"In tasklets of high priority",
+    ),
+    (
+        c"ppa/softirq/hi",
+        false,
+        c"Softirqs for tasklets of high priority",
+    ),
+    (c"ppa/softirq/tasklet_time", true, c"In tasklets"),
+    (c"ppa/softirq/tasklet", false, c"Softirqs for tasklets"),
+    (c"ppa/softirq/timer_time", true, c"In timers"),
+    (c"ppa/softirq/timer", false, c"Softirqs for timers"),
+    (c"ppa/softirq/net_tx_time", true, c"Sending packets"),
+    (c"ppa/softirq/net_tx", false, c"Softirqs that send packets"),
+    (c"ppa/softirq/net_rx_time", true, c"Receiving packets"),
+    (
+        c"ppa/softirq/net_rx",
+        false,
+        c"Softirqs that receive packets",
+    ),
+];
+
+/// The instances, and what was read of each CPU the last time.
+pub(crate) struct Totals {
+    instances: KVec<Instance>,
+    last: KVVec<[u64; NR_CPU_VALUES]>,
+}
+
+impl Totals {
+    /// Makes them. May sleep.
+    pub(crate) fn new() -> Result<Self> {
+        let mut instances = KVec::with_capacity(NR_CPU_VALUES, GFP_KERNEL)?;
+        for (name, is_time, help) in NAMES {
+            let counter = Spec::counter(name);
+            let spec = match is_time {
+                true => Spec {
+                    kind: Kind::Time,
+                    unit: Unit::Seconds,
+                    exponent: -9,
+                    help,
+                    ..counter
+                },
+                false => Spec { help, ..counter },
+            };
+            instances.push(Instance::add(&spec)?, GFP_KERNEL)?;
+        }
+        let nr = cpu::nr_cpu_ids() as usize;
+        let mut last = KVVec::with_capacity(nr, GFP_KERNEL)?;
+        for _ in 0..nr {
+            last.push([0; NR_CPU_VALUES], GFP_KERNEL)?;
+        }
+        Ok(Self { instances, last })
+    }
+
+    /// Writes what came since the last time. One at a time.
+    pub(crate) fn publish(&mut self, accounts: &Accounts) {
+        for (last, cpu) in self.last.iter_mut().zip(0..) {
+            let now = accounts.clock.now();
+            let words = accounts.words_of(cpu);
+            // What is just being changed is read the next time.
+            let Some(mut values) = words.and_then(|w| w.values(ppa::is_online(cpu), now)) else {
+                continue;
+            };
+            for (value, (_, is_time, _)) in values.iter_mut().zip(&NAMES) {
+                if *is_time {
+                    *value = accounts.clock.nanos(*value);
+                }
+            }
+            let pairs = values.iter().zip(last.iter());
+            for ((value, last), instance) in pairs.zip(&self.instances) {
+                let more = value.saturating_sub(*last);
+                let address = tables::slot_address(instance.number() as u32);
+                percpu::add_on(address, cpu, more as i64);
+            }
+            for (last, value) in last.iter_mut().zip(values) {
+                *last = value.max(*last);
+            }
+        }
+    }
+
+    /// Accounting ends, and with it what was read.
+    pub(crate) fn begin_anew(&mut self) {
+        for last in &mut self.last {
+            *last = [0; NR_CPU_VALUES];
+        }
+    }
+}

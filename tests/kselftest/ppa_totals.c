@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ *
+ * Process accounting's values of CPUs in the counter pages: they are those of
+ * /proc/rawsysppa, a moment ago, and outlast its end.
+ */
+#include "ppa.h"
+
+static const char *const names[PPA_NR_CPU_VALUES] = {
+	"ppa/user_time", "ppa/system_time", "ppa/interrupt_time", "ppa/idle_time",
+	"ppa/syscalls", "ppa/interrupts", "ppa/softirq_time", "ppa/softirqs",
+	"ppa/softirq/hi_time", "ppa/softirq/hi", "ppa/softirq/tasklet_time",
+	"ppa/softirq/tasklet", "ppa/softirq/timer_time", "ppa/softirq/timer",
+	"ppa/softirq/net_tx_time", "ppa/softirq/net_tx", "ppa/softirq/net_rx_time",
+	"ppa/softirq/net_rx",
+};
+
+static struct pc pc;
+static __u32 slots[PPA_NR_CPU_VALUES];
+static __u64 raw[3][MAX_CPUS][PPA_NR_CPU_VALUES], page[3][MAX_CPUS][PPA_NR_CPU_VALUES];
+
+static bool is_time(int value)
+{
+	return value < 4 || (value >= 6 && value % 2 == 0);
+}
+
+static void read_page(int at, int nr)
+{
+	int cpu, n;
+
+	for (cpu = 0; cpu < nr; cpu++)
+		for (n = 0; n < PPA_NR_CPU_VALUES; n++)
+			page[at][cpu][n] = pc_value(&pc, cpu, slots[n]);
+}
+
+static void read_raw(int at, int nr, const struct ppa_info *info)
+{
+	int cpu, n;
+
+	ppa_cpus(raw[at]);
+	for (cpu = 0; cpu < nr; cpu++)
+		for (n = 0; n < PPA_NR_CPU_VALUES; n++)
+			if (is_time(n))
+				raw[at][cpu][n] = raw[at][cpu][n] * 1e6 / info->khz;
+}
+
+static void work(void)
+{
+	int i;
+
+	for (i = 0; i < 300; i++) {
+		syscall(SYS_getppid);
+		usleep(1000);
+	}
+}
+
+/* Each CPU's values lie between those of two readings; which of them do not? */
+static int outside(int nr, int before, int at, int after)
+{
+	int cpu, n, wrong = 0;
+
+	for (cpu = 0; cpu < nr; cpu++)
+		for (n = 0; n < PPA_NR_CPU_VALUES; n++) {
+			__u64 value = page[at][cpu][n];
+
+			/* A microsecond for what is rounded. */
+			if (value + 1000 >= raw[before][cpu][n] && value <= raw[after][cpu][n] + 1000)
+				continue;
+			note("CPU %d, %s: %llu is not from %llu to %llu", cpu, names[n], value,
+			     raw[before][cpu][n], raw[after][cpu][n]);
+			wrong++;
+		}
+	return wrong;
+}
+
+int main(void)
+{
+	struct ppa_info info;
+	int dev, n, nr, cpu, fallen = 0;
+	__u64 sum, began, all;
+
+	plan(10);
+	unload();
+	ppa_write("/proc/sys/kernel/modprobe", "\n");
+	insmod("perfcounters", "");
+	dev = ppa_open();
+	pc_open(&pc);
+	is(pc_find(&pc, names[0]), 0, "4.9 before accounting there are no instances");
+	pc_close(&pc);
+	began = ppa_info(dev).now;
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.9 on");
+	info = ppa_info(dev);
+	nr = info.nr_cpus;
+	pc_open(&pc);
+	for (n = 0; n < PPA_NR_CPU_VALUES; n++)
+		slots[n] = pc_find(&pc, names[n]);
+	for (n = 0; n < PPA_NR_CPU_VALUES && slots[n]; n++)
+		;
+	is(n, PPA_NR_CPU_VALUES, "4.9 each value of a CPU is an instance");
+	read_raw(0, nr, &info);
+	work();
+	sleep_ms(600);
+	read_page(0, nr);
+	read_raw(1, nr, &info);
+	is(outside(nr, 0, 0, 1), 0, "4.9 with the values of /proc/rawsysppa, a moment ago");
+	all = (ppa_info(dev).now - began) * 1e6 / info.khz;
+	for (cpu = 0; cpu < nr; cpu++) {
+		for (sum = n = 0; n < 4; n++)
+			sum += page[0][cpu][n];
+		note("CPU %d: %.1f ms of %.1f", cpu, sum / 1e6, all / 1e6);
+		if (sum > all || sum < all - 600e6 - all / 10)
+			fallen++;
+	}
+	is(fallen, 0, "4.9 all of the time is in one of four");
+	ok(page[0][0][PPA_CPU_SYSCALLS] + page[0][1][PPA_CPU_SYSCALLS] >= 600,
+	   "4.9 the calls that were made are counted");
+	/* Off, and on again. */
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.9 off");
+	read_page(1, nr);
+	work();
+	read_page(2, nr);
+	ok(!memcmp(page[1], page[2], sizeof(page[1])), "4.9 nothing moves any more");
+	ppa_write(SETTINGS, "1 0 0 1");
+	work();
+	sleep_ms(600);
+	read_page(2, nr);
+	for (fallen = cpu = 0; cpu < nr; cpu++)
+		for (n = 0; n < PPA_NR_CPU_VALUES; n++)
+			fallen += page[2][cpu][n] < page[1][cpu][n];
+	ok(!fallen && page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE],
+	   "4.9 on again: it goes on from there");
+	ppa_write(SETTINGS, "0 0 0 1");
+	close(dev);
+	pc_close(&pc);
+	is(rmmod("perfcounters"), 0, "4.9 the module goes");
+	return finish();
+}
