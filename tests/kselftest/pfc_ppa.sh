@@ -66,6 +66,14 @@ nobody() {
 	cat words
 	[ $rc != 0 ]
 }
+by_itself() {
+	pfc ppa on $sleeper >words || return 1
+	cat words
+	grep -qE "^by itself +$sleeper$" words && grep -q 'All results' /proc/ppa/$sleeper/ppa &&
+		pfc ppa $sleeper >words && ! pfc ppa $$ 2>words && pfc ppa off $sleeper >words || return 1
+	cat words
+	grep -qE "^by itself +none$" words
+}
 turned_off() {
 	pfc ppa off && grep -qE '^0	0	0' /proc/sys/kernel/ppa
 }
@@ -77,7 +85,7 @@ gone() {
 	[ $rc != 0 ] && grep -q 'modprobe perfcounters' words
 }
 
-plan 12
+plan 13
 cd /tmp || exit 1
 unload
 echo >/proc/sys/kernel/modprobe
@@ -96,6 +104,7 @@ check "4.4 live" live
 check "4.4 recorded, and drawn" recorded
 check "4.4 a task that is none" nobody
 check "4.8 pfc ppa off" turned_off
+check "4.7 one task by itself" by_itself
 kill $sleeper
 check "4.8 without the module it says what is missing" gone
 rm -f words recorded drawn.svg

@@ -94,10 +94,10 @@ impl Sort {
 /// What to do, other than to show values.
 #[derive(Debug, Subcommand)]
 pub enum PpaCommand {
-    /// Account all tasks, latencies by length too
+    /// Account all tasks, or some, latencies by length too
     On(OnArgs),
-    /// Account idle time only
-    Off(JsonArgs),
+    /// Account idle time only, or some tasks no longer by themselves
+    Off(OffArgs),
     /// Say how accounting stands
     Status(JsonArgs),
     /// Write a task's values into a file, again and again
@@ -121,9 +121,23 @@ Examples:
 /// Arguments of `pfc ppa on`.
 #[derive(Debug, Args)]
 pub struct OnArgs {
+    /// These tasks by themselves, each with the files /proc/ppa/PID [all tasks]
+    #[arg(value_name = "PID", value_parser = pid)]
+    pub tasks: Vec<u32>,
     /// What is measured, of all tasks [as before]
     #[arg(long, value_name = "LEVEL,...", value_delimiter = ',')]
     pub levels: Vec<Level>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `pfc ppa off`.
+#[derive(Debug, Args)]
+pub struct OffArgs {
+    /// These tasks, by themselves [all tasks]
+    #[arg(value_name = "PID", value_parser = pid)]
+    pub tasks: Vec<u32>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

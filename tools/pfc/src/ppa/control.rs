@@ -10,7 +10,7 @@ use ppa::{Device, Info};
 
 use crate::failure::Failure;
 use crate::out::Out;
-use crate::ppa::args::{Level, OnArgs};
+use crate::ppa::args::{Level, OffArgs, OnArgs};
 use crate::ppa::objects;
 
 /// Where accounting is switched.
@@ -19,6 +19,8 @@ struct Control {
     flags: PathBuf,
     /// One: what is measured.
     levels: PathBuf,
+    /// A task's number and its four: tasks accounted by themselves.
+    tasks: PathBuf,
 }
 
 impl Control {
@@ -26,6 +28,7 @@ impl Control {
         Self {
             flags: "/proc/sys/kernel/ppa".into(),
             levels: "/proc/sys/kernel/ppa_levels".into(),
+            tasks: "/proc/ppa/ppactl".into(),
         }
     }
 
@@ -41,6 +44,27 @@ impl Control {
         };
         let flags = if on { "1 1 0" } else { "0 0 0" };
         fs::write(&self.flags, format!("{flags} {scaling}\n")).map_err(|e| refused(&self.flags, &e))
+    }
+
+    /// Some tasks by themselves, each CPU's values apart.
+    fn switch_tasks(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
+        let values = if on { "1 1 0 1" } else { "0 0 0 1" };
+        for pid in pids {
+            fs::write(&self.tasks, format!("{pid} {values}\n")).map_err(|e| {
+                match e.raw_os_error() {
+                    Some(libc::ESRCH) => Failure::Refused(format!("no task {pid}")),
+                    _ => refused(&self.tasks, &e),
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Their numbers.
+    fn tasks(&self) -> Vec<u32> {
+        let text = fs::read_to_string(&self.tasks).unwrap_or_default();
+        let first = |line: &str| line.split_whitespace().next()?.parse().ok();
+        text.lines().filter_map(first).collect()
     }
 
     fn measure(&self, levels: &[Level]) -> Result<(), Failure> {
@@ -76,21 +100,33 @@ pub fn on(args: &OnArgs, out: &mut Out) -> Result<(), Failure> {
     if !args.levels.is_empty() {
         control.measure(&args.levels)?;
     }
-    control.switch(true)?;
+    match args.tasks[..] {
+        [] => control.switch(true)?,
+        _ => control.switch_tasks(&args.tasks, true)?,
+    }
     status(args.json, out)
 }
 
-pub fn off(json: bool, out: &mut Out) -> Result<(), Failure> {
-    Control::new().switch(false)?;
-    status(json, out)
+pub fn off(args: &OffArgs, out: &mut Out) -> Result<(), Failure> {
+    let control = Control::new();
+    match args.tasks[..] {
+        [] => control.switch(false)?,
+        _ => control.switch_tasks(&args.tasks, false)?,
+    }
+    status(args.json, out)
 }
 
 pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
     let info = Device::open()?.info()?;
+    let own = Control::new().tasks();
     match json {
-        true => writeln!(out, "{}", objects::info(&info))?,
+        true => {
+            let mut all = objects::info(&info);
+            all["own"] = own.into();
+            writeln!(out, "{all}")?;
+        }
         false => {
-            for (what, how) in lines(&info) {
+            for (what, how) in lines(&info, &own) {
                 writeln!(out, "{what:<11} {how}")?;
             }
         }
@@ -98,7 +134,7 @@ pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn lines(info: &Info) -> Vec<(&'static str, String)> {
+fn lines(info: &Info, own: &[u32]) -> Vec<(&'static str, String)> {
     let state = |bit: u32| if info.flags & bit != 0 { "on" } else { "off" };
     let levels = match info.levels {
         0 => "nothing but idle time".to_owned(),
@@ -111,12 +147,18 @@ fn lines(info: &Info) -> Vec<(&'static str, String)> {
     if info.refused > 0 {
         tasks.push_str(&format!(", {} refused for want of memory", info.refused));
     }
+    let own: Vec<String> = own.iter().map(u32::to_string).collect();
+    let own = match own[..] {
+        [] => "none".to_owned(),
+        _ => own.join(", "),
+    };
     vec![
         ("accounting", state(1).to_owned()),
         ("latencies", state(2).to_owned()),
         ("timers", state(4).to_owned()),
         ("measured", levels),
         ("tasks", tasks),
+        ("by itself", own),
         (
             "CPUs",
             match info.nr_groups {
@@ -145,6 +187,7 @@ mod tests {
         Control {
             flags: dir.join("ppa"),
             levels: dir.join("ppa_levels"),
+            tasks: dir.join("ppactl"),
         }
     }
 
@@ -181,6 +224,18 @@ mod tests {
     }
 
     #[test]
+    fn r4_7_tasks_by_themselves_are_a_line_each() {
+        let control = control("tasks", "0 0 0 1");
+        control.switch_tasks(&[7, 8], true).expect("they are set");
+        assert_eq!(
+            fs::read_to_string(&control.tasks).expect("the file"),
+            "8 1 1 0 1\n"
+        );
+        fs::write(&control.tasks, "7\t1\t1\t0\t1\n8\t1\t0\t0\t2\nx\n").expect("a file");
+        assert_eq!(control.tasks(), [7, 8]);
+    }
+
+    #[test]
     fn r4_6_the_status_has_ticks_of_a_microsecond() {
         let info = Info {
             khz: 1_300_000,
@@ -189,7 +244,7 @@ mod tests {
             lost: 2,
             ..Info::default()
         };
-        let text: Vec<String> = lines(&info)
+        let text: Vec<String> = lines(&info, &[7, 8])
             .into_iter()
             .map(|(w, h)| format!("{w} {h}"))
             .collect();
@@ -202,6 +257,7 @@ mod tests {
             "{text:?}"
         );
         assert!(text.contains(&"timers off".to_owned()), "{text:?}");
+        assert!(text.contains(&"by itself 7, 8".to_owned()), "{text:?}");
         assert!(
             text.iter().any(|l| l.ends_with(", 2 forgotten")),
             "{text:?}"

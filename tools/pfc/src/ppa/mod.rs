@@ -39,7 +39,7 @@ use crate::ppa::args::{PpaArgs, PpaCommand};
 pub fn run(args: &PpaArgs, file: Option<&Path>, out: &mut Out) -> Result<(), Failure> {
     match &args.command {
         Some(PpaCommand::On(on)) => control::on(on, out),
-        Some(PpaCommand::Off(off)) => control::off(off.json, out),
+        Some(PpaCommand::Off(off)) => control::off(off, out),
         Some(PpaCommand::Status(status)) => control::status(status.json, out),
         Some(PpaCommand::Record(record)) => record::run(record, out),
         Some(PpaCommand::Report(report)) => report::run(report, file.is_some(), out),
