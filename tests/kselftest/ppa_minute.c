@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 240
+ *
+ * Process accounting over a busy minute: packets, timers, signals, a disk, forks and execs,
+ * readers, and a CPU that goes and comes, all at once. What each CPU says is all of its
+ * time, tasks and CPUs say the same, nothing falls and nothing is lost.
+ */
+#include "ppa.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#define SECONDS		60
+#define MOST_TASKS	8192
+/* A read of a clock and of what it is of are not one moment. */
+#define SLACK_MS	1
+
+static int dev;
+static struct ppa_info info;
+
+enum { NET, TIMERS, DISK, FORKS, EXECS, TASK_READER, CPU_READER, ONE_READER, NR_WORKERS };
+
+/* What workers tell, each by itself. */
+static struct {
+	__u64 done[NR_WORKERS];
+	__u64 forks;
+	__u64 wrong[NR_WORKERS];
+	char what[NR_WORKERS][120];
+	/* Of those that have ended. */
+	__u64 ended, ours, own, calls, interrupts;
+	int stop;
+} *shared;
+
+static pid_t pids[NR_WORKERS];
+
+static __u64 now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+static bool stopped(void)
+{
+	return __atomic_load_n(&shared->stop, __ATOMIC_RELAXED);
+}
+
+/* Now and then all rest, so that there is idle time. */
+static void rest(void)
+{
+	if (now_ns() / 100000000 % 10 < 2)
+		usleep(20000);
+}
+
+__attribute__((format(printf, 2, 3)))
+static void wrong(int worker, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (shared->wrong[worker]++)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(shared->what[worker], sizeof(shared->what[0]), fmt, ap);
+	va_end(ap);
+}
+
+/* Packets to oneself, and there and back between two processes, by UDP and TCP's way. */
+static void net(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int udp = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+	int listener = socket(AF_INET, SOCK_STREAM, 0), tcp, there;
+	socklen_t len = sizeof(at);
+	char data[1000];
+	pid_t echo;
+
+	if (bind(udp, (void *)&at, sizeof(at)) || listen(listener, 1))
+		_exit(1);
+	echo = fork();
+	if (!echo) {
+		tcp = socket(AF_INET, SOCK_STREAM, 0);
+		getsockname(listener, (void *)&at, &len);
+		if (connect(tcp, (void *)&at, sizeof(at)))
+			_exit(1);
+		while (read(tcp, data, sizeof(data)) > 0)
+			if (write(tcp, data, 100) != 100)
+				break;
+		_exit(0);
+	}
+	there = accept(listener, NULL, NULL);
+	getsockname(udp, (void *)&at, &len);
+	for (; !stopped(); rest()) {
+		for (int i = 0; i < 20; i++) {
+			sendto(udp, data, 200, 0, (void *)&at, sizeof(at));
+			while (recv(udp, data, sizeof(data), 0) > 0)
+				shared->done[NET]++;
+		}
+		if (write(there, data, 100) == 100 && read(there, data, sizeof(data)) > 0)
+			shared->done[NET]++;
+	}
+	close(there);
+	waitpid(echo, NULL, 0);
+	shared->forks++;
+}
+
+static void tick(int sig)
+{
+	(void)sig;
+	shared->done[TIMERS]++;
+}
+
+static void timers(void)
+{
+	struct itimerval each = { { 0, 3000 }, { 0, 3000 } };
+
+	signal(SIGALRM, tick);
+	setitimer(ITIMER_REAL, &each, NULL);
+	while (!stopped()) {
+		for (volatile int i = 0; i < 20000; i++)
+			;
+		usleep(1500);
+		rest();
+	}
+}
+
+static void disk(void)
+{
+	int fd = open("/dev/nullb0", O_RDWR | O_DIRECT);
+	char *data = aligned_alloc(4096, 65536);
+
+	if (fd < 0)
+		_exit(1);
+	memset(data, 1, 65536);
+	for (int i = 0; !stopped(); i++, rest()) {
+		if (pwrite(fd, data, 4096 << i % 5, i % 100 * 65536) > 0)
+			shared->done[DISK]++;
+		if (pread(fd, data, 4096 << i % 5, i % 100 * 65536) > 0)
+			shared->done[DISK]++;
+	}
+}
+
+static void forks(int worker)
+{
+	for (; !stopped(); rest()) {
+		pid_t pid = fork();
+
+		if (!pid && worker == EXECS)
+			execl("/bin/busybox", "true", NULL);
+		if (!pid)
+			_exit(0);
+		if (waitpid(pid, NULL, 0) == pid) {
+			__atomic_fetch_add(&shared->forks, 1, __ATOMIC_RELAXED);
+			shared->done[worker]++;
+		}
+	}
+}
+
+/* Of one that has ended: it is told of once. */
+static void bury(const struct ppa_task *t)
+{
+	shared->ended++;
+	for (int i = 0; i < NR_WORKERS; i++)
+		shared->ours += t->ppid == (__u32)pids[i];
+	shared->own += t->values[PPA_SCHEDACCUM];
+	shared->calls += t->values[PPA_SYSCALLCNT];
+	shared->interrupts += t->values[PPA_INTACCUM];
+}
+
+static bool is_sane(int worker, const struct ppa_task *last, const struct ppa_task *t)
+{
+	if (t->values[PPA_SCACCUM] > t->values[PPA_SCHEDACCUM] + info.khz) {
+		wrong(worker, "%u %s: system %llu of %llu", t->pid, t->comm,
+		      t->values[PPA_SCACCUM], t->values[PPA_SCHEDACCUM]);
+		return false;
+	}
+	if (last->pid != t->pid || last->began != t->began)
+		return true;
+	for (int i = 0; i < PPA_NR_VALUES; i++) {
+		if (t->values[i] < last->values[i]) {
+			wrong(worker, "%u %s: value %d from %llu to %llu", t->pid, t->comm, i,
+			      last->values[i], t->values[i]);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* All tasks, each beside what it was the last time. The one who reads to the end. */
+static void read_tasks(struct ppa_task *last)
+{
+	static struct ppa_task some[100];
+	ssize_t bytes;
+
+	lseek(dev, 0, SEEK_SET);
+	while ((bytes = read(dev, some, sizeof(some))) > 0) {
+		for (int i = 0; i < (int)(bytes / sizeof(*some)); i++) {
+			struct ppa_task *before = &last[some[i].pid % MOST_TASKS];
+
+			is_sane(TASK_READER, before, &some[i]);
+			*before = some[i];
+			if (some[i].flags & PPA_TASK_ENDED)
+				bury(&some[i]);
+		}
+	}
+	if (bytes < 0)
+		wrong(TASK_READER, "read: %s", strerror(errno));
+	shared->done[TASK_READER]++;
+}
+
+static void task_reader(void)
+{
+	struct ppa_task *last = calloc(MOST_TASKS, sizeof(*last));
+
+	for (; !stopped(); usleep(50000))
+		read_tasks(last);
+}
+
+static void cpu_reader(void)
+{
+	static __u64 last[MAX_CPUS][PPA_NR_CPU_VALUES], v[MAX_CPUS][PPA_NR_CPU_VALUES];
+
+	for (; !stopped(); usleep(1000)) {
+		int nr = ppa_cpus(v);
+
+		for (int cpu = 0; cpu < nr; cpu++)
+			for (int i = 0; i < PPA_NR_CPU_VALUES; i++)
+				if (v[cpu][i] < last[cpu][i])
+					wrong(CPU_READER, "CPU %d: value %d from %llu to %llu", cpu,
+					      i, last[cpu][i], v[cpu][i]);
+		memcpy(last, v, sizeof(v));
+		shared->done[CPU_READER]++;
+	}
+}
+
+static void one_reader(void)
+{
+	static struct ppa_task last[NR_WORKERS], t;
+
+	while (!stopped()) {
+		for (int i = 0; i < TASK_READER; i++) {
+			if (ppa_try(dev, pids[i], &t))
+				continue;
+			is_sane(ONE_READER, &last[i], &t);
+			last[i] = t;
+			shared->done[ONE_READER]++;
+		}
+		usleep(500);
+	}
+}
+
+static void begin(int worker)
+{
+	fflush(stdout);
+	pids[worker] = fork();
+	if (pids[worker])
+		return;
+	switch (worker) {
+	case NET:
+		net();
+		break;
+	case TIMERS:
+		timers();
+		break;
+	case DISK:
+		disk();
+		break;
+	case TASK_READER:
+		task_reader();
+		break;
+	case CPU_READER:
+		cpu_reader();
+		break;
+	case ONE_READER:
+		one_reader();
+		break;
+	default:
+		forks(worker);
+	}
+	_exit(0);
+}
+
+static __u64 sum(__u64 (*cpus)[PPA_NR_CPU_VALUES], int first, int last)
+{
+	__u64 all = 0;
+
+	for (__u32 cpu = 0; cpu < info.nr_cpus; cpu++)
+		for (int i = first; i <= last; i++)
+			all += cpus[cpu][i];
+	return all;
+}
+
+/* Off and on again: its time away is at least the first and at most the second sum. */
+static void plug(__u64 *least, __u64 *most)
+{
+	__u64 goes = ppa_info(dev).now, gone, comes;
+
+	if (!cpu_online(1, false))
+		wrong(NET, "CPU 1 does not go");
+	gone = ppa_info(dev).now;
+	usleep(400000);
+	comes = ppa_info(dev).now;
+	if (!cpu_online(1, true))
+		wrong(NET, "CPU 1 does not come");
+	*least += comes - gone;
+	*most += ppa_info(dev).now - goes;
+}
+
+static void shows(int cpu, __u64 *a, __u64 *b)
+{
+	note("CPU %d: user %.0f ms, system %.0f, interrupts %.0f, idle %.0f; %llu calls, %llu interrupts, %llu softirqs: timer %llu, net %llu",
+	     cpu, ms(b[PPA_CPU_USER] - a[PPA_CPU_USER], &info),
+	     ms(b[PPA_CPU_SYSTEM] - a[PPA_CPU_SYSTEM], &info),
+	     ms(b[PPA_CPU_INTERRUPTS] - a[PPA_CPU_INTERRUPTS], &info),
+	     ms(b[PPA_CPU_IDLE] - a[PPA_CPU_IDLE], &info),
+	     b[PPA_CPU_SYSCALLS] - a[PPA_CPU_SYSCALLS],
+	     b[PPA_CPU_INTERRUPT_COUNT] - a[PPA_CPU_INTERRUPT_COUNT],
+	     b[PPA_CPU_SOFTIRQ_COUNT] - a[PPA_CPU_SOFTIRQ_COUNT],
+	     b[PPA_CPU_TIMER_COUNT] - a[PPA_CPU_TIMER_COUNT],
+	     b[PPA_CPU_NET_RX_COUNT] - a[PPA_CPU_NET_RX_COUNT]);
+}
+
+/* User, system, interrupts and idle are all of the time but that away. */
+static void conserved(int cpu, __u64 all, __u64 least, __u64 most)
+{
+	note("CPU %d: %.3f ms in four states, of %.3f to %.3f", cpu, ms(all, &info),
+	     ms(least, &info), ms(most, &info));
+	ok(all + SLACK_MS * info.khz >= least && all <= most + SLACK_MS * info.khz,
+	   "4.9 CPU %d: user, system, interrupts, idle are all of its time%s", cpu,
+	   cpu ? ", but when it was away" : "");
+}
+
+/* What tasks say together lies between what CPUs say before and after. */
+static void agree(__u64 before, __u64 tasks, __u64 after, __u64 slack, const char *name)
+{
+	note("CPUs %llu, tasks %llu, CPUs %llu", before, tasks, after);
+	ok(tasks + slack >= before && tasks <= after + slack, "%s", name);
+}
+
+static void minute(void)
+{
+	static __u64 a[MAX_CPUS][PPA_NR_CPU_VALUES], b[MAX_CPUS][PPA_NR_CPU_VALUES];
+	static struct ppa_task tasks[MOST_TASKS];
+	__u64 a0, a1, b0, b1, least = 0, most = 0, end, own, calls, interrupts;
+	int plugs = 0, nr, i, log = klog_mark();
+	struct ppa_info last;
+	bool good = true;
+
+	a0 = ppa_info(dev).now;
+	ppa_cpus(a);
+	a1 = ppa_info(dev).now;
+	for (i = 0; i < NR_WORKERS; i++)
+		begin(i);
+	end = now_ns() + SECONDS * 1000000000ULL;
+	for (; now_ns() < end; plugs++) {
+		sleep_ms(2000);
+		plug(&least, &most);
+	}
+	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELAXED);
+	for (i = 0; i < NR_WORKERS; i++) {
+		int status;
+
+		waitpid(pids[i], &status, 0);
+		if (status)
+			note("worker %d: status %d", i, status);
+		good &= !status;
+	}
+	ok(good, "4.9 all workers have worked");
+	sleep_ms(200);
+	b0 = ppa_info(dev).now;
+	ppa_cpus(b);
+	b1 = ppa_info(dev).now;
+	shows(0, a[0], b[0]);
+	shows(1, a[1], b[1]);
+	conserved(0, b[0][0] + b[0][1] + b[0][2] + b[0][3] - a[0][0] - a[0][1] - a[0][2] - a[0][3],
+		  b0 - a1, b1 - a0);
+	conserved(1, b[1][0] + b[1][1] + b[1][2] + b[1][3] - a[1][0] - a[1][1] - a[1][2] - a[1][3],
+		  b0 - a1 - most, b1 - a0 - least);
+	/* All that there was since accounting began, so not the first look. */
+	ppa_cpus(a);
+	lseek(dev, 0, SEEK_SET);
+	nr = ppa_tasks(dev, tasks, MOST_TASKS);
+	ppa_cpus(b);
+	own = shared->own;
+	calls = shared->calls;
+	interrupts = shared->interrupts;
+	for (i = 0; i < nr; i++) {
+		own += tasks[i].values[PPA_SCHEDACCUM];
+		calls += tasks[i].values[PPA_SYSCALLCNT];
+		interrupts += tasks[i].values[PPA_INTACCUM];
+		if (tasks[i].flags & PPA_TASK_ENDED) {
+			shared->ended++;
+			for (int w = 0; w < NR_WORKERS; w++)
+				shared->ours += tasks[i].ppid == (__u32)pids[w];
+		}
+	}
+	last = ppa_info(dev);
+	agree(sum(a, PPA_CPU_USER, PPA_CPU_SYSTEM), own, sum(b, PPA_CPU_USER, PPA_CPU_SYSTEM),
+	      SLACK_MS * info.khz, "4.9 tasks' own times are CPUs' user and system");
+	agree(sum(a, PPA_CPU_SYSCALLS, PPA_CPU_SYSCALLS), calls,
+	      sum(b, PPA_CPU_SYSCALLS, PPA_CPU_SYSCALLS), 0,
+	      "4.9 tasks' calls are CPUs' calls, to the last");
+	agree(0, interrupts, sum(b, PPA_CPU_INTERRUPTS, PPA_CPU_INTERRUPTS), 0,
+	      "4.9 tasks' interrupts are some of the CPUs'");
+	note("%d times away, %.0f to %.0f ms; %llu ended, %d there", plugs, ms(least, &info),
+	     ms(most, &info), shared->ended, nr);
+	note("packets %llu, signals %llu, transfers %llu, forks %llu, execs %llu; all read %llu times, CPUs %llu, one task %llu",
+	     shared->done[NET], shared->done[TIMERS], shared->done[DISK], shared->done[FORKS],
+	     shared->done[EXECS], shared->done[TASK_READER], shared->done[CPU_READER],
+	     shared->done[ONE_READER]);
+	is(shared->ours, shared->forks, "4.4 each that has ended is told of, once");
+	is(last.lost, 0, "4.4 none is lost");
+	is(last.refused, 0, "4.4 nor refused");
+	for (i = 0; i < NR_WORKERS; i++)
+		good &= shared->done[i] >= (i == FORKS || i == EXECS ? at_least(500) : 20);
+	ok(good && plugs >= 8, "4.9 of everything there was much");
+	ok(b[0][PPA_CPU_IDLE] && b[1][PPA_CPU_IDLE] && b[0][PPA_CPU_NET_RX_COUNT] &&
+	   b[0][PPA_CPU_TIMER_COUNT] && b[1][PPA_CPU_INTERRUPTS], "4.9 idle time and softirqs, too");
+	for (i = TASK_READER; i < NR_WORKERS; i++) {
+		const char *const who[] = { "tasks' values", "CPUs' values", "a task's values" };
+
+		is(shared->wrong[i], 0, "4.9 no time or count of %s falls", who[i - TASK_READER]);
+		if (shared->wrong[i])
+			note("%s", shared->what[i]);
+	}
+	is(shared->wrong[NET], 0, "4.9 CPU 1 went and came");
+	ok(!klog_bad(log), "4.9 the kernel has nothing to say");
+}
+
+int main(void)
+{
+	plan(1 + 16 + 1);
+	unload();
+	ppa_write("/proc/sys/kernel/modprobe", "\n");
+	if (system("modprobe null_blk nr_devices=1 gb=1 irqmode=1"))
+		bail("modprobe null_blk");
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
+	if (shared == MAP_FAILED)
+		bail("mmap");
+	insmod("perfcounters", "");
+	dev = ppa_open();
+	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 on");
+	info = ppa_info(dev);
+	minute();
+	close(dev);
+	ppa_write(SETTINGS, "0 0 0 1");
+	system("rmmod null_blk");
+	is(rmmod("perfcounters"), 0, "4.8 the module goes");
+	return finish();
+}

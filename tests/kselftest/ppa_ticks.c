@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * Process accounting beside ticks: work of known times and counts, alone on a CPU, as time
+ * stamps, getrusage(), schedstat and /proc/stat tell of it, in one table; with a task that
+ * hides between ticks, and one that is in a system call at each.
+ */
+#include "ppa.h"
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#define CPU	1
+#define TICK	4000000ULL	/* CONFIG_HZ=250, aligned to CLOCK_MONOTONIC */
+#define US	1000ULL
+#define MS	1000000ULL
+
+#define CALLS	20000
+#define NAPS	50
+#define YIELDS	300
+#define SIGNALS	40
+
+static int dev, zero, pid;
+static struct ppa_info info;
+static char buffer[1 << 16];
+
+static __u64 now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+/* All that is known at one time, in milliseconds and counts. */
+struct at {
+	struct ppa_task task;
+	__u64 cpus[MAX_CPUS][PPA_NR_CPU_VALUES];
+	double wall, rusage[2], schedstat[2], stat[3];
+};
+
+/* Of CPU 1: user, system with interrupts and softirqs, idle with iowait. */
+static void proc_stat(double *stat)
+{
+	unsigned long long n[7] = { 0 };
+	char text[8192], name[16];
+	const char *line;
+
+	snprintf(name, sizeof(name), "cpu%d ", CPU);
+	line = strstr(slurp("/proc/stat", text, sizeof(text)), name);
+	if (!line || sscanf(line + strlen(name), "%llu %llu %llu %llu %llu %llu %llu", n, n + 1,
+			    n + 2, n + 3, n + 4, n + 5, n + 6) != 7)
+		bail("/proc/stat");
+	stat[0] = (n[0] + n[1]) * 10.0;
+	stat[1] = (n[2] + n[5] + n[6]) * 10.0;
+	stat[2] = (n[3] + n[4]) * 10.0;
+}
+
+static void look(struct at *at)
+{
+	unsigned long long run, wait;
+	struct rusage usage;
+	char text[100];
+
+	proc_stat(at->stat);
+	if (sscanf(slurp("/proc/self/schedstat", text, sizeof(text)), "%llu %llu", &run,
+		   &wait) != 2)
+		bail("schedstat");
+	at->schedstat[0] = run / 1e6;
+	at->schedstat[1] = wait / 1e6;
+	ppa_cpus(at->cpus);
+	getrusage(RUSAGE_SELF, &usage);
+	at->rusage[0] = usage.ru_utime.tv_sec * 1e3 + usage.ru_utime.tv_usec / 1e3;
+	at->rusage[1] = usage.ru_stime.tv_sec * 1e3 + usage.ru_stime.tv_usec / 1e3;
+	at->task = ppa_task(dev, pid);
+	at->wall = now_ns() / 1e6;
+}
+
+/* What came between two looks; and what the work says of itself. */
+struct came {
+	double wall, user, system, interrupts, runq, latency, idle;
+	double rusage[2], schedstat[2], stat[3];
+	__u64 values[PPA_NR_VALUES], latencies, signals;
+	/* What it knows: milliseconds, and how many ticks found it at work. */
+	double knows_user, knows_system;
+	unsigned int caught;
+};
+
+static struct came empty;
+
+static struct came between(const struct at *a, const struct at *b)
+{
+	struct came c = { .wall = b->wall - a->wall };
+	int i;
+
+	for (i = 0; i < PPA_NR_VALUES; i++)
+		c.values[i] = b->task.values[i] - a->task.values[i];
+	c.system = ms(c.values[PPA_SCACCUM], &info);
+	c.user = ms(c.values[PPA_SCHEDACCUM] - c.values[PPA_SCACCUM], &info);
+	c.interrupts = ms(c.values[PPA_INTACCUM], &info);
+	c.latency = ms(c.values[PPA_SCHLATACCUM], &info);
+	c.runq = ms(b->task.runq - a->task.runq, &info);
+	c.idle = ms(b->cpus[CPU][PPA_CPU_IDLE] - a->cpus[CPU][PPA_CPU_IDLE], &info);
+	for (i = 0; i < PPA_NR_LATENCIES; i++)
+		c.latencies += b->task.latencies[i] - a->task.latencies[i];
+	c.signals = b->task.signals[SIGUSR1] - a->task.signals[SIGUSR1];
+	for (i = 0; i < 2; i++) {
+		c.rusage[i] = b->rusage[i] - a->rusage[i];
+		c.schedstat[i] = b->schedstat[i] - a->schedstat[i];
+	}
+	for (i = 0; i < 3; i++)
+		c.stat[i] = b->stat[i] - a->stat[i];
+	return c;
+}
+
+static volatile __u64 sink;
+
+/* In user mode until then. */
+static void compute(struct came *c, __u64 end)
+{
+	__u64 begin = now_ns(), now = begin, i;
+
+	for (; now < end; now = now_ns())
+		for (i = 0; i < 500; i++)
+			sink += i;
+	c->knows_user += (now - begin) / 1e6;
+}
+
+/* In system calls until then. */
+static void call(struct came *c, __u64 end)
+{
+	__u64 begin = now_ns(), now = begin;
+
+	for (; now < end; now = now_ns())
+		if (read(zero, buffer, sizeof(buffer)) != sizeof(buffer))
+			bail("/dev/zero");
+	c->knows_system += (now - begin) / 1e6;
+}
+
+static void works_of_nothing(struct came *c)
+{
+	(void)c;
+}
+
+static void computes(struct came *c)
+{
+	compute(c, now_ns() + bounded(300) * MS);
+}
+
+static void calls(struct came *c)
+{
+	call(c, now_ns() + bounded(300) * MS);
+}
+
+static void short_calls(struct came *c)
+{
+	int i;
+
+	(void)c;
+	for (i = 0; i < CALLS; i++)
+		syscall(SYS_getppid);
+}
+
+static void naps(struct came *c)
+{
+	int i;
+
+	(void)c;
+	for (i = 0; i < NAPS; i++)
+		usleep(2000);
+}
+
+static void yields(struct came *c)
+{
+	int i;
+
+	(void)c;
+	for (i = 0; i < YIELDS; i++)
+		sched_yield();
+}
+
+static void nothing(int sig)
+{
+	(void)sig;
+}
+
+static void is_signalled(struct came *c)
+{
+	int i;
+
+	(void)c;
+	for (i = 0; i < SIGNALS; i++)
+		syscall(SYS_tgkill, pid, pid, SIGUSR1);
+}
+
+/* Sleeps over each tick, and works between: the half of it in system calls. */
+static void hides(struct came *c)
+{
+	int i;
+
+	for (i = 0; i < bounded(150); i++) {
+		__u64 tick = now_ns() / TICK * TICK + TICK, begin;
+		struct timespec t;
+
+		begin = tick + 200 * US;
+		t.tv_sec = begin / 1000000000;
+		t.tv_nsec = begin % 1000000000;
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+		begin = now_ns();
+		/* Late: the next time. */
+		if (begin > tick + 2000 * US)
+			continue;
+		compute(c, begin + (tick + 3000 * US - begin) / 2);
+		call(c, tick + 3000 * US);
+		c->caught += now_ns() >= tick + TICK;
+	}
+}
+
+/* Always at work, in user mode mostly, but in a system call whenever a tick comes. */
+static void calls_at_ticks(struct came *c)
+{
+	int i;
+
+	for (i = 0; i < bounded(150); i++) {
+		__u64 tick = now_ns() / TICK * TICK + TICK;
+
+		compute(c, tick - 700 * US);
+		call(c, tick + 500 * US);
+	}
+}
+
+static struct came watch(const char *name, void (*work)(struct came *c))
+{
+	struct came known = { 0 }, c;
+	static struct at a, b;
+
+	look(&a);
+	work(&known);
+	look(&b);
+	c = between(&a, &b);
+	c.knows_user = known.knows_user;
+	c.knows_system = known.knows_system;
+	c.caught = known.caught;
+	note("%-22s %6.0f %6.0f |%6.1f %6.1f %5.1f %6.1f |%6.1f %6.1f |%6.1f %5.1f |%5.0f %5.0f %5.0f",
+	     name, c.knows_user, c.knows_system, c.user, c.system, c.interrupts, c.idle,
+	     c.rusage[0], c.rusage[1], c.schedstat[0], c.schedstat[1], c.stat[0], c.stat[1],
+	     c.stat[2]);
+	return c;
+}
+
+static void within(double value, double least, double most, const char *name)
+{
+	if (!ok(value >= least && value <= most, "%s", name))
+		note("%.2f is not in %.2f to %.2f", value, least, most);
+}
+
+/* A task that never sleeps runs, is interrupted, or waits for its CPU. */
+static void all_is_told(const struct came *c, const char *name)
+{
+	double all = c->user + c->system + c->interrupts + c->runq;
+
+	within(all, c->wall * 0.99 - 1, c->wall * 1.01 + 1, name);
+}
+
+/* What interrupts and others took of its user or system time is not known to the work. */
+static double others(const struct came *c)
+{
+	return c->interrupts + c->runq;
+}
+
+static void known_times(void)
+{
+	struct came c = watch("computes", computes);
+
+	all_is_told(&c, "4.2 computing: run, interrupted, ready are all of the time");
+	within(c.user, c.knows_user * 0.99 - others(&c) - 1, c.knows_user * 1.01 + 3,
+	       "4.2 its user time is what it knows");
+	c = watch("reads /dev/zero", calls);
+	all_is_told(&c, "4.2 in system calls: run, interrupted, ready are all of the time");
+	within(c.system, c.knows_system * 0.9 - others(&c) - 1, c.knows_system + 5,
+	       "4.2 its system time is what it knows");
+}
+
+static __u64 more(const struct came *c, int value)
+{
+	return c->values[value] - empty.values[value];
+}
+
+static void known_counts(void)
+{
+	struct came c = watch("20,000 getppid()", short_calls);
+
+	all_is_told(&c, "4.2 short calls: run, interrupted, ready are all of the time");
+	is(more(&c, PPA_SYSCALLCNT), CALLS, "4.2 each system call is counted, and no other");
+	c = watch("50 naps of 2 ms", naps);
+	is(more(&c, PPA_SYSCALLCNT), NAPS, "4.2 each nap is a call");
+	within(more(&c, PPA_SCHEDOUTCNT), NAPS, NAPS + 2, "4.4 it blocked as often as it slept");
+	is(c.latencies - empty.latencies, more(&c, PPA_SCHEDOUTCNT),
+	   "4.4 with a latency for each");
+	within(c.user + c.system + c.interrupts + c.runq + c.latency, 0, c.wall - NAPS * 2,
+	       "4.1 and has used nothing while it slept");
+	c = watch("300 yields to nobody", yields);
+	is(more(&c, PPA_SYSCALLCNT), YIELDS, "4.2 each yield is a call");
+	within(more(&c, PPA_RSCHEDCNT) + more(&c, PPA_PRMPTCTXTCNT), YIELDS, YIELDS + 60,
+	       "4.4 after which it went on");
+	signal(SIGUSR1, nothing);
+	c = watch("40 signals", is_signalled);
+	is(c.signals, SIGNALS, "4.4 each signal is counted");
+	is(more(&c, PPA_SYSCALLCNT), 2 * SIGNALS,
+	   "4.2 and is two calls: it is sent, and returned from");
+}
+
+static void hidden(void)
+{
+	struct came c = watch("hides between ticks", hides);
+	double knows = c.knows_user + c.knows_system;
+	const char *const missed = "4.1 which /proc/stat has not seen the half of";
+
+	note("%u ticks found it at work, in %.0f ms of it", c.caught, knows);
+	within(c.user + c.system + c.interrupts + c.runq, knows * 0.98 - 2, knows * 1.1 + 40,
+	       "4.1 a task that hides between ticks is seen");
+	within(c.user, c.knows_user * 0.9 - others(&c) - 2, c.knows_user * 1.1 + 10,
+	       "4.1 its user time");
+	within(c.system, c.knows_system * 0.85 - others(&c) - 2, c.knows_system * 1.1 + 30,
+	       "4.1 its system time");
+	/* On a machine that is late all the time it does not hide. */
+	if (c.caught * 4 > knows / 4)
+		skip(missed, "timers are too late here to hide");
+	else
+		within(c.stat[0] + c.stat[1], 0, knows / 2, missed);
+	within(c.idle, 0, c.wall - c.user - c.system - c.interrupts + 5,
+	       "4.9 and its CPU has not idled meanwhile");
+}
+
+static void found_in_calls(void)
+{
+	struct came c = watch("in a call at each tick", calls_at_ticks);
+
+	all_is_told(&c, "4.1 in a call at each tick: run, interrupted, ready are all of the time");
+	within(c.user, c.knows_user * 0.95 - others(&c) - 2, c.knows_user * 1.05 + 10,
+	       "4.1 its user time is what it knows");
+	within(c.system, c.knows_system * 0.85 - others(&c) - 2, c.knows_system + 10,
+	       "4.1 its system time is what it knows");
+	within(c.knows_system, 0, c.wall / 2, "4.1 which is less than the half");
+	within(c.rusage[1], c.knows_system * 1.5, c.wall * 2,
+	       "4.1 but getrusage() has half as much again, or more");
+}
+
+int main(void)
+{
+	plan(4 + 10 + 5 + 5 + 2);
+	unload();
+	ppa_write("/proc/sys/kernel/modprobe", "\n");
+	insmod("perfcounters", "");
+	pid = getpid();
+	zero = open("/dev/zero", O_RDONLY);
+	dev = ppa_open();
+	if (zero < 0)
+		bail("/dev/zero");
+	prctl(PR_SET_TIMERSLACK, 1);
+	on_cpu(CPU);
+	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 on");
+	info = ppa_info(dev);
+	note("%-22s %13s |%26s |%14s |%12s |%17s", "ms", "it was", "PPA", "getrusage",
+	     "schedstat", "/proc/stat, CPU");
+	note("%-22s %6s %6s |%6s %6s %5s %6s |%6s %6s |%6s %5s |%5s %5s %5s", "", "user", "sys",
+	     "user", "sys", "int", "idle", "user", "sys", "run", "wait", "user", "sys", "idle");
+	/* What the looks themselves count: of the second, as the first one's pages are new. */
+	watch("nothing", works_of_nothing);
+	empty = watch("nothing", works_of_nothing);
+	known_times();
+	known_counts();
+	hidden();
+	found_in_calls();
+	close(dev);
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 off");
+	unload();
+	return finish();
+}
