@@ -264,6 +264,14 @@ impl Cpu {
         self.away.store_relaxed(away.into());
     }
 
+    /// It is off: of its last switches, to the idle task, the kernel does not tell, so what
+    /// ran last would run on. From another CPU, when this one does nothing any more.
+    pub fn die<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
+        self.set_away(true);
+        let last = last.map(|task| (task, Leave::Blocked));
+        self.switch(cpu, last, None, true, now);
+    }
+
     /// From one task to another; `None`: one that is not accounted. Interrupts off.
     #[inline]
     pub fn switch<V: Values>(
@@ -480,14 +488,12 @@ impl Cpu {
         let mut all = tried(|| {
             let start = self.changes.start();
             let total = self.span.total(now);
-            let own = match online && self.away.load_relaxed() == 0 {
-                true => self.turn(now, total).own,
-                false => 0,
-            };
+            let own = self.turn(now, total).own;
             let (mut busy, mut idle) = (self.busy.load_relaxed(), self.idle.load_relaxed());
             let mut system = self.system.load_relaxed();
             match self.mode.load_acquire() {
-                IDLE => idle = idle.wrapping_add(own),
+                IDLE if online && self.away.load_relaxed() == 0 => idle = idle.wrapping_add(own),
+                IDLE => {}
                 mode => {
                     busy = busy.wrapping_add(own);
                     if mode == SYSTEM {

@@ -444,6 +444,17 @@ pub(crate) fn stop_for_good() {
     all.totals = None;
 }
 
+/// A CPU is off. Called on another one.
+pub(crate) fn cpu_is_gone(cpu: u32) {
+    let _preempt = NoPreempt::new();
+    if let Some(here) = Here::of(cpu) {
+        let last = here.task().map(|record| &record.words);
+        here.words.die(here.cpu, last, ppa::Clock::choose().now());
+        here.set_task(None);
+        here.softirqd.store_relaxed(0);
+    }
+}
+
 /// CPUs' values go into the counter pages, and again a little later, while it is on.
 pub(crate) fn publish() {
     let mut all = ACCOUNTING.lock();

@@ -56,21 +56,42 @@ unsafe extern "C" fn offline(cpu: c_uint) -> c_int {
     })
 }
 
+/// # Safety
+///
+/// Called by the kernel, as a hotplug callback, when the CPU is off.
+unsafe extern "C" fn gone(cpu: c_uint) -> c_int {
+    crate::accounting::cpu_is_gone(cpu);
+    0
+}
+
 /// Hotplug callbacks, registered; drop removes them.
 ///
 /// # Invariants
 ///
-/// `state` is a dynamic hotplug state of ours.
+/// Both are dynamic hotplug states of ours.
 pub(crate) struct Hotplug {
     state: c_int,
+    gone: c_int,
 }
 
 impl Hotplug {
     /// Calls [`crate::counters::cpu_online`] for each CPU that is or comes
     /// online, and before one goes. May sleep.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: The callbacks live as long as the module, and are removed in
-        // drop without a last call.
+        // SAFETY: The callback lives as long as the module, and is removed in drop without a
+        // last call.
+        let gone = unsafe {
+            bindings::__cpuhp_setup_state(
+                bindings::cpuhp_state_CPUHP_BP_PREPARE_DYN,
+                c"perfcounters:gone".as_char_ptr(),
+                false,
+                None,
+                Some(gone),
+                false,
+            )
+        };
+        to_result(gone)?;
+        // SAFETY: As above.
         let state = unsafe {
             bindings::__cpuhp_setup_state(
                 bindings::cpuhp_state_CPUHP_AP_ONLINE_DYN,
@@ -81,15 +102,21 @@ impl Hotplug {
                 false,
             )
         };
-        to_result(state)?;
+        to_result(state).inspect_err(|_| {
+            // SAFETY: Just registered.
+            unsafe { bindings::__cpuhp_remove_state(gone, false) }
+        })?;
         // INVARIANT: just registered.
-        Ok(Self { state })
+        Ok(Self { state, gone })
     }
 }
 
 impl Drop for Hotplug {
     fn drop(&mut self) {
         // SAFETY: Ours, by the type's invariant.
-        unsafe { bindings::__cpuhp_remove_state(self.state, false) }
+        unsafe {
+            bindings::__cpuhp_remove_state(self.state, false);
+            bindings::__cpuhp_remove_state(self.gone, false);
+        }
     }
 }

@@ -88,6 +88,12 @@ impl Here {
         }
     }
 
+    /// Another CPU's, which is off and so does not use it. Preemption off, as above.
+    pub(crate) fn of<'a>(cpu: u32) -> Option<&'a Self> {
+        // SAFETY: A CPU's number; 0 or its words, as above.
+        unsafe { (shim::ppa_here_of(cpu) as *const Self).as_ref() }
+    }
+
     /// The record of the task that runs here. Preemption off.
     #[inline(always)]
     pub(crate) fn task<'a>(&self) -> Option<&'a Record> {

@@ -153,6 +153,7 @@ extern "C" {
     pub(crate) fn ppa_idle_ns(cpu: c_uint) -> u64;
     pub(crate) fn ppa_cpu_online(cpu: c_uint) -> bool;
     pub(crate) fn ppa_set_here(cpu: c_uint, here: *mut c_void);
+    pub(crate) fn ppa_here_of(cpu: c_uint) -> usize;
     pub(crate) fn ppa_in_call(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_has_ended(task: *mut bindings::task_struct) -> bool;
     pub(crate) fn ppa_yields(task: *mut bindings::task_struct) -> bool;

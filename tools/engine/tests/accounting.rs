@@ -232,3 +232,36 @@ fn r4_2_an_end_without_a_beginning_is_nothing() {
         [0, 0, 0, 40, 0, 0]
     );
 }
+
+#[test]
+fn r4_9_a_cpu_that_is_off_has_no_time() {
+    let (cpu, last, first) = (Cpu::default(), task(), task());
+    let (at, bounds) = (At { cpu: 0, group: 0 }, Bounds::new(100));
+    let all = |online, now| {
+        let v = cpu.values(online, now).expect("nobody changes it");
+        [v[0], v[1], v[2], v[3]]
+    };
+    cpu.begin(true, 1000);
+    cpu.switch(at, None, Some((&last, &bounds)), false, 1100);
+    // It is told to go: what runs still runs, and is idle no more.
+    cpu.set_away(true);
+    assert_eq!(all(true, 1130), [30, 0, 0, 100]);
+    assert_eq!(all(false, 1140), [40, 0, 0, 100]);
+    cpu.die(at, Some(&last), 1150);
+    assert_eq!(all(false, 5000), [50, 0, 0, 100]);
+    let read = last.read(5000, |_| Some(&cpu)).expect("nobody changes it");
+    assert_eq!((read.values[value::SCHED], read.running), (50, false));
+    // It comes: from the idle task that it begins with to the first one.
+    cpu.switch(at, None, Some((&first, &bounds)), false, 6000);
+    assert_eq!(all(true, 6020), [70, 0, 0, 100]);
+    cpu.set_away(false);
+    cpu.switch(at, Some((&first, Leave::Blocked)), None, true, 6050);
+    assert_eq!(all(true, 6100), [100, 0, 0, 150]);
+    // One that had not begun is no different.
+    let other = Cpu::default();
+    other.die(at, None::<&Task<Vec<Word>>>, 7000);
+    other.switch(at, None, Some((&last, &bounds)), false, 8000);
+    other.set_away(false);
+    let v = other.values(true, 8010).expect("nobody changes it");
+    assert_eq!(v[..4], [10, 0, 0, 0]);
+}

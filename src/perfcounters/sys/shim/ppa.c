@@ -28,6 +28,11 @@ void ppa_set_here(unsigned int cpu, void *here)
 	WRITE_ONCE(per_cpu(ppa_here, cpu), (unsigned long)here);
 }
 
+unsigned long ppa_here_of(unsigned int cpu)
+{
+	return READ_ONCE(per_cpu(ppa_here, cpu));
+}
+
 /* 0: it stops, or differs between CPUs; then the scheduler's clock is taken. */
 u32 ppa_tsc_khz(void)
 {

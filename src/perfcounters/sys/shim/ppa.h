@@ -16,6 +16,7 @@ u64 ppa_local_clock(void);
 u64 ppa_idle_ns(unsigned int cpu);
 bool ppa_cpu_online(unsigned int cpu);
 void ppa_set_here(unsigned int cpu, void *here);
+unsigned long ppa_here_of(unsigned int cpu);
 bool ppa_in_call(struct task_struct *task);
 bool ppa_has_ended(struct task_struct *task);
 bool ppa_yields(struct task_struct *task);
