@@ -143,7 +143,7 @@ impl Span {
         (word >> 1).wrapping_add(now.wrapping_mul(on)) & (u64::MAX >> 1)
     }
 
-    /// The same, and a time that it is of: where interrupts come.
+    /// The same, and a time that it is of: where interrupts come, or from another CPU.
     #[inline(always)]
     fn total_now(&self, clock: &impl Fn() -> u64) -> (u64, u64) {
         loop {
@@ -269,10 +269,12 @@ impl Cpu {
     pub fn die<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
         self.set_away(true);
         let last = last.map(|task| (task, Leave::Blocked));
-        self.switch(cpu, last, None, true, now);
+        self.switch(cpu, last, None, true, || now);
     }
 
-    /// From one task to another; `None`: one that is not accounted. Interrupts off.
+    /// From one task to another; `None`: one that is not accounted. Interrupts off. When it
+    /// was: a time that is taken when readers know that something changes, so none of them
+    /// has told of a later one.
     #[inline]
     pub fn switch<V: Values>(
         &self,
@@ -280,8 +282,8 @@ impl Cpu {
         prev: Option<(&Task<V>, Leave)>,
         next: Option<(&Task<V>, &Bounds)>,
         next_idle: bool,
-        now: u64,
-    ) {
+        clock: impl FnOnce() -> u64,
+    ) -> u64 {
         self.changes.begin();
         if let Some((task, _)) = prev {
             task.changes.begin();
@@ -289,6 +291,7 @@ impl Cpu {
         if let Some((task, _)) = next {
             task.changes.begin();
         }
+        let now = clock();
         let (turn, called) = self.end_turn(now);
         if let Some((task, leave)) = prev {
             task.leave(self, turn, called, leave, now);
@@ -311,6 +314,7 @@ impl Cpu {
             task.changes.end();
         }
         self.changes.end();
+        now
     }
 
     /// A turn ends, and is the CPU's: how long it was, and of that in its last call.
@@ -375,10 +379,10 @@ impl Cpu {
         if self.mode.load_relaxed() != SYSTEM {
             return;
         }
-        let own = self.own_now(clock);
-        let called = own.wrapping_sub(self.mode_own.load_relaxed());
         // Of the task, too: who reads one that runs reads its CPU.
         self.changes.begin();
+        let own = self.own_now(clock);
+        let called = own.wrapping_sub(self.mode_own.load_relaxed());
         if let Some(values) = task.and_then(Task::part) {
             add(&values[value::SYSTEM], called);
         }
@@ -483,11 +487,15 @@ impl Cpu {
     }
 
     /// All values up to now, from anywhere; `online`: it is there. `None`: it is just being
-    /// changed.
-    pub fn values(&self, online: bool, now: u64) -> Option<[u64; NR_CPU_VALUES]> {
+    /// changed. The clock is read after what it is to be later than.
+    pub fn values(
+        &self,
+        online: bool,
+        clock: impl Fn() -> u64,
+    ) -> Option<[u64; NR_CPU_VALUES]> {
         let mut all = tried(|| {
             let start = self.changes.start();
-            let total = self.span.total(now);
+            let (now, total) = self.span.total_now(&clock);
             let own = self.turn(now, total).own;
             let (mut busy, mut idle) = (self.busy.load_relaxed(), self.idle.load_relaxed());
             let mut system = self.system.load_relaxed();
@@ -772,14 +780,18 @@ impl<V: Values> Task<V> {
 
     /// What it has had up to now, from anywhere; `cpu` finds a CPU's words. `None`: it is
     /// just being changed.
-    pub fn read<'a>(&self, now: u64, cpu: impl Fn(u32) -> Option<&'a Cpu>) -> Option<Read> {
-        self.read_groups(now, cpu, &mut [])
+    pub fn read<'a>(
+        &self,
+        clock: impl Fn() -> u64,
+        cpu: impl Fn(u32) -> Option<&'a Cpu>,
+    ) -> Option<Read> {
+        self.read_groups(clock, cpu, &mut [])
     }
 
     /// The same, and the values of each group of CPUs.
     pub fn read_groups<'a>(
         &self,
-        now: u64,
+        clock: impl Fn() -> u64,
         cpu: impl Fn(u32) -> Option<&'a Cpu>,
         groups: &mut [[u64; NR_VALUES]],
     ) -> Option<Read> {
@@ -790,7 +802,7 @@ impl<V: Values> Task<V> {
                 on => cpu(on.wrapping_sub(1) as u32),
             };
             let start_there = live.map_or(0, |cpu| cpu.changes.start());
-            let read = self.read_once(now, live, groups);
+            let read = self.read_once(&clock, live, groups);
             fence_acquire();
             let whole = self.changes.is_whole(start)
                 && live.is_none_or(|cpu| cpu.changes.is_whole(start_there));
@@ -798,8 +810,12 @@ impl<V: Values> Task<V> {
         })
     }
 
-    fn read_once(&self, now: u64, live: Option<&Cpu>, apart: &mut [[u64; NR_VALUES]]) -> Read {
+    fn read_once(&self, clock: &impl Fn() -> u64, live: Option<&Cpu>, apart: &mut [[u64; NR_VALUES]]) -> Read {
         let on = self.on.load_relaxed();
+        let (now, total) = match live {
+            Some(cpu) => cpu.span.total_now(clock),
+            None => (clock(), 0),
+        };
         let mut read = Read {
             values: [0; NR_VALUES],
             runq: self.runq.load_relaxed(),
@@ -828,7 +844,7 @@ impl<V: Values> Task<V> {
         }
         if let Some(cpu) = live {
             let mut more = [0u64; NR_VALUES];
-            let turn = cpu.turn(now, cpu.span.total(now));
+            let turn = cpu.turn(now, total);
             more[value::SCHED] = turn.own;
             if cpu.mode.load_acquire() == SYSTEM {
                 more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_own.load_relaxed());

@@ -311,8 +311,7 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
                 }
                 Ok(None) => None,
                 Ok(Some(r)) => {
-                    let now = accounts.clock.now();
-                    Some(Told::new(r, &accounts.heres, false, true, now))
+                    Some(Told::new(r, &accounts.heres, false, true, accounts.clock))
                 }
             }
         };
@@ -342,8 +341,7 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
         if found.len() == most {
             break;
         }
-        let now = accounts.clock.now();
-        if let Some(told) = Told::new(record, &accounts.heres, true, true, now) {
+        if let Some(told) = Told::new(record, &accounts.heres, true, true, accounts.clock) {
             let _ = found.push_within_capacity(told);
         }
     }
@@ -385,8 +383,7 @@ pub(crate) fn tell_one(pid: u32) -> Result<Told> {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(sched::address(&task));
             let record = record.ok_or_else(nothing)?;
-            let now = accounts.clock.now();
-            if let Some(told) = Told::new(record, &accounts.heres, false, false, now) {
+            if let Some(told) = Told::new(record, &accounts.heres, false, false, accounts.clock) {
                 return Ok(told);
             }
         }
@@ -405,8 +402,8 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) {
             Some((accounts, here)) => {
                 let mut values = None;
                 for _ in 0..ROUNDS {
-                    let now = accounts.clock.now();
-                    values = here.words.values(ppa::is_online(cpu), now);
+                    let online = ppa::is_online(cpu);
+                    values = here.words.values(online, || accounts.clock.now_after());
                     if values.is_some() {
                         break;
                     }

@@ -257,7 +257,6 @@ impl Handler<SchedSwitch<'_>> for Accounts {
     #[inline]
     fn on(&self, event: SchedSwitch<'_>) {
         let Some(here) = Here::get() else { return };
-        let now = self.clock.now();
         let leave = if event.blocks {
             Leave::Blocked
         } else if event.after.prio() < event.before.prio() {
@@ -269,12 +268,12 @@ impl Handler<SchedSwitch<'_>> for Accounts {
         };
         let before = here.task();
         let after = self.record_of(event.after);
-        here.words.switch(
+        let now = here.words.switch(
             here.cpu,
             before.map(|record| (&record.words, leave)),
             after.map(|record| (&record.words, &self.bounds)),
             event.after.pid() == 0,
-            now,
+            || self.clock.now(),
         );
         here.set_task(after);
         here.softirqd

@@ -52,6 +52,14 @@ impl Clock {
         ms.wrapping_mul(1_000_000).wrapping_add(rest)
     }
 
+    /// Now, and after whatever was read before. Any context.
+    pub(crate) fn now_after(&self) -> u64 {
+        // SAFETY: An instruction without operands; the time stamp counter might else be
+        // read before earlier loads are done.
+        unsafe { asm!("lfence", options(nostack, preserves_flags)) };
+        self.now()
+    }
+
     /// Now. Any context.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
@@ -225,11 +233,12 @@ impl Told {
         heres: &Heres,
         ended: bool,
         all: bool,
-        now: u64,
+        clock: Clock,
     ) -> Option<Self> {
-        let read = record
-            .words
-            .read(now, |cpu| heres.of(cpu).map(|here| &here.words))?;
+        let read = record.words.read(
+            || clock.now_after(),
+            |cpu| heres.of(cpu).map(|here| &here.words),
+        )?;
         let (who, name) = match ended {
             true => record.kept(),
             false => {

@@ -119,7 +119,7 @@ proptest! {
                         tasks.get(on).map(|t| (t, leave)),
                         tasks.get(next).map(|t| (t, &bounds)),
                         next == IDLE,
-                        now,
+                        || now,
                     );
                     on = next;
                 }
@@ -168,17 +168,17 @@ proptest! {
                     }
                 }
                 Event::Read => {
-                    let v = cpu.values(true, clock.get()).expect("nobody changes it");
+                    let v = cpu.values(true, || clock.get()).expect("nobody changes it");
                     prop_assert_eq!(v[..4].iter().sum::<u64>(), clock.get() - began);
                 }
             }
         }
         let now = clock.get();
-        let v = cpu.values(true, now).expect("nobody changes it");
+        let v = cpu.values(true, || now).expect("nobody changes it");
         prop_assert_eq!(&v[..4], &[model.user, model.system, model.interrupts, model.idle]);
         prop_assert_eq!((v[5], v[6]), (interrupts, model.softirq));
         for (t, task) in tasks.iter().enumerate() {
-            let read = task.read(now, |_| Some(&cpu)).expect("nobody changes it");
+            let read = task.read(|| now, |_| Some(&cpu)).expect("nobody changes it");
             let of = |index: usize| read.values[index];
             prop_assert_eq!(of(value::SCHED), model.sched[t]);
             prop_assert_eq!(of(value::SYSTEM), model.calls_time[t]);
@@ -228,7 +228,7 @@ fn r4_2_an_end_without_a_beginning_is_nothing() {
     cpu.softirq_ends(false, || 1020);
     cpu.call_ends(None::<&Task<Vec<Word>>>, || 1030);
     assert_eq!(
-        cpu.values(true, 1040).expect("nobody changes it")[..6],
+        cpu.values(true, || 1040).expect("nobody changes it")[..6],
         [0, 0, 0, 40, 0, 0]
     );
 }
@@ -238,30 +238,30 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     let (cpu, last, first) = (Cpu::default(), task(), task());
     let (at, bounds) = (At { cpu: 0, group: 0 }, Bounds::new(100));
     let all = |online, now| {
-        let v = cpu.values(online, now).expect("nobody changes it");
+        let v = cpu.values(online, || now).expect("nobody changes it");
         [v[0], v[1], v[2], v[3]]
     };
     cpu.begin(true, 1000);
-    cpu.switch(at, None, Some((&last, &bounds)), false, 1100);
+    cpu.switch(at, None, Some((&last, &bounds)), false, || 1100);
     // It is told to go: what runs still runs, and is idle no more.
     cpu.set_away(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
     assert_eq!(all(false, 1140), [40, 0, 0, 100]);
     cpu.die(at, Some(&last), 1150);
     assert_eq!(all(false, 5000), [50, 0, 0, 100]);
-    let read = last.read(5000, |_| Some(&cpu)).expect("nobody changes it");
+    let read = last.read(|| 5000, |_| Some(&cpu)).expect("nobody changes it");
     assert_eq!((read.values[value::SCHED], read.running), (50, false));
     // It comes: from the idle task that it begins with to the first one.
-    cpu.switch(at, None, Some((&first, &bounds)), false, 6000);
+    cpu.switch(at, None, Some((&first, &bounds)), false, || 6000);
     assert_eq!(all(true, 6020), [70, 0, 0, 100]);
     cpu.set_away(false);
-    cpu.switch(at, Some((&first, Leave::Blocked)), None, true, 6050);
+    cpu.switch(at, Some((&first, Leave::Blocked)), None, true, || 6050);
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
     // One that had not begun is no different.
     let other = Cpu::default();
     other.die(at, None::<&Task<Vec<Word>>>, 7000);
-    other.switch(at, None, Some((&last, &bounds)), false, 8000);
+    other.switch(at, None, Some((&last, &bounds)), false, || 8000);
     other.set_away(false);
-    let v = other.values(true, 8010).expect("nobody changes it");
+    let v = other.values(true, || 8010).expect("nobody changes it");
     assert_eq!(v[..4], [10, 0, 0, 0]);
 }
