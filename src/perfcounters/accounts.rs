@@ -103,13 +103,14 @@ impl Accounts {
             probes.attach::<SysExit<'_>>()?;
             probes.attach::<SysEnter<'_>>()?;
         }
-        probes.attach::<TaskNew<'_>>()?;
+        // New tasks last: what takes a record out when its task ends is there before.
+        probes.attach::<SchedSwitch<'_>>()?;
+        probes.attach::<SchedExit<'_>>()?;
         probes.attach::<ProcessExit<'_>>()?;
         probes.attach::<SignalDeliver<'_>>()?;
         probes.attach::<SchedWakeup<'_>>()?;
         probes.attach::<SchedWakeupNew<'_>>()?;
-        probes.attach::<SchedExit<'_>>()?;
-        probes.attach::<SchedSwitch<'_>>()
+        probes.attach::<TaskNew<'_>>()
     }
 
     /// A new record of a task. May sleep.
