@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 1200
+ *
+ * Process accounting is switched on and off a thousand times while tasks come and go and
+ * packets pass: each time all tasks are there, and at last nothing is left. On the debug
+ * kernel 100 times.
+ */
+#include "ppa.h"
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#define WORKERS		3
+#define THREADS		8
+#define MOST		4096
+
+static int dev;
+static struct ppa_info info;
+static struct ppa_task tasks[MOST];
+
+static __u64 now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+/* Nanoseconds of a system call: of the quickest of some. */
+static __u64 call_ns(void)
+{
+	__u64 best = -1ULL;
+
+	for (int n = 0; n < 200; n++) {
+		__u64 begin = now_ns(), took;
+
+		for (int i = 0; i < 200; i++)
+			syscall(SYS_getppid);
+		took = (now_ns() - begin) / 200;
+		best = took < best ? took : best;
+	}
+	return best;
+}
+
+static void *sleeper(void *arg)
+{
+	(void)arg;
+	for (;;)
+		usleep(30000);
+}
+
+static void worker(int n)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(9),
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	pthread_t thread;
+
+	for (int i = 0; !n && i < THREADS; i++)
+		pthread_create(&thread, NULL, sleeper, NULL);
+	for (;;) {
+		for (int i = 0; i < 50; i++)
+			sendto(fd, &at, sizeof(at), 0, (void *)&at, sizeof(at));
+		usleep(2000);
+		if (!fork())
+			_exit(0);
+		wait(NULL);
+	}
+}
+
+static const char *const log_words[] = {
+	"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "perfcounters", NULL
+};
+
+/* All threads that there are, by /proc. */
+static int threads(__u32 *tids, int most)
+{
+	DIR *all = opendir("/proc"), *one;
+	struct dirent *process, *thread;
+	char path[64];
+	int nr = 0;
+
+	while ((process = readdir(all))) {
+		if (process->d_name[0] < '0' || process->d_name[0] > '9')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%.20s/task", process->d_name);
+		one = opendir(path);
+		while (one && (thread = readdir(one)))
+			if (thread->d_name[0] != '.' && nr < most)
+				tids[nr++] = atoi(thread->d_name);
+		if (one)
+			closedir(one);
+	}
+	closedir(all);
+	return nr;
+}
+
+/* It is no more, or a zombie, which is not accounted. */
+static bool has_ended(__u32 tid)
+{
+	char path[64], text[512];
+	const char *end;
+
+	snprintf(path, sizeof(path), "/proc/%u/stat", tid);
+	end = strrchr(slurp(path, text, sizeof(text)), ')');
+	return !end || strchr("ZX", end[2]);
+}
+
+/* How many live tasks are not accounted. */
+static int missing(int *nr_tids)
+{
+	static __u32 tids[MOST];
+	int nr, nr_tasks, lost = 0;
+
+	nr = threads(tids, MOST);
+	nr_tasks = ppa_tasks(dev, tasks, MOST);
+	for (int i = 0; i < nr; i++) {
+		bool there = false;
+
+		for (int t = 0; t < nr_tasks && !there; t++)
+			there = tasks[t].pid == tids[i];
+		if (!there && !has_ended(tids[i]) && lost++ < 3)
+			note("task %u is not accounted", tids[i]);
+	}
+	*nr_tids = nr;
+	return lost;
+}
+
+static void again(int times)
+{
+	int pids[WORKERS], i, rc = 0, lost = 0, least = MOST, nr, refused = 0;
+	__u64 on = 0, off = 0, begin, most_on = 0, most_off = 0;
+
+	fflush(stdout);
+	for (i = 0; i < WORKERS; i++) {
+		pids[i] = fork();
+		if (!pids[i])
+			worker(i);
+	}
+	sleep_ms(100);
+	for (i = 0; i < times; i++) {
+		/* Of all levels' some 35 probes each costs a round of interrupts to all CPUs. */
+		rc |= ppa_write(LEVELS, i % 8 == 0 ? "7" : i % 8 == 4 ? "5" : "1");
+		begin = now_ns();
+		rc |= ppa_write(SETTINGS, i % 2 ? "1 1 0 1" : "1 0 0 2");
+		begin = now_ns() - begin;
+		on += begin;
+		most_on = begin > most_on ? begin : most_on;
+		lost += missing(&nr);
+		least = nr < least ? nr : least;
+		refused += ppa_info(dev).refused != 0;
+		begin = now_ns();
+		rc |= ppa_write(SETTINGS, "0 0 0 1");
+		begin = now_ns() - begin;
+		off += begin;
+		most_off = begin > most_off ? begin : most_off;
+	}
+	for (i = 0; i < WORKERS; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	note("on %.1f ms, at most %.0f; off %.1f ms, at most %.0f; %d tasks or more",
+	     on / 1e6 / times, most_on / 1e6, off / 1e6 / times, most_off / 1e6, least);
+	is(rc, 0, "4.8 on and off %d times under load", times);
+	is(lost, 0, "4.8 each time all tasks are accounted");
+	ok(least > 20 + THREADS, "4.8 which are many");
+	is(refused, 0, "4.8 and none is refused");
+}
+
+int main(void)
+{
+	int times = bounded(1000) == 1000 ? 1000 : 100, log = klog_mark();
+	__u64 before, with, after, gone;
+	struct ppa_task t;
+
+	plan(1 + 4 + 7);
+	unload();
+	ppa_write("/proc/sys/kernel/modprobe", "\n");
+	insmod("perfcounters", "");
+	dev = ppa_open();
+	info = ppa_info(dev);
+	before = call_ns();
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 on");
+	with = call_ns();
+	ppa_write(SETTINGS, "0 0 0 1");
+	again(times);
+	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 off: nothing is told any more");
+	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0, "4.8 nor kept");
+	after = call_ns();
+	close(dev);
+	is(rmmod("perfcounters"), 0, "4.8 the module goes");
+	gone = call_ns();
+	note("getppid(): %llu ns before, %llu with accounting, %llu afterwards, %llu without the module",
+	     before, with, after, gone);
+	ok(with * 10 > before * 12, "4.8 a system call shows that it is looked at");
+	ok(after * 10 < before * 12 && after * 10 < with * 9, "4.8 and that it is no more: no probe is left");
+	/* A probe that was left would run into what is no module any more. */
+	on_cpu(0);
+	for (int i = 0; i < 200; i++) {
+		on_cpu(i % 2);
+		in_child(usleep(100));
+	}
+	ok(gone * 10 < before * 12, "4.8 nor without the module");
+	ok(!klog_has(log, log_words), "4.8 the kernel has nothing to say");
+	return finish();
+}
