@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skylake pmu-amd2
+ * timeout: 240
+ *
+ * The share of system time, by a PMU's user and kernel cycles that are saved at switches,
+ * beside that of process accounting's system-call probes; and what a call costs with each.
+ * With arguments it is the work.
+ */
+#include "ppa.h"
+
+#define COUNTS	"/tmp/ppa_pmu.counts"
+#define TIMES	"/tmp/ppa_pmu.times"
+#define PAGES	256
+
+static void work(const char *what, long rounds)
+{
+	static volatile __u64 sink;
+	int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	char *pages = mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), byte;
+
+	for (; rounds > 0; rounds--) {
+		switch (*what) {
+		case 'c':
+			for (int i = 0; i < 1000; i++)
+				sink += i;
+			break;
+		case 'g':
+			syscall(SYS_getppid);
+			break;
+		case 'r':
+			if (read(zero, &byte, 1) != 1)
+				_exit(1);
+			break;
+		case 'f':
+			if (madvise(pages, PAGES * 4096, MADV_DONTNEED))
+				_exit(1);
+			for (int i = 0; i < PAGES; i++)
+				pages[i * 4096] = 1;
+			break;
+		}
+	}
+}
+
+/* What one run of it was: by the PMU, and by accounting. */
+struct run {
+	unsigned long long user_cycles, kernel_cycles, kernel_instructions;
+	double by_pmu, by_ppa, sched, interrupts, estimate;
+};
+
+static unsigned long long value(const char *text, const char *event)
+{
+	char after[40];
+	const char *at;
+
+	snprintf(after, sizeof(after), ",,%s,", event);
+	at = strstr(text, after);
+	while (at && at > text && at[-1] != '\n')
+		at--;
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+static struct run run(const char *what, long rounds, const char *levels)
+{
+	unsigned long long sched = 0, system_time = 0, interrupts = 0, khz = 1;
+	struct run r = { 0 };
+	char line[300], text[4096];
+
+	ppa_write(SETTINGS, "0 0 0 1");
+	if (levels && (ppa_write(LEVELS, levels) || ppa_write(SETTINGS, "1 0 0 1")))
+		bail("/proc/sys/kernel/ppa");
+	snprintf(line, sizeof(line),
+		 "pfc stat -x, -o " COUNTS " -e cycles:u,cycles:k,instructions:k /tests/ppa_pmu %s %ld",
+		 what, rounds);
+	unlink(TIMES);
+	if (system(line))
+		bail(line);
+	slurp(COUNTS, text, sizeof(text));
+	r.user_cycles = value(text, "cycles:u");
+	r.kernel_cycles = value(text, "cycles:k");
+	r.kernel_instructions = value(text, "instructions:k");
+	slurp(TIMES, text, sizeof(text));
+	if (levels && sscanf(text, "%llu %llu %llu %llu", &sched, &system_time, &interrupts,
+			     &khz) != 4)
+		bail(TIMES);
+	r.sched = (double)sched / khz;
+	r.interrupts = (double)interrupts / khz;
+	r.by_ppa = sched ? (double)system_time / sched : 0;
+	r.by_pmu = (double)r.kernel_cycles / (r.user_cycles + r.kernel_cycles);
+	r.estimate = r.by_pmu * r.sched;
+	return r;
+}
+
+/* With the scheduler's probes only, where the PMU is to tell; and with all. */
+static void both(const char *what, long rounds, struct run *pmu, struct run *ppa)
+{
+	*pmu = run(what, rounds, "1");
+	*ppa = run(what, rounds, "7");
+	note("%-9s %7.1f ms: %7.1f system (%5.1f %%) |%7.1f ms: %7.1f system (%5.1f %%), %5.1f interrupts; by the PMU %5.1f %%",
+	     what, pmu->sched, pmu->estimate, pmu->by_pmu * 100, ppa->sched,
+	     ppa->sched * ppa->by_ppa, ppa->by_ppa * 100, ppa->interrupts, ppa->by_pmu * 100);
+}
+
+static double instructions(const char *levels)
+{
+	struct run less = run("getppid", 10000, levels), more = run("getppid", 60000, levels);
+
+	return (double)((long long)more.kernel_instructions -
+			(long long)less.kernel_instructions) / 50000;
+}
+
+static void between(double value, double least, double most, const char *name)
+{
+	if (!ok(value >= least && value <= most, "%s", name))
+		note("%.3f is not in %.3f to %.3f", value, least, most);
+}
+
+static void measured(void)
+{
+	struct run pmu, ppa;
+	double off, level1, level7;
+
+	note("%-9s %38s |%s", "", "scheduler's probes, PMU", "all probes");
+	both("computes", 20000, &pmu, &ppa);
+	between(pmu.by_pmu, 0, 0.06, "4.2 computing is no system time, by the PMU");
+	between(ppa.by_ppa, 0, 0.06, "4.2 nor by the probes");
+	both("getppid", 200000, &pmu, &ppa);
+	between(pmu.by_pmu, 0.75, 1, "4.2 short calls are system time mostly, by the PMU");
+	between(ppa.by_ppa, 0.2, pmu.by_pmu, "4.2 less by the probes: what is around them is the user's");
+	both("reads", 100000, &pmu, &ppa);
+	between(pmu.by_pmu, 0.75, 1, "4.2 so are reads of a byte, by the PMU");
+	between(ppa.by_ppa, 0.3, pmu.by_pmu, "4.2 and by the probes");
+	both("faults", 60, &pmu, &ppa);
+	between(pmu.by_pmu, 0.5, 1, "4.2 page faults are system time, by the PMU");
+	between(ppa.by_ppa, 0, 0.5, "4.2 but not by the probes: they are of the state in which they come");
+	off = instructions(NULL);
+	level1 = instructions("1");
+	level7 = instructions("7");
+	note("getppid(): %.1f instructions in the kernel, %.1f with the scheduler's probes, %.1f with all",
+	     off, level1, level7);
+	between(level1 - off, -8, 8, "4.10 a call costs nothing where the PMU tells");
+	between(level7 - off, 100, 500, "4.10 and something with the probes of calls");
+}
+
+static int is_work(int argc, char **argv)
+{
+	struct ppa_task t;
+	FILE *to;
+	int fd;
+
+	work(argv[1], argc > 2 ? atol(argv[2]) : 1);
+	fd = ppa_open();
+	if (ppa_try(fd, getpid(), &t))
+		return 0;
+	to = fopen(TIMES, "w");
+	if (!to)
+		return 1;
+	fprintf(to, "%llu %llu %llu %u\n", t.values[PPA_SCHEDACCUM], t.values[PPA_SCACCUM],
+		t.values[PPA_INTACCUM], ppa_info(fd).khz);
+	return fclose(to) != 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *pmu = getenv("PMU");
+
+	if (argc > 1)
+		return is_work(argc, argv);
+	plan(10);
+	unload();
+	ppa_write("/proc/sys/kernel/modprobe", "\n");
+	insmod("perfcounters", "");
+	errno = -insmod(pmu && !strncmp(pmu, "amd", 3) ? "pfm_amd" : "pfm_intel", "");
+	if (errno)
+		bail("a PMU's description");
+	measured();
+	ppa_write(SETTINGS, "0 0 0 1");
+	ppa_write(LEVELS, "7");
+	unlink(COUNTS);
+	unlink(TIMES);
+	unload();
+	return finish();
+}
