@@ -140,8 +140,8 @@ static void measured(void)
 	level7 = instructions("7");
 	note("getppid(): %.1f instructions in the kernel, %.1f with the scheduler's probes, %.1f with all",
 	     off, level1, level7);
-	between(level1 - off, -8, 8, "4.10 a call costs nothing where the PMU tells");
-	between(level7 - off, 100, 500, "4.10 and something with the probes of calls");
+	between(level1 - off, -8, 8, "4.2 a call costs nothing where the PMU tells");
+	between(level7 - off, 100, 500, "4.2 and something with the probes of calls");
 }
 
 static int is_work(int argc, char **argv)
