@@ -488,11 +488,7 @@ impl Cpu {
 
     /// All values up to now, from anywhere; `online`: it is there. `None`: it is just being
     /// changed. The clock is read after what it is to be later than.
-    pub fn values(
-        &self,
-        online: bool,
-        clock: impl Fn() -> u64,
-    ) -> Option<[u64; NR_CPU_VALUES]> {
+    pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
         let mut all = tried(|| {
             let start = self.changes.start();
             let (now, total) = self.span.total_now(&clock);

@@ -310,9 +310,7 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
                     break;
                 }
                 Ok(None) => None,
-                Ok(Some(r)) => {
-                    Some(Told::new(r, &accounts.heres, false, true, accounts.clock))
-                }
+                Ok(Some(r)) => Some(Told::new(r, &accounts.heres, false, true, accounts.clock)),
             }
         };
         // Changed all the time: whoever does that may need a processor.

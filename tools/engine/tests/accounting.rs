@@ -249,7 +249,9 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     assert_eq!(all(false, 1140), [40, 0, 0, 100]);
     cpu.die(at, Some(&last), 1150);
     assert_eq!(all(false, 5000), [50, 0, 0, 100]);
-    let read = last.read(|| 5000, |_| Some(&cpu)).expect("nobody changes it");
+    let read = last
+        .read(|| 5000, |_| Some(&cpu))
+        .expect("nobody changes it");
     assert_eq!((read.values[value::SCHED], read.running), (50, false));
     // It comes: from the idle task that it begins with to the first one.
     cpu.switch(at, None, Some((&first, &bounds)), false, || 6000);
