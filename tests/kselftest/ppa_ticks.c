@@ -344,6 +344,7 @@ static void hidden(void)
 static void found_in_calls(void)
 {
 	struct came c = watch("in a call at each tick", calls_at_ticks);
+	const char *const too_much = "4.1 but getrusage() has half as much again, or more";
 
 	all_is_told(&c, "4.1 in a call at each tick: run, interrupted, ready are all of the time");
 	within(c.user, c.knows_user * 0.95 - others(&c) - 2,
@@ -353,8 +354,11 @@ static void found_in_calls(void)
 	       c.knows_system + outside(&c) + 1,
 	       "4.1 its system time is what it knows");
 	within(c.knows_system, 0, c.wall / 2, "4.1 which is less than the half");
-	within(c.rusage[1], c.knows_system * 1.5, c.wall * 2,
-	       "4.1 but getrusage() has half as much again, or more");
+	/* Each round is one tick long, if processors are there. */
+	if (c.wall > bounded(150) * 4 * 1.25)
+		skip(too_much, "ticks come too late here");
+	else
+		within(c.rusage[1], c.knows_system * 1.5, c.wall * 2, too_much);
 }
 
 int main(void)
