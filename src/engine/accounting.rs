@@ -806,7 +806,12 @@ impl<V: Values> Task<V> {
         })
     }
 
-    fn read_once(&self, clock: &impl Fn() -> u64, live: Option<&Cpu>, apart: &mut [[u64; NR_VALUES]]) -> Read {
+    fn read_once(
+        &self,
+        clock: &impl Fn() -> u64,
+        live: Option<&Cpu>,
+        apart: &mut [[u64; NR_VALUES]],
+    ) -> Read {
         let on = self.on.load_relaxed();
         let (now, total) = match live {
             Some(cpu) => cpu.span.total_now(clock),

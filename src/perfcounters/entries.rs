@@ -264,8 +264,8 @@ fn read(id: usize) -> Result<Had> {
             let _preempt = NoPreempt::new();
             let record = accounts.index.get(sched::address(&entry.task));
             let words = &record.ok_or(ESRCH)?.words;
-            let now = accounts.clock.now();
-            let found = words.read_groups(now, |cpu| accounts.words_of(cpu), &mut groups);
+            let clock = || accounts.clock.now_after();
+            let found = words.read_groups(clock, |cpu| accounts.words_of(cpu), &mut groups);
             if let Some(read) = found {
                 return Ok(Had {
                     read,

@@ -93,10 +93,11 @@ impl Totals {
     /// Writes what came since the last time. One at a time.
     pub(crate) fn publish(&mut self, accounts: &Accounts) {
         for (last, cpu) in self.last.iter_mut().zip(0..) {
-            let now = accounts.clock.now();
             let words = accounts.words_of(cpu);
             // What is just being changed is read the next time.
-            let Some(mut values) = words.and_then(|w| w.values(ppa::is_online(cpu), now)) else {
+            let Some(mut values) =
+                words.and_then(|w| w.values(ppa::is_online(cpu), || accounts.clock.now_after()))
+            else {
                 continue;
             };
             for (value, (_, is_time, _)) in values.iter_mut().zip(&NAMES) {

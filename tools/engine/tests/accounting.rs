@@ -236,7 +236,7 @@ fn r4_2_an_end_without_a_beginning_is_nothing() {
 #[test]
 fn r4_9_a_cpu_that_is_off_has_no_time() {
     let (cpu, last, first) = (Cpu::default(), task(), task());
-    let (at, bounds) = (At { cpu: 0, group: 0 }, Bounds::new(100));
+    let bounds = Bounds::new(100);
     let all = |online, now| {
         let v = cpu.values(online, || now).expect("nobody changes it");
         [v[0], v[1], v[2], v[3]]
@@ -247,7 +247,7 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     cpu.set_away(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
     assert_eq!(all(false, 1140), [40, 0, 0, 100]);
-    cpu.die(at, Some(&last), 1150);
+    cpu.die(0, Some(&last), 1150);
     assert_eq!(all(false, 5000), [50, 0, 0, 100]);
     let read = last
         .read(|| 5000, |_| Some(&cpu))
@@ -261,7 +261,7 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
     // One that had not begun is no different.
     let other = Cpu::default();
-    other.die(at, None::<&Task<Vec<Word>>>, 7000);
+    other.die(1, None::<&Task<Vec<Word>>>, 7000);
     other.switch(at, None, Some((&last, &bounds)), false, || 8000);
     other.set_away(false);
     let v = other.values(true, || 8010).expect("nobody changes it");

@@ -153,7 +153,9 @@ fn accounting(error: &ppa::Error) -> String {
             "{path}: permission denied; all tasks and CPUs are for root or CAP_PERFMON, \
              your own tasks are yours: pfc ppa PID"
         ),
-        Error::NotAccounted(_) => format!("{error}; pfc ppa on accounts all tasks, pfc ppa on PID this one"),
+        Error::NotAccounted(_) => {
+            format!("{error}; pfc ppa on accounts all tasks, pfc ppa on PID this one")
+        }
         Error::Read(_, e) if e.raw_os_error() == Some(rustix::io::Errno::NODATA.raw_os_error()) => {
             "accounting is off; pfc ppa on begins it".to_owned()
         }
