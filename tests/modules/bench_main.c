@@ -21,6 +21,14 @@
  * something to do, without the way there and back: the shortest, and how many of
  * them took just as long; then it begins anew.
  *
+ * Reading /proc/bench_interrupt prints such a line for an interrupt that this CPU
+ * sends to itself (the platform's, which nobody uses), from sending to the return.
+ *
+ * The parameter "probes" attaches probes that do nothing, so that what the kernel
+ * needs to call any can be told from what ours do: the sum of 1 for sched_switch,
+ * 2 sched_wakeup, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 that
+ * interrupt's end and begin.
+ *
  * tests/bench/run boots a guest with it.
  */
 #include <linux/irqflags.h>
@@ -31,6 +39,8 @@
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/tracepoint.h>
+#include <asm/apic.h>
+#include <asm/irq_vectors.h>
 #include <asm/msr.h>
 #include "../../include/uapi/linux/perfmon_ring.h"
 
@@ -241,6 +251,142 @@ static int bench_nmi_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
+/* Interrupts are off, but for this one: nobody else uses its vector. */
+static __always_inline void interrupt(void)
+{
+	apic->send_IPI_self(X86_PLATFORM_IPI_VECTOR);
+	local_irq_enable();
+	/* The instruction after which it comes. */
+	asm volatile("nop");
+	local_irq_disable();
+}
+
+OPERATION(interrupt, interrupt())
+
+static void empty_switch(void *data, bool preempt, struct task_struct *prev,
+			 struct task_struct *next, unsigned int prev_state)
+{
+}
+
+static void empty_task(void *data, struct task_struct *task)
+{
+}
+
+static void empty_exit(void *data, bool is_switch)
+{
+}
+
+static void empty_call(void *data, struct pt_regs *regs, long number)
+{
+}
+
+static void empty_vector(void *data, int vector)
+{
+}
+
+static void count_vector(void *data, int vector)
+{
+	++*(unsigned int *)data;
+}
+
+/* Each has a bit of the parameter, from the first on. */
+static struct {
+	const char *name;
+	void *probe;
+	struct tracepoint *point;
+} empty_probes[] = {
+	{ "sched_switch", empty_switch },
+	{ "sched_wakeup", empty_task },
+	{ "sched_exit_tp", empty_exit },
+	{ "sys_enter", empty_call },
+	{ "sys_exit", empty_call },
+	{ "x86_platform_ipi_exit", empty_vector },
+#define VECTOR	6
+	{ "x86_platform_ipi_entry", empty_vector },
+};
+
+/* Those that are attached. */
+static unsigned int probes;
+
+static void find_point(struct tracepoint *point, void *data)
+{
+	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)
+		if (!strcmp(point->name, empty_probes[i].name))
+			empty_probes[i].point = point;
+}
+
+static int change_probes(unsigned int wanted)
+{
+	int err = 0;
+
+	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++) {
+		struct tracepoint *point = empty_probes[i].point;
+		unsigned int bit = BIT(i);
+
+		if (!((wanted ^ probes) & bit))
+			continue;
+		if (!point)
+			err = -ENOENT;
+		else if (wanted & bit)
+			err = tracepoint_probe_register(point, empty_probes[i].probe, NULL) ?: err;
+		else
+			tracepoint_probe_unregister(point, empty_probes[i].probe, NULL);
+	}
+	probes = wanted;
+	tracepoint_synchronize_unregister();
+	return err;
+}
+
+static int set_probes(const char *value, const struct kernel_param *param)
+{
+	unsigned int wanted;
+	int err = kstrtouint(value, 0, &wanted);
+
+	return err ?: change_probes(wanted);
+}
+
+/* Does each that is sent come where it should? */
+static int check_interrupts(void)
+{
+	struct tracepoint *point = empty_probes[VECTOR].point;
+	unsigned int came = 0;
+	int err = point ? tracepoint_probe_register(point, count_vector, &came) : -ENOENT;
+
+	if (err)
+		return err;
+	preempt_disable();
+	local_irq_disable();
+	interrupt_few();
+	local_irq_enable();
+	preempt_enable();
+	tracepoint_probe_unregister(point, count_vector, &came);
+	tracepoint_synchronize_unregister();
+	return came == FEW ? 0 : -EIO;
+}
+
+static int bench_interrupt_show(struct seq_file *m, void *unused)
+{
+	struct least few, many;
+	int err = check_interrupts();
+
+	if (err)
+		return err;
+	preempt_disable();
+	few = measure(interrupt_few);
+	many = measure(interrupt_many);
+	preempt_enable();
+	seq_printf(m, "interrupt %d %d %llu %llu %u %u\n", FEW, MANY, few.ticks, many.ticks,
+		   few.agree, many.agree);
+	return 0;
+}
+
+static const struct kernel_param_ops probes_ops = {
+	.set = set_probes,
+	.get = param_get_uint,
+};
+module_param_cb(probes, &probes_ops, &probes, 0600);
+MODULE_PARM_DESC(probes, "attach probes that do nothing: 7 scheduler, 24 system calls, 96 interrupt");
+
 /* The instances added so far are bench/c00000 to the one before bench/cADDED. */
 static DEFINE_MUTEX(adding);
 static int added;
@@ -313,10 +459,15 @@ static int __init bench_init(void)
 		goto undo_proc;
 	if (!proc_create_single("bench_nmi", 0400, NULL, bench_nmi_show))
 		goto undo_add;
+	if (!proc_create_single("bench_interrupt", 0400, NULL, bench_interrupt_show))
+		goto undo_nmi;
+	for_each_kernel_tracepoint(find_point, NULL);
 	for_each_kernel_tracepoint(find_nmi_handler, NULL);
 	if (nmi_handler && tracepoint_probe_register(nmi_handler, on_nmi, NULL))
 		nmi_handler = NULL;
 	return 0;
+undo_nmi:
+	remove_proc_entry("bench_nmi", NULL);
 undo_add:
 	remove_proc_entry("bench_add", NULL);
 undo_proc:
@@ -333,6 +484,13 @@ static void __exit bench_exit(void)
 		tracepoint_probe_unregister(nmi_handler, on_nmi, NULL);
 		tracepoint_synchronize_unregister();
 	}
+	/* None from here on, whoever writes the parameter. */
+	kernel_param_lock(THIS_MODULE);
+	change_probes(0);
+	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)
+		empty_probes[i].point = NULL;
+	kernel_param_unlock(THIS_MODULE);
+	remove_proc_entry("bench_interrupt", NULL);
 	remove_proc_entry("bench_nmi", NULL);
 	remove_proc_entry("bench_add", NULL);
 	remove_proc_entry("bench", NULL);

@@ -15,7 +15,7 @@ const WARM_UPS: u32 = 5;
 /// time between two interrupts of the clock.
 const AIM: u64 = 400_000;
 /// More tell no more.
-const MOST_OPERATIONS: u32 = 256;
+pub const MOST_OPERATIONS: u32 = 256;
 
 /// The shortest windows seen so far.
 struct Shortest {
@@ -47,18 +47,19 @@ fn window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -> io::Re
     Ok(ticks().wrapping_sub(start))
 }
 
-/// Measures an operation. `run` does it as often as it is told.
+/// Measures an operation. `run` does it as often as it is told, `most` times at most.
 pub fn count(
     operation: &str,
     cpus: u32,
     values: u64,
+    most: u32,
     run: &mut dyn FnMut(u32) -> io::Result<()>,
 ) -> io::Result<Count> {
     let mut once = Shortest::NONE;
     for _ in 0..WARM_UPS {
         once.see(window(1, run)?);
     }
-    let many = ((AIM / once.ticks.max(1)) as u32).clamp(1, MOST_OPERATIONS);
+    let many = ((AIM / once.ticks.max(1)) as u32).clamp(1, most);
     let few = many / 4;
     let (mut short, mut long) = (Shortest::NONE, Shortest::NONE);
     for _ in 0..WARM_UPS {

@@ -5,18 +5,21 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::thread::sleep;
+use std::time::Duration;
 
 use perfcounters::{Counters, Pattern};
 use perfmon::Pmd;
 use rustix::thread::{sched_setaffinity, CpuSet};
 use rustix::time::{clock_gettime, ClockId};
 
-use crate::count::count;
+use crate::count::{count, MOST_OPERATIONS};
 use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS, PAGE_FAULTS};
 use crate::record::{Adds, Count, Failure, Record, WINDOWS};
 use crate::sample;
 use crate::switch::{context, two_groups, two_sets, PingPong, COUNTERS};
 use crate::sys::{close_nothing, first_in_line, getppid, nops, ticks, PerCpuArray, NOPS};
+use crate::trace::{Job, WAYS};
 
 /// Of sets, or perf's groups.
 const TURNS: u64 = 40;
@@ -42,12 +45,14 @@ fn tell(record: &Record) {
 
 struct Guest {
     cpus: u32,
+    /// Operations in a window.
+    most: u32,
 }
 
 impl Guest {
     fn operation(&self, name: &str, values: u64, run: &mut dyn FnMut(u32) -> io::Result<()>) {
         for again in (0..TRIES).rev() {
-            match count(name, self.cpus, values, run) {
+            match count(name, self.cpus, values, self.most, run) {
                 Ok(count) if again > 0 && count.doubt().is_some() => continue,
                 Ok(count) => tell(&Record::Count(count)),
                 Err(error) => self.failed(name, &error),
@@ -263,14 +268,70 @@ impl Guest {
                 self.failed(&format!("getppid_{name}"), &error);
                 continue;
             }
-            self.operation(&format!("getppid_{name}"), 1, &mut |n| {
-                (0..n).for_each(|_| getppid());
-                Ok(())
-            });
-            self.switch(&format!("switch_{name}"), || Ok(()));
+            self.job(Job::Calls, name);
+            self.job(Job::Switches, name);
+            self.job(Job::Interrupts, name);
             if let Err(error) = set("0 0 0 1") {
                 self.failed(name, &error);
             }
+        }
+    }
+
+    /// An operation while somebody looks at it.
+    fn job(&self, job: Job, by: &str) {
+        match job {
+            Job::Calls => self.operation(&format!("getppid_{by}"), 1, &mut |n| {
+                (0..n).for_each(|_| getppid());
+                Ok(())
+            }),
+            Job::Switches => self.switch(&format!("switch_{by}"), || Ok(())),
+            Job::Interrupts => self.interrupt(&format!("interrupt_{by}")),
+        }
+    }
+
+    /// The same by others.
+    fn others(&self) {
+        let jobs = [
+            (Job::Calls, "getppid"),
+            (Job::Switches, "switch"),
+            (Job::Interrupts, "interrupt"),
+        ];
+        // Records fit in a page of a ring in enough windows: the step to the next one is not
+        // in the numbers.
+        let few = Self {
+            cpus: self.cpus,
+            most: 8,
+        };
+        for (name, way) in WAYS {
+            for (job, what) in jobs {
+                let measures = if ["ftrace", "perf"].contains(&name) {
+                    &few
+                } else {
+                    self
+                };
+                match way(job) {
+                    Ok(_looks) => measures.job(job, name),
+                    Err(error) => self.failed(&format!("{what}_{name}"), &error),
+                }
+                settle();
+            }
+        }
+    }
+
+    /// An interrupt that bench.ko sends to its own CPU.
+    fn interrupt(&self, name: &str) {
+        for again in (0..TRIES).rev() {
+            let line = std::fs::read_to_string("/proc/bench_interrupt");
+            match line.map(|line| module_line(line.trim_end(), self.cpus)) {
+                Ok(Some(count)) if again > 0 && count.doubt().is_some() => continue,
+                Ok(Some(count)) => tell(&Record::Count(Count {
+                    operation: name.into(),
+                    ..count
+                })),
+                Ok(None) => self.failed(name, &"/proc/bench_interrupt cannot be understood"),
+                Err(error) => self.failed(name, &error),
+            }
+            break;
         }
     }
 
@@ -286,6 +347,12 @@ impl Guest {
         }
         Ok(())
     }
+}
+
+/// After perf events: the kernel looks for them at each switch until a second after the last
+/// one, which is not what comes next. Idle time is free.
+fn settle() {
+    sleep(Duration::from_secs(2));
 }
 
 /// What bench.ko has seen of NMIs since the last time: the shortest, and how many
@@ -328,6 +395,7 @@ pub fn run(adds: bool) -> io::Result<()> {
     sched_setaffinity(None, &here)?;
     let guest = Guest {
         cpus: cpus("online")? as u32,
+        most: MOST_OPERATIONS,
     };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     tell(&Record::Place {
@@ -374,7 +442,10 @@ pub fn run(adds: bool) -> io::Result<()> {
     guest.switch("switch_perf_4", || {
         PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
     });
+    settle();
+    guest.interrupt("interrupt");
     guest.accounting();
+    guest.others();
     guest.turns("turns", || Ok(()));
     guest.turns("turns_context", || two_sets(COUNTERS));
     guest.turns("turns_perf", || two_groups(COUNTERS));

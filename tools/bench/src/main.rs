@@ -31,6 +31,7 @@ mod report;
 mod sample;
 mod switch;
 mod sys;
+mod trace;
 
 use bars::{Parts, Results, Verdict};
 

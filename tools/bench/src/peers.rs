@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
-use crate::sys::{perf_event_open, PerfAttr, PerfPage};
+use crate::sys::{perf_event_open, PerfAttr, PerfPage, Ring};
 
 /// A file of /proc, read whole again and again.
 pub struct ProcFile {
@@ -167,6 +167,27 @@ impl PerfGroup {
         }
         Ok(())
     }
+}
+
+/// Each hit of a tracepoint on CPU 0, with thread, time, CPU and what the tracepoint says,
+/// into a ring that is overwritten.
+pub fn perf_tracepoint(id: u64) -> io::Result<Ring> {
+    const TRACEPOINT: u64 = 2;
+    const TID_TIME_CPU_RAW: u64 = 2 | 4 | 128 | 1024;
+    const WATERMARK: u64 = 1 << 14;
+    let size = size_of::<PerfAttr>() as u64;
+    let wakeup = u64::from(u32::MAX >> 1);
+    let attr: PerfAttr = [
+        TRACEPOINT | (size << 32),
+        id,
+        1,
+        TID_TIME_CPU_RAW,
+        0,
+        WATERMARK,
+        wakeup,
+        0,
+    ];
+    Ring::new(perf_event_open(&attr, -1, 0, None)?, 1 + 64)
 }
 
 /// The number of CPUs that a list such as `0-3,5` has.

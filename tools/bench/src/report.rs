@@ -184,6 +184,37 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ),
     ("switch_irq", "the same, with interrupts"),
     ("switch_calls", "the same, with system calls"),
+    (
+        "interrupt",
+        "an interrupt that a CPU sends to itself, to compare",
+    ),
+    (
+        "interrupt_sched",
+        "the same, with accounting of the scheduler",
+    ),
+    ("interrupt_irq", "the same, with interrupts"),
+    ("interrupt_calls", "the same, with system calls"),
+    (
+        "getppid_empty",
+        "getppid(), with probes of its begin and end that do nothing",
+    ),
+    ("getppid_ftrace", "getppid(), traced by ftrace"),
+    ("getppid_perf", "getppid(), traced by perf"),
+    ("getppid_bpf", "getppid(), timed by BPF"),
+    (
+        "switch_empty",
+        "a switch of threads, with probes that do nothing",
+    ),
+    ("switch_ftrace", "the same, traced by ftrace"),
+    ("switch_perf", "the same, traced by perf"),
+    ("switch_bpf", "the same, timed by BPF"),
+    (
+        "interrupt_empty",
+        "an interrupt, with probes of its begin and end that do nothing",
+    ),
+    ("interrupt_ftrace", "the same, traced by ftrace"),
+    ("interrupt_perf", "the same, traced by perf"),
+    ("interrupt_bpf", "the same, timed by BPF"),
 ];
 
 const WRITERS: &[(&str, &str)] = &[

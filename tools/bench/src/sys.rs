@@ -8,12 +8,13 @@
 )]
 
 use std::arch::asm;
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::mm::{mmap, MapFlags, ProtFlags};
+use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 /// The time stamp counter; under icount, instructions. The compiler moves no
 /// access to memory across it.
@@ -211,6 +212,99 @@ impl PerCpuArray {
             return Err(io::Error::other("a batch came back short"));
         }
         Ok(&self.values[..count * self.possible_cpus])
+    }
+}
+
+/// A map of the kernel's BPF that only programs use.
+pub struct Map(OwnedFd);
+
+impl Map {
+    /// A value of so many bytes for each CPU.
+    pub fn of_cpus(bytes: u32) -> io::Result<Self> {
+        Ok(Self(new_fd(bpf(
+            MAP_CREATE,
+            &mut [PERCPU_ARRAY, 4, bytes, 1, 0],
+        ))?))
+    }
+
+    /// Values of so many bytes by numbers of 64 bits.
+    pub fn by_number(bytes: u32) -> io::Result<Self> {
+        const HASH: u32 = 1;
+        Ok(Self(new_fd(bpf(
+            MAP_CREATE,
+            &mut [HASH, 8, bytes, 1024, 0],
+        ))?))
+    }
+
+    /// As an instruction has it.
+    pub fn number(&self) -> u32 {
+        self.0.as_raw_fd() as u32
+    }
+}
+
+/// A BPF program that runs at each hit of a tracepoint, until it is dropped.
+pub struct Attached {
+    _link: OwnedFd,
+}
+
+impl Attached {
+    /// Loads it, and attaches it to the tracepoint.
+    pub fn new(instructions: &[u64], tracepoint: &str) -> io::Result<Self> {
+        const PROG_LOAD: u32 = 5;
+        const RAW_TRACEPOINT_OPEN: u32 = 17;
+        const RAW_TRACEPOINT: u64 = 17;
+        let name = CString::new(tracepoint).map_err(io::Error::other)?;
+        let mut attr = [
+            RAW_TRACEPOINT | ((instructions.len() as u64) << 32),
+            instructions.as_ptr() as u64,
+            c"GPL".to_bytes_with_nul().as_ptr() as u64,
+            0,
+            0,
+            0,
+        ];
+        let program = new_fd(bpf(PROG_LOAD, &mut attr))?;
+        let name = name.as_bytes_with_nul();
+        let mut attr = [name.as_ptr() as u64, program.as_raw_fd() as u64];
+        Ok(Self {
+            _link: new_fd(bpf(RAW_TRACEPOINT_OPEN, &mut attr))?,
+        })
+    }
+}
+
+/// A perf event's ring, read-only: it is overwritten. Without it the event ends.
+pub struct Ring {
+    _event: File,
+    at: *mut libc::c_void,
+    len: usize,
+}
+
+impl Ring {
+    /// So many pages, with the first.
+    pub fn new(event: File, pages: usize) -> io::Result<Self> {
+        let len = pages * 4096;
+        // SAFETY: No address is asked for, so no existing memory is touched.
+        let at = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                &event,
+                0,
+            )
+        }?;
+        Ok(Self {
+            _event: event,
+            at,
+            len,
+        })
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: Mapped in `new`, and never looked at.
+        let _ = unsafe { munmap(self.at, self.len) };
     }
 }
 

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Others at accounting's job, each at its cheapest: the kernel's own tracing into its
+//! ring, perf into one that is overwritten, BPF programs that add up. And nobody: probes
+//! that do nothing.
+
+use std::any::Any;
+use std::fs;
+use std::io;
+
+use crate::peers::perf_tracepoint;
+use crate::sys::{Attached, Map, Ring};
+
+/// What is looked at.
+#[derive(Clone, Copy)]
+pub enum Job {
+    /// System calls: begin and end.
+    Calls,
+    /// Threads: wakeup and switch.
+    Switches,
+    /// An interrupt's begin and end.
+    Interrupts,
+}
+
+impl Job {
+    /// Its tracepoints.
+    fn events(self) -> [(&'static str, &'static str); 2] {
+        match self {
+            Self::Calls => [("raw_syscalls", "sys_enter"), ("raw_syscalls", "sys_exit")],
+            Self::Switches => [("sched", "sched_wakeup"), ("sched", "sched_switch")],
+            Self::Interrupts => [
+                ("irq_vectors", "x86_platform_ipi_entry"),
+                ("irq_vectors", "x86_platform_ipi_exit"),
+            ],
+        }
+    }
+}
+
+/// Who looks, until what it gives is dropped.
+pub type Way = fn(Job) -> io::Result<Box<dyn Any>>;
+
+/// All of them, with their names in the results.
+pub const WAYS: [(&str, Way); 4] = [
+    ("empty", empty),
+    ("ftrace", ftrace),
+    ("perf", perf),
+    ("bpf", bpf),
+];
+
+/// A file that something else is written to in the end.
+struct Switched {
+    path: String,
+    off: &'static str,
+}
+
+impl Switched {
+    fn new(path: String, on: &str, off: &'static str) -> io::Result<Self> {
+        fs::write(&path, on)?;
+        Ok(Self { path, off })
+    }
+}
+
+impl Drop for Switched {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(&self.path, self.off) {
+            eprintln!("bench: {}: {error}", self.path);
+        }
+    }
+}
+
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// bench.ko's.
+fn empty(job: Job) -> io::Result<Box<dyn Any>> {
+    let which = match job {
+        Job::Switches => "7",
+        Job::Calls => "24",
+        Job::Interrupts => "96",
+    };
+    let path = "/sys/module/bench/parameters/probes".into();
+    Ok(Box::new(Switched::new(path, which, "0")?))
+}
+
+fn ftrace(job: Job) -> io::Result<Box<dyn Any>> {
+    let on = |(system, name)| {
+        let path = format!("{TRACING}/events/{system}/{name}/enable");
+        Switched::new(path, "1", "0")
+    };
+    let all: io::Result<Vec<Switched>> = job.events().into_iter().map(on).collect();
+    Ok(Box::new(all?))
+}
+
+fn perf(job: Job) -> io::Result<Box<dyn Any>> {
+    let on = |(system, name)| {
+        let path = format!("{TRACING}/events/{system}/{name}/id");
+        let id = fs::read_to_string(path)?.trim().parse();
+        perf_tracepoint(id.map_err(io::Error::other)?)
+    };
+    let all: io::Result<Vec<Ring>> = job.events().into_iter().map(on).collect();
+    Ok(Box::new(all?))
+}
+
+fn bpf(job: Job) -> io::Result<Box<dyn Any>> {
+    // Compiled, as it is by default.
+    let _ = fs::write("/proc/sys/net/core/bpf_jit_enable", "1");
+    let here = Map::of_cpus(24)?;
+    let [(_, first), (_, second)] = job.events();
+    match job {
+        Job::Switches => {
+            let tasks = Map::by_number(24)?;
+            let all = [
+                Attached::new(&wakes(&tasks), first)?,
+                Attached::new(&switches(&here, &tasks), second)?,
+            ];
+            Ok(Box::new((all, here, tasks)))
+        }
+        _ => {
+            let all = [
+                Attached::new(&begins(&here), first)?,
+                Attached::new(&ends(&here), second)?,
+            ];
+            Ok(Box::new((all, here)))
+        }
+    }
+}
+
+/// A BPF program that is being written. r10 is its stack's end.
+#[derive(Default)]
+struct Program(Vec<u64>);
+
+/// A jump whose end is not known yet.
+struct Jump(usize);
+
+const OK_TO_INSERT: i32 = 1;
+
+impl Program {
+    fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, number: i32) {
+        self.0.push(
+            u64::from(code)
+                | (u64::from(to) << 8)
+                | (u64::from(from) << 12)
+                | (u64::from(offset as u16) << 16)
+                | (u64::from(number as u32) << 32),
+        );
+    }
+
+    fn set(&mut self, to: u8, number: i32) {
+        self.push(0xb7, to, 0, 0, number);
+    }
+
+    fn copy(&mut self, to: u8, from: u8) {
+        self.push(0xbf, to, from, 0, 0);
+    }
+
+    fn add(&mut self, to: u8, from: u8) {
+        self.push(0x0f, to, from, 0, 0);
+    }
+
+    fn add_number(&mut self, to: u8, number: i32) {
+        self.push(0x07, to, 0, 0, number);
+    }
+
+    fn sub(&mut self, to: u8, from: u8) {
+        self.push(0x1f, to, from, 0, 0);
+    }
+
+    fn load(&mut self, to: u8, from: u8, offset: i16) {
+        self.push(0x79, to, from, offset, 0);
+    }
+
+    fn store(&mut self, to: u8, offset: i16, from: u8) {
+        self.push(0x7b, to, from, offset, 0);
+    }
+
+    fn store_number(&mut self, to: u8, offset: i16, number: i32) {
+        self.push(0x7a, to, 0, offset, number);
+    }
+
+    fn call(&mut self, helper: i32) {
+        self.push(0x85, 0, 0, 0, helper);
+    }
+
+    /// r0: the time.
+    fn clock(&mut self) {
+        self.call(5);
+    }
+
+    fn map(&mut self, to: u8, map: &Map) {
+        self.push(0x18, to, 1, 0, map.number() as i32);
+        self.push(0, 0, 0, 0, 0);
+    }
+
+    /// r0: the value of the key at the stack's end, or 0.
+    fn lookup(&mut self, map: &Map) {
+        self.map(1, map);
+        self.copy(2, 10);
+        self.add_number(2, -8);
+        self.call(1);
+    }
+
+    fn jump_if(&mut self, code: u8, register: u8) -> Jump {
+        self.push(code, register, 0, 0, 0);
+        Jump(self.0.len())
+    }
+
+    fn jump_if_zero(&mut self, register: u8) -> Jump {
+        self.jump_if(0x15, register)
+    }
+
+    fn jump_unless_zero(&mut self, register: u8) -> Jump {
+        self.jump_if(0x55, register)
+    }
+
+    /// Here it goes on.
+    fn land(&mut self, jump: Jump) {
+        let by = self.0.len().wrapping_sub(jump.0) as u16;
+        if let Some(jump) = self.0.get_mut(jump.0.wrapping_sub(1)) {
+            *jump |= u64::from(by) << 16;
+        }
+    }
+
+    fn done(mut self) -> Vec<u64> {
+        self.set(0, 0);
+        self.push(0x95, 0, 0, 0, 0);
+        self.0
+    }
+}
+
+// A CPU's value: when it began, its time, how often. A task's: when it was woken, its
+// time, its latency.
+
+/// Something begins on this CPU.
+fn begins(here: &Map) -> Vec<u64> {
+    let mut p = Program::default();
+    p.store_number(10, -8, 0);
+    p.lookup(here);
+    let none = p.jump_if_zero(0);
+    p.copy(6, 0);
+    p.clock();
+    p.store(6, 0, 0);
+    p.land(none);
+    p.done()
+}
+
+/// It ends: its time is added up, and it is counted.
+fn ends(here: &Map) -> Vec<u64> {
+    let mut p = Program::default();
+    p.store_number(10, -8, 0);
+    p.lookup(here);
+    let none = p.jump_if_zero(0);
+    p.copy(6, 0);
+    p.clock();
+    p.load(1, 6, 0);
+    p.sub(0, 1);
+    p.load(1, 6, 8);
+    p.add(1, 0);
+    p.store(6, 8, 1);
+    p.load(1, 6, 16);
+    p.add_number(1, 1);
+    p.store(6, 16, 1);
+    p.land(none);
+    p.done()
+}
+
+/// A task is woken: the first argument is its address.
+fn wakes(tasks: &Map) -> Vec<u64> {
+    let mut p = Program::default();
+    p.load(1, 1, 0);
+    p.store(10, -8, 1);
+    p.lookup(tasks);
+    let none = p.jump_if_zero(0);
+    p.copy(6, 0);
+    p.clock();
+    p.store(6, 0, 0);
+    p.land(none);
+    p.done()
+}
+
+/// From one task, the second argument, to another, the third: the first one's time, the
+/// second one's latency.
+fn switches(here: &Map, tasks: &Map) -> Vec<u64> {
+    let mut p = Program::default();
+    p.copy(9, 1);
+    p.clock();
+    p.copy(8, 0);
+    p.store_number(10, -8, 0);
+    p.lookup(here);
+    let nowhere = p.jump_if_zero(0);
+    p.copy(7, 8);
+    p.load(1, 0, 0);
+    p.sub(7, 1);
+    p.store(0, 0, 8);
+    p.load(1, 9, 8);
+    p.store(10, -8, 1);
+    p.lookup(tasks);
+    let none = p.jump_if_zero(0);
+    p.load(1, 0, 8);
+    p.add(1, 7);
+    p.store(0, 8, 1);
+    p.land(none);
+    p.load(1, 9, 16);
+    p.store(10, -8, 1);
+    p.lookup(tasks);
+    let known = p.jump_unless_zero(0);
+    for place in [-32, -24, -16] {
+        p.store_number(10, place, 0);
+    }
+    p.map(1, tasks);
+    p.copy(2, 10);
+    p.add_number(2, -8);
+    p.copy(3, 10);
+    p.add_number(3, -32);
+    p.set(4, OK_TO_INSERT);
+    p.call(2);
+    p.set(0, 0);
+    p.push(0x95, 0, 0, 0, 0);
+    p.land(known);
+    p.load(1, 0, 0);
+    let not_woken = p.jump_if_zero(1);
+    p.sub(8, 1);
+    p.load(1, 0, 16);
+    p.add(1, 8);
+    p.store(0, 16, 1);
+    p.store_number(0, 0, 0);
+    p.land(not_woken);
+    p.land(nowhere);
+    p.done()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Program;
+
+    #[test]
+    fn a_jump_ends_where_it_lands() {
+        let mut p = Program::default();
+        let jump = p.jump_if_zero(3);
+        p.copy(1, 2);
+        p.add_number(1, -1);
+        p.land(jump);
+        let [jump, copy, add, zero, exit] = p.done()[..] else {
+            panic!("five instructions");
+        };
+        assert_eq!(jump, 0x2_0315);
+        assert_eq!((copy, add), (0x21bf, 0xffff_ffff_0000_0107));
+        assert_eq!((zero, exit), (0xb7, 0x95));
+    }
+}
