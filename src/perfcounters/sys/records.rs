@@ -17,7 +17,8 @@ use kernel::types::Opaque;
 use super::task::{TaskRef, Who};
 use super::{cpu, sched, shim};
 
-/// A task's words, and who it is.
+/// A task's words, and who it is. The words are first: the same address.
+#[repr(C)]
 pub(crate) struct Record {
     pub(crate) words: Task<KVVec<Word>>,
     pub(crate) address: usize,
@@ -156,27 +157,29 @@ const HEADS: usize = 1 << 14;
 /// # Invariants
 ///
 /// A head, and the chain of each record, is 0 or a record. Who takes one out frees it after
-/// a grace period; its chain still leads on.
+/// a grace period; its chain still leads on. There are `HEADS` heads.
 pub(crate) struct Index(KVVec<Word>);
 
 impl Index {
     /// Without any. May sleep.
     pub(crate) fn new() -> Result<Self> {
+        // INVARIANT: so many, all 0.
         Ok(Self(words(HEADS)?))
     }
 
     #[inline(always)]
-    fn head(&self, address: usize) -> Option<&Word> {
+    fn head(&self, address: usize) -> &Word {
         // Structures lie at least 64 bytes apart; the multiplication spreads them.
-        self.0
-            .get((address >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - HEADS.ilog2()))
+        let hash = ((address >> 6) as u32).wrapping_mul(0x9e37_79b9) >> (32 - HEADS.ilog2());
+        // SAFETY: Below `HEADS`, which is a power of two; by the type's invariant.
+        unsafe { self.0.get_unchecked(hash as usize) }
     }
 
     /// A task's record. Preemption off, or under RCU, while it is used.
     #[inline(always)]
     pub(crate) fn get(&self, address: usize) -> Option<&Record> {
         // Acquire: with the release in `insert`, the record is there.
-        let mut at = self.head(address)?.load_acquire();
+        let mut at = self.head(address).load_acquire();
         loop {
             // SAFETY: 0 or a record, by the type's invariant.
             let record = unsafe { (at as *const Record).as_ref()? };
@@ -199,9 +202,7 @@ impl Index {
 
     /// Puts a task's record in; gives it back if there is one.
     pub(crate) fn insert(&self, record: KBox<Record>) -> Option<KBox<Record>> {
-        let Some(head) = self.head(record.address) else {
-            return Some(record);
-        };
+        let head = self.head(record.address);
         Self::locked(|| {
             if self.get(record.address).is_some() {
                 return Some(record);
@@ -216,7 +217,7 @@ impl Index {
     /// Takes a task's out, which the caller then owns, but for those who still look at it.
     pub(crate) fn take(&self, address: usize) -> Option<Taken> {
         Self::locked(|| {
-            let mut place = self.head(address)?;
+            let mut place = self.head(address);
             loop {
                 let at = place.load_relaxed();
                 // SAFETY: 0 or a record, by the type's invariant; none goes under the lock.
