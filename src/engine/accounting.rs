@@ -176,12 +176,13 @@ pub struct Cpu {
     mode: Word,
     /// Own time of this turn when that began.
     mode_own: Word,
-    /// When this turn began, and how much interrupts had had then.
+    /// When this turn began, and how much interrupts had had then, twice: as their word has
+    /// it while none is on.
     run: Word,
     run_span: Word,
     run_count: Word,
-    /// Ticks that are over: of tasks; of that in system calls; of the idle task.
-    busy: Word,
+    /// Ticks that are over: of all tasks; of that in system calls; of the idle task.
+    all: Word,
     system: Word,
     idle: Word,
     calls: Word,
@@ -227,13 +228,21 @@ impl Cpu {
     /// This turn, up to now; `total` of its interrupts.
     #[inline(always)]
     fn turn(&self, now: u64, total: u64) -> Turn {
-        let interrupts = above_63(total, self.run_span.load_relaxed());
-        let own = match self.run.load_relaxed() {
+        let interrupts = above(total.wrapping_shl(1), self.run_span.load_relaxed()) >> 1;
+        Turn {
+            own: self.own(now, interrupts),
+            interrupts,
+        }
+    }
+
+    /// Of this turn, without interrupts.
+    #[inline(always)]
+    fn own(&self, now: u64, interrupts: u64) -> u64 {
+        match self.run.load_relaxed() {
             // It has not begun.
             0 => 0,
             run => above(now, run.wrapping_add(interrupts)),
-        };
-        Turn { own, interrupts }
+        }
     }
 
     /// The same in the task's own context, where interrupts come: of one moment.
@@ -255,7 +264,13 @@ impl Cpu {
     fn start_turn(&self, now: u64) {
         self.mode_own.store_relaxed(0);
         self.run.store_relaxed(now);
-        self.run_span.store_relaxed(self.span.total(now));
+        self.start_interrupts(now);
+    }
+
+    #[inline(always)]
+    fn start_interrupts(&self, now: u64) {
+        let total = self.span.total(now);
+        self.run_span.store_relaxed(total.wrapping_shl(1));
         self.run_count.store_relaxed(self.count.load_relaxed());
     }
 
@@ -268,88 +283,137 @@ impl Cpu {
     /// ran last would run on. From another CPU, when this one does nothing any more.
     pub fn die<V: Values>(&self, cpu: u32, last: Option<&Task<V>>, now: u64) {
         self.set_away(true);
-        let last = last.map(|task| (task, Leave::Blocked));
-        self.switch(cpu, last, None, true, || now);
+        self.begin_switch();
+        let bounds = Bounds::default();
+        self.switch(cpu, (last, Leave::Blocked), (None, &bounds), || true, now);
     }
 
-    /// From one task to another; `None`: one that is not accounted. Interrupts off. When it
-    /// was: a time that is taken when readers know that something changes, so none of them
-    /// has told of a later one.
+    /// A switch begins, for readers: the time that is taken then is later than any that they
+    /// have told of. Interrupts off.
+    #[inline(always)]
+    pub fn begin_switch(&self) {
+        self.changes.begin();
+    }
+
+    /// How long this turn is, if no interrupt came since it began and no clock went back: then
+    /// nothing else has to be worked out. Interrupts off.
+    #[inline(always)]
+    pub fn quiet_turn(&self, now: u64) -> Option<u64> {
+        let run = self.run.load_relaxed();
+        let quiet = self.span.0.load_relaxed() == self.run_span.load_relaxed()
+            && self.count.load_relaxed() == self.run_count.load_relaxed()
+            && run != 0;
+        match quiet {
+            true => now.checked_sub(run),
+            false => None,
+        }
+    }
+
+    /// From one task, and why it leaves, to another; `None`: one that is not accounted, or
+    /// the idle task. After [`begin_switch`](Self::begin_switch). Interrupts off.
     #[inline]
     pub fn switch<V: Values>(
         &self,
         cpu: u32,
-        prev: Option<(&Task<V>, Leave)>,
-        next: Option<(&Task<V>, &Bounds)>,
-        next_idle: bool,
-        clock: impl FnOnce() -> u64,
-    ) -> u64 {
-        self.changes.begin();
-        if let Some((task, _)) = prev {
+        prev: (Option<&Task<V>>, Leave),
+        next: (Option<&Task<V>>, &Bounds),
+        next_idle: impl FnOnce() -> bool,
+        now: u64,
+    ) {
+        let interrupts = self.interrupted(prev.0, now);
+        let own = self.own(now, interrupts);
+        self.switch_quiet(own, cpu, prev, next, next_idle, now);
+    }
+
+    /// The same after a [`quiet_turn`](Self::quiet_turn), in fewer instructions.
+    ///
+    /// A task's words change in parts, each between its own two counts; this CPU's two are
+    /// around all of them, and who reads a task that runs looks at both.
+    #[inline(always)]
+    pub fn switch_quiet<V: Values>(
+        &self,
+        own: u64,
+        cpu: u32,
+        (prev, leave): (Option<&Task<V>>, Leave),
+        (next, bounds): (Option<&Task<V>>, &Bounds),
+        next_idle: impl FnOnce() -> bool,
+        now: u64,
+    ) {
+        let calling = self.end_turn(own, prev);
+        if let Some(task) = prev {
             task.changes.begin();
+            task.leave(calling, own, leave, now);
+            task.changes.end();
         }
-        if let Some((task, _)) = next {
-            task.changes.begin();
-        }
-        let now = clock();
-        let (turn, called) = self.end_turn(now);
-        if let Some((task, leave)) = prev {
-            task.leave(self, turn, called, leave, now);
-        }
-        let calling = match next {
-            Some((task, bounds)) => task.come(cpu, bounds, now),
-            None => false,
-        };
-        let mode = match (next_idle, calling) {
-            (true, _) => IDLE,
-            (false, true) => SYSTEM,
-            (false, false) => USER,
+        let mode = match next {
+            Some(task) => {
+                task.changes.begin();
+                let mode = task.come(cpu, bounds, now);
+                task.changes.end();
+                mode
+            }
+            None if next_idle() => IDLE,
+            None => USER,
         };
         self.mode.store_relaxed(mode);
-        self.start_turn(now);
-        if let Some((task, _)) = next {
-            task.changes.end();
-        }
-        if let Some((task, _)) = prev {
-            task.changes.end();
-        }
+        self.mode_own.store_relaxed(0);
+        self.run.store_relaxed(now);
         self.changes.end();
-        now
     }
 
-    /// A turn ends, and is the CPU's: how long it was, and of that in its last call.
+    /// A turn is this CPU's, and its last call the task's: is that in one?
     #[inline(always)]
-    fn end_turn(&self, now: u64) -> (Turn, u64) {
-        let turn = self.turn(now, self.span.total(now));
-        let mode = self.mode.load_relaxed();
-        let called = match mode {
-            SYSTEM => turn.own.wrapping_sub(self.mode_own.load_relaxed()),
-            _ => 0,
-        };
-        match mode {
-            IDLE if self.away.load_relaxed() == 0 => add(&self.idle, turn.own),
-            IDLE => {}
-            _ => {
-                add(&self.busy, turn.own);
+    fn end_turn<V: Values>(&self, own: u64, task: Option<&Task<V>>) -> u64 {
+        add(&self.all, own);
+        match self.mode.load_relaxed() {
+            USER => 0,
+            SYSTEM => {
+                let called = own.wrapping_sub(self.mode_own.load_relaxed());
                 add(&self.system, called);
+                if let Some(task) = task {
+                    task.add(value::SYSTEM, called);
+                }
+                1
+            }
+            _ => {
+                match self.away.load_relaxed() {
+                    0 => add(&self.idle, own),
+                    _ => add(&self.all, own.wrapping_neg()),
+                }
+                0
             }
         }
-        (turn, called)
     }
 
-    /// The task that runs here has other words from now on, or none. Interrupts off.
+    /// What interrupts had of this turn, which is over; the next one's begins.
+    #[inline(always)]
+    fn interrupted<V: Values>(&self, task: Option<&Task<V>>, now: u64) -> u64 {
+        let interrupts = self.turn(now, self.span.total(now)).interrupts;
+        let count = self.count.load_relaxed();
+        let count = count.wrapping_sub(self.run_count.load_relaxed());
+        self.start_interrupts(now);
+        if let Some(task) = task {
+            task.add(value::INTERRUPTS, interrupts);
+            task.add(value::INTERRUPT_COUNT, count);
+        }
+        interrupts
+    }
+
+    /// The task that runs here has other words from now on, or none. After
+    /// [`begin_switch`](Self::begin_switch). Interrupts off.
     pub fn replace<V: Values>(&self, cpu: u32, task: Option<&Task<V>>, now: u64) {
-        self.changes.begin();
-        let _ = self.end_turn(now);
+        let interrupts = self.interrupted(None::<&Task<V>>, now);
+        let _ = self.end_turn(self.own(now, interrupts), None::<&Task<V>>);
         if let Some(task) = task {
             task.adopt(cpu, now);
         }
-        self.start_turn(now);
+        self.mode_own.store_relaxed(0);
+        self.run.store_relaxed(now);
         self.changes.end();
     }
 
     /// The scheduler is done, and this task runs. Preemption off.
-    #[inline]
+    #[inline(always)]
     pub fn switched<V: Values>(&self, task: &Task<V>, other: bool, now: u64) {
         let Some(values) = task.part() else { return };
         match other {
@@ -493,7 +557,8 @@ impl Cpu {
             let start = self.changes.start();
             let (now, total) = self.span.total_now(&clock);
             let own = self.turn(now, total).own;
-            let (mut busy, mut idle) = (self.busy.load_relaxed(), self.idle.load_relaxed());
+            let mut idle = self.idle.load_relaxed();
+            let mut busy = self.all.load_relaxed().wrapping_sub(idle);
             let mut system = self.system.load_relaxed();
             match self.mode.load_acquire() {
                 IDLE if online && self.away.load_relaxed() == 0 => idle = idle.wrapping_add(own),
@@ -561,7 +626,7 @@ impl Bounds {
     }
 
     /// Which of them is this?
-    #[inline]
+    #[inline(always)]
     pub fn place(&self, ticks: u64) -> usize {
         let mut place = 0usize;
         for bound in &self.0 {
@@ -578,7 +643,7 @@ impl Bounds {
 #[repr(C)]
 pub struct Task<V> {
     changes: Changes,
-    /// The CPU that it is on, and one; 0: none.
+    /// The CPU that it is on, and one; 0: none. The one that it was on last, as well.
     on: Word,
     last: Word,
     /// In a system call, when it left its CPU.
@@ -661,16 +726,31 @@ impl<V: Values> Task<V> {
     /// The values of the group of CPUs that it is in.
     #[inline(always)]
     fn part(&self) -> Option<&[Word; NR_VALUES]> {
-        let from = self.part.load_relaxed() as usize;
-        self.values.get(from..)?.first_chunk()
+        // Of 32 bits, so that one comparison is enough.
+        let from = self.part.load_relaxed() as u32 as usize;
+        let values = self.values.get(from..from.wrapping_add(NR_VALUES))?;
+        values.first_chunk()
+    }
+
+    /// Adds to a value, of a task that runs. Within its CPU's changes.
+    #[inline(always)]
+    fn add(&self, index: usize, more: u64) {
+        if let Some(word) = self.part().and_then(|values| values.get(index)) {
+            self.changes.begin();
+            add(word, more);
+            self.changes.end();
+        }
     }
 
     #[inline(always)]
     fn enter(&self, cpu: u32) {
-        self.on.store_relaxed(u64::from(cpu).wrapping_add(1));
-        self.last.store_relaxed(cpu.into());
-        let part = (cpu / self.scaling).wrapping_mul(NR_VALUES as u32);
-        self.part.store_relaxed(part.into());
+        let on = u64::from(cpu).wrapping_add(1);
+        self.on.store_relaxed(on);
+        if self.last.load_relaxed() != on {
+            self.last.store_relaxed(on);
+            let part = (cpu / self.scaling).wrapping_mul(NR_VALUES as u32);
+            self.part.store_relaxed(part.into());
+        }
     }
 
     /// It already runs, on that CPU. Interrupts off there.
@@ -682,19 +762,11 @@ impl<V: Values> Task<V> {
     }
 
     #[inline(always)]
-    fn leave(&self, cpu: &Cpu, turn: Turn, called: u64, leave: Leave, now: u64) {
-        let calling = cpu.mode.load_relaxed() == SYSTEM;
-        self.calling.store_relaxed(calling.into());
+    fn leave(&self, calling: u64, own: u64, leave: Leave, now: u64) {
+        self.calling.store_relaxed(calling);
         self.on.store_relaxed(0);
         if let Some(values) = self.part() {
-            add(&values[value::SCHED], turn.own);
-            add(&values[value::SYSTEM], called);
-            add(&values[value::INTERRUPTS], turn.interrupts);
-            let count = cpu.count.load_relaxed();
-            add(
-                &values[value::INTERRUPT_COUNT],
-                count.wrapping_sub(cpu.run_count.load_relaxed()),
-            );
+            add(&values[value::SCHED], own);
             let why = match leave {
                 Leave::Blocked => value::BLOCKED,
                 Leave::Expired => value::EXPIRED,
@@ -707,11 +779,11 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Is it in a system call?
+    /// In which mode is it? `USER` or `SYSTEM`, as `calling` has it.
     #[inline(always)]
-    fn come(&self, cpu: u32, bounds: &Bounds, now: u64) -> bool {
+    fn come(&self, cpu: u32, bounds: &Bounds, now: u64) -> u64 {
         self.enter(cpu);
-        let (woken, ready) = (self.woken.load_relaxed(), self.ready.load_relaxed());
+        let woken = self.woken.load_relaxed();
         if woken != 0 {
             let latency = now.saturating_sub(woken);
             if let Some(values) = self.part() {
@@ -723,15 +795,18 @@ impl<V: Values> Task<V> {
                 }
             }
             self.woken.store_relaxed(0);
-        } else if ready != 0 {
-            add(&self.runq, now.saturating_sub(ready));
+        } else {
+            let ready = self.ready.load_relaxed();
+            if ready != 0 {
+                add(&self.runq, now.saturating_sub(ready));
+            }
         }
         self.ready.store_relaxed(0);
-        self.calling.load_relaxed() != 0
+        self.calling.load_relaxed()
     }
 
     /// It was woken, by anybody.
-    #[inline]
+    #[inline(always)]
     pub fn wake(&self, now: u64) {
         if self.on.load_relaxed() == 0 {
             self.woken.store_relaxed(now);
@@ -822,7 +897,7 @@ impl<V: Values> Task<V> {
             runq: self.runq.load_relaxed(),
             counted: 0,
             latencies: [0; NR_LATENCIES],
-            cpu: self.last.load_relaxed() as u32,
+            cpu: (self.last.load_relaxed() as u32).saturating_sub(1),
             running: on != 0,
         };
         let over = match self.over.load_relaxed() {

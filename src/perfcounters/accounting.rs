@@ -446,7 +446,6 @@ pub(crate) fn cpu_is_gone(cpu: u32) {
         let last = here.task().map(|record| &record.words);
         here.words.die(here.cpu, last, ppa::Clock::choose().now());
         here.set_task(None);
-        here.softirqd.store_relaxed(0);
     }
 }
 

@@ -208,6 +208,7 @@ impl Accounts {
             return;
         }
         let words = found.map(|record| &record.words);
+        here.words.begin_switch();
         here.words.replace(here.cpu, words, self.clock.now());
         here.set_task(found);
     }
@@ -254,53 +255,54 @@ impl Accounts {
     }
 }
 
+// The kernel calls these three at each switch. What they do most often calls nothing, and so
+// saves few registers; all else is a function of its own, called at their ends.
+
 impl Handler<SchedSwitch<'_>> for Accounts {
-    #[inline]
+    #[inline(always)]
     fn on(&self, event: SchedSwitch<'_>) {
         let Some(here) = Here::get() else { return };
-        let leave = if event.blocks {
-            Leave::Blocked
-        } else if event.after.prio() < event.before.prio() {
-            Leave::Preempted
-        } else if event.before.is_slice_over() || event.before.yields() {
-            Leave::Expired
-        } else {
-            Leave::Preempted
+        here.words.begin_switch();
+        if !event.blocks {
+            return self.switch_else(here, event.after, false, event.dies);
+        }
+        if event.dies {
+            return self.switch_else(here, event.after, true, true);
+        }
+        let now = self.clock.quick();
+        let turn = now.and_then(|now| Some((now, here.words.quiet_turn(now)?)));
+        let Some((now, own)) = turn else {
+            return self.switch_else(here, event.after, true, false);
         };
-        let before = here.task();
-        let after = self.record_of(event.after);
-        let now = here.words.switch(
+        let (before, after) = (here.task(), self.record_of(event.after));
+        here.words.switch_quiet(
+            own,
             here.cpu,
-            before.map(|record| (&record.words, leave)),
-            after.map(|record| (&record.words, &self.bounds)),
-            event.after.pid() == 0,
-            || self.clock.now(),
+            (before.map(|record| &record.words), Leave::Blocked),
+            (after.map(|record| &record.words), &self.bounds),
+            || event.after.pid() == 0,
+            now,
         );
         here.set_task(after);
-        here.softirqd
-            .store_relaxed(after.is_some_and(|r| r.softirqd).into());
-        if event.dies {
-            self.bury(event.before, now);
-        }
     }
 }
 
 impl Handler<SchedExit<'_>> for Accounts {
-    #[inline]
+    #[inline(always)]
     fn on(&self, event: SchedExit<'_>) {
-        let Some(here) = Here::get() else { return };
-        if let Some(record) = here.task() {
-            here.words
-                .switched(&record.words, event.is_switch, self.clock.now());
+        match self.clock.quick() {
+            Some(now) => self.switched(event.is_switch, now),
+            None => self.switched_else(event.is_switch),
         }
     }
 }
 
 impl Handler<SchedWakeup<'_>> for Accounts {
-    #[inline]
+    #[inline(always)]
     fn on(&self, event: SchedWakeup<'_>) {
-        if let Some(record) = self.record_of(event.task) {
-            record.words.wake(self.clock.now());
+        match self.clock.quick() {
+            Some(now) => self.wake(event.task, now),
+            None => self.wake_else(event.task),
         }
     }
 }
@@ -308,9 +310,62 @@ impl Handler<SchedWakeup<'_>> for Accounts {
 impl Handler<SchedWakeupNew<'_>> for Accounts {
     #[inline]
     fn on(&self, event: SchedWakeupNew<'_>) {
-        if let Some(record) = self.record_of(event.task) {
-            record.words.wake(self.clock.now());
+        self.wake_else(event.task);
+    }
+}
+
+impl Accounts {
+    /// Any switch, which has begun.
+    #[inline(never)]
+    fn switch_else(&self, here: &Here, after: TaskRef<'_>, blocks: bool, dies: bool) {
+        // At this tracepoint the task before is still the one that runs.
+        let (before, now) = (ppa::running(), self.clock.now());
+        let leave = if blocks {
+            Leave::Blocked
+        } else if after.prio() < before.prio() {
+            Leave::Preempted
+        } else if before.is_slice_over() || before.yields() {
+            Leave::Expired
+        } else {
+            Leave::Preempted
+        };
+        let (task, record) = (here.task(), self.record_of(after));
+        here.words.switch(
+            here.cpu,
+            (task.map(|record| &record.words), leave),
+            (record.map(|record| &record.words), &self.bounds),
+            || after.pid() == 0,
+            now,
+        );
+        here.set_task(record);
+        if dies {
+            self.bury(before, now);
         }
+    }
+
+    #[inline(always)]
+    fn switched(&self, is_switch: bool, now: u64) {
+        let Some(here) = Here::get() else { return };
+        if let Some(record) = here.task() {
+            here.words.switched(&record.words, is_switch, now);
+        }
+    }
+
+    #[inline(never)]
+    fn switched_else(&self, is_switch: bool) {
+        self.switched(is_switch, self.clock.now());
+    }
+
+    #[inline(always)]
+    fn wake(&self, task: TaskRef<'_>, now: u64) {
+        if let Some(record) = self.record_of(task) {
+            record.words.wake(now);
+        }
+    }
+
+    #[inline(never)]
+    fn wake_else(&self, task: TaskRef<'_>) {
+        self.wake(task, self.clock.now());
     }
 }
 
@@ -384,7 +439,7 @@ impl Handler<SoftirqEntry<'_>> for Accounts {
     #[inline]
     fn on(&self, event: SoftirqEntry<'_>) {
         let Some(here) = Here::get() else { return };
-        let own = here.softirqd.load_relaxed() != 0;
+        let own = here.is_softirqd();
         here.words
             .softirq(event.vector as usize, own, || self.clock.now());
     }
@@ -394,7 +449,7 @@ impl Handler<SoftirqExit<'_>> for Accounts {
     #[inline]
     fn on(&self, _: SoftirqExit<'_>) {
         let Some(here) = Here::get() else { return };
-        let own = here.softirqd.load_relaxed() != 0;
+        let own = here.is_softirqd();
         here.words.softirq_ends(own, || self.clock.now());
     }
 }

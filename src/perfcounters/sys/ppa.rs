@@ -60,6 +60,13 @@ impl Clock {
         self.now()
     }
 
+    /// Now, if that takes no call. Any context.
+    #[inline(always)]
+    pub(crate) fn quick(&self) -> Option<u64> {
+        // SAFETY: An instruction that every such processor has.
+        self.tsc.then(|| unsafe { core::arch::x86_64::_rdtsc() })
+    }
+
     /// Now. Any context.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
@@ -77,8 +84,6 @@ impl Clock {
 pub(crate) struct Here {
     pub(crate) words: Cpu,
     task: Word,
-    /// It runs softirqs for others.
-    pub(crate) softirqd: Word,
     pub(crate) cpu: u32,
 }
 
@@ -90,7 +95,7 @@ impl Here {
         let here: usize;
         // SAFETY: A word of this CPU: 0 or its words, which are freed after the probes.
         unsafe {
-            asm!("movq %gs:({p}), {h}", p = in(reg) &raw const shim::ppa_here,
+            asm!("movq %gs:{p}, {h}", p = sym shim::ppa_here,
                 h = out(reg) here, options(att_syntax, nostack, readonly, preserves_flags));
             (here as *const Self).as_ref()
         }
@@ -108,6 +113,12 @@ impl Here {
         // SAFETY: A record is not freed before a grace period after its task's last switch,
         // which takes it out of here.
         unsafe { (self.task.load_relaxed() as *const Record).as_ref() }
+    }
+
+    /// Does a thread run here that is there for softirqs? Preemption off.
+    #[inline(always)]
+    pub(crate) fn is_softirqd(&self) -> bool {
+        self.task().is_some_and(|record| record.softirqd)
     }
 
     /// Another task runs. Interrupts off.
@@ -133,7 +144,6 @@ impl Heres {
             let here = Here {
                 words: Cpu::default(),
                 task: Word::new(0),
-                softirqd: Word::new(0),
                 cpu,
             };
             all.push(here, GFP_KERNEL)?;

@@ -25,6 +25,8 @@ enum Event {
     /// A softirq, with an interrupt inside.
     Softirq(u64, u64, u64),
     Wake(usize),
+    /// Who runs gets words of its own, or others.
+    Replace,
     /// Everything is read, and must be right.
     Read,
 }
@@ -38,6 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
         (1u64..500).prop_map(Event::Interrupt),
         (1u64..300, 0u64..300, 1u64..300).prop_map(|(a, b, c)| Event::Softirq(a, b, c)),
         (0..TASKS).prop_map(Event::Wake),
+        Just(Event::Replace),
         Just(Event::Read),
     ]
 }
@@ -66,7 +69,7 @@ proptest! {
     fn r4_5_each_tick_is_where_it_belongs(events in prop::collection::vec(event(), 1..200)) {
         let clock = Cell::new(1_000_000u64);
         let cpu = Cpu::default();
-        let tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
+        let mut tasks: Vec<_> = (0..TASKS).map(|_| task()).collect();
         let bounds = Bounds::new(100);
         let mut model = Model::default();
         let mut on = IDLE;
@@ -114,13 +117,14 @@ proptest! {
                         }
                         ready[next] = None;
                     }
-                    cpu.switch(
-                        0,
-                        tasks.get(on).map(|t| (t, leave)),
-                        tasks.get(next).map(|t| (t, &bounds)),
-                        next == IDLE,
-                        || now,
-                    );
+                    let prev = (tasks.get(on), leave);
+                    let after = (tasks.get(next), &bounds);
+                    let idle = || next == IDLE;
+                    cpu.begin_switch();
+                    match cpu.quiet_turn(now) {
+                        Some(own) => cpu.switch_quiet(own, 0, prev, after, idle, now),
+                        None => cpu.switch(0, prev, after, idle, now),
+                    }
                     on = next;
                 }
                 Event::Call => {
@@ -165,6 +169,21 @@ proptest! {
                     tasks[t].wake(clock.get());
                     if t != on {
                         woken[t] = Some(clock.get());
+                    }
+                }
+                Event::Replace => {
+                    if on != IDLE {
+                        let now = clock.get();
+                        tasks[on] = task();
+                        tasks[on].set_out(false, true, now);
+                        cpu.begin_switch();
+                        cpu.replace(0, tasks.get(on), now);
+                        model.sched[on] = 0;
+                        model.calls_time[on] = 0;
+                        model.interrupted[on] = 0;
+                        model.left[on] = [0; 3];
+                        model.latency[on] = 0;
+                        model.runq[on] = 0;
                     }
                 }
                 Event::Read => {
@@ -242,7 +261,12 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
         [v[0], v[1], v[2], v[3]]
     };
     cpu.begin(true, 1000);
-    cpu.switch(at, None, Some((&last, &bounds)), false, || 1100);
+    let switch = |cpu: &Cpu, prev: Option<&Task<_>>, next: Option<&Task<_>>, now| {
+        cpu.begin_switch();
+        let after = (next, &bounds);
+        cpu.switch(0, (prev, Leave::Blocked), after, || next.is_none(), now);
+    };
+    switch(&cpu, None, Some(&last), 1100);
     // It is told to go: what runs still runs, and is idle no more.
     cpu.set_away(true);
     assert_eq!(all(true, 1130), [30, 0, 0, 100]);
@@ -254,16 +278,57 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
         .expect("nobody changes it");
     assert_eq!((read.values[value::SCHED], read.running), (50, false));
     // It comes: from the idle task that it begins with to the first one.
-    cpu.switch(at, None, Some((&first, &bounds)), false, || 6000);
+    switch(&cpu, None, Some(&first), 6000);
     assert_eq!(all(true, 6020), [70, 0, 0, 100]);
     cpu.set_away(false);
-    cpu.switch(at, Some((&first, Leave::Blocked)), None, true, || 6050);
+    switch(&cpu, Some(&first), None, 6050);
     assert_eq!(all(true, 6100), [100, 0, 0, 150]);
     // One that had not begun is no different.
     let other = Cpu::default();
     other.die(1, None::<&Task<Vec<Word>>>, 7000);
-    other.switch(at, None, Some((&last, &bounds)), false, || 8000);
+    switch(&other, None, Some(&last), 8000);
     other.set_away(false);
     let v = other.values(true, || 8010).expect("nobody changes it");
     assert_eq!(v[..4], [10, 0, 0, 0]);
+}
+
+#[test]
+fn r4_4_each_group_of_cpus_has_its_part() {
+    let cpus: Vec<Cpu> = (0..5).map(|_| Cpu::default()).collect();
+    let words = (0..3 * NR_VALUES).map(|_| Word::new(0)).collect();
+    let task: Task<Vec<Word>> = Task::new(words, 2);
+    let bounds = Bounds::new(100);
+    assert_eq!(task.nr_groups(), 3);
+    let mut now = 1000;
+    // It moves on, and the last CPU is a group of its own; there it still runs.
+    for (cpu, n) in cpus.iter().zip(0..) {
+        cpu.begin(true, now);
+        cpu.begin_switch();
+        cpu.switch(
+            n,
+            (None, Leave::Blocked),
+            (Some(&task), &bounds),
+            || false,
+            now,
+        );
+        now += 10 * u64::from(n + 1);
+        if n < 4 {
+            cpu.begin_switch();
+            cpu.switch(
+                n,
+                (Some(&task), Leave::Expired),
+                (None, &bounds),
+                || true,
+                now,
+            );
+        }
+    }
+    let mut groups = [[0; NR_VALUES]; 3];
+    let read = task
+        .read_groups(|| now, |n| cpus.get(n as usize), &mut groups)
+        .expect("nobody changes it");
+    assert_eq!(groups.map(|values| values[value::SCHED]), [30, 70, 50]);
+    assert_eq!(groups.map(|values| values[value::EXPIRED]), [2, 2, 0]);
+    assert_eq!(read.values[value::SCHED], 150);
+    assert_eq!(read.cpu, 4);
 }
