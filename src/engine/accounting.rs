@@ -143,7 +143,7 @@ impl Span {
         (word >> 1).wrapping_add(now.wrapping_mul(on)) & (u64::MAX >> 1)
     }
 
-    /// The same, and a time that it is of: where interrupts come, or from another CPU.
+    /// The same, and a time that it is of: where interrupts come.
     #[inline(always)]
     fn total_now(&self, clock: &impl Fn() -> u64) -> (u64, u64) {
         loop {
@@ -188,8 +188,10 @@ pub struct Cpu {
     calls: Word,
     /// It is going, or gone.
     away: Word,
-    /// Interrupts: time, in softirqs too; how deep inside; hard ones, their time.
+    /// Interrupts: time, in softirqs too; a time for that is taken, and not written yet; how
+    /// deep inside; hard ones, their time.
     span: Span,
+    turning: Word,
     depth: Word,
     count: Word,
     hard: Span,
@@ -457,9 +459,15 @@ impl Cpu {
 
     /// A hard interrupt begins. Interrupts off.
     #[inline]
-    pub fn interrupt(&self, now: u64) {
+    pub fn interrupt(&self, clock: impl Fn() -> u64) {
         add(&self.count, 1);
-        self.enter(now);
+        add(&self.turning, 1);
+        let now = clock();
+        match self.span.is_on() {
+            true => add(&self.depth, 1),
+            false => turn(&self.span, now),
+        }
+        self.turned();
         match self.hard.is_on() {
             true => add(&self.hard_depth, 1),
             false => turn(&self.hard, now),
@@ -468,13 +476,41 @@ impl Cpu {
 
     /// It is over.
     #[inline]
-    pub fn interrupt_ends(&self, now: u64) {
+    pub fn interrupt_ends(&self, clock: impl Fn() -> u64) {
+        if !self.hard.is_on() {
+            return;
+        }
+        add(&self.turning, 1);
+        let now = clock();
         match self.hard_depth.load_relaxed() {
-            0 if self.hard.is_on() => turn(&self.hard, now),
-            0 => return,
+            0 => turn(&self.hard, now),
             depth => self.hard_depth.store_relaxed(depth.wrapping_sub(1)),
         }
-        self.leave(now);
+        match self.depth.load_relaxed() {
+            0 => turn(&self.span, now),
+            depth => self.depth.store_relaxed(depth.wrapping_sub(1)),
+        }
+        self.turned();
+    }
+
+    /// The time that was taken is written.
+    #[inline(always)]
+    fn turned(&self) {
+        // Release: with the acquire in `settled`, who sees this sees the word.
+        let turning = self.turning.load_relaxed().wrapping_sub(1);
+        self.turning.store_release(turning);
+    }
+
+    /// Interrupts' time, and a time that it is of, from anywhere. `None`: one just begins or
+    /// ends. So no time is told that an interrupt's stamp turns out to be earlier than.
+    fn settled(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
+        let turning = self.turning.load_acquire();
+        let before = self.span.0.load_relaxed();
+        let now = clock();
+        let total = self.span.total(now);
+        fence_acquire();
+        let turning = turning | self.turning.load_relaxed();
+        (turning == 0 && self.span.0.load_relaxed() == before).then_some((now, total))
     }
 
     /// A softirq begins; `own`: of a thread that is there for it, whose time it is.
@@ -512,42 +548,24 @@ impl Cpu {
         }
     }
 
-    #[inline(always)]
-    fn enter(&self, now: u64) {
-        match self.span.is_on() {
-            true => add(&self.depth, 1),
-            false => turn(&self.span, now),
-        }
-    }
-
-    #[inline(always)]
-    fn leave(&self, now: u64) {
-        match self.depth.load_relaxed() {
-            0 => turn(&self.span, now),
-            depth => self.depth.store_relaxed(depth.wrapping_sub(1)),
-        }
-    }
-
     /// Enters or leaves where interrupts come: those that came between are not
     /// written over.
     #[inline(always)]
     fn try_turn(&self, clock: &impl Fn() -> u64, on: u64) {
+        add(&self.turning, 1);
         loop {
             let word = self.span.0.load_relaxed();
+            let depth = self.depth.load_relaxed();
             if on == 0 && word & 1 != 0 {
-                return add(&self.depth, 1);
+                add(&self.depth, 1);
+            } else if on == 1 && depth != 0 {
+                self.depth.store_relaxed(depth.wrapping_sub(1));
+            } else if word & 1 == on && !self.span.0.replace(word, Span::turn(word, clock())) {
+                continue;
             }
-            if on == 1 && self.depth.load_relaxed() != 0 {
-                let depth = self.depth.load_relaxed().wrapping_sub(1);
-                return self.depth.store_relaxed(depth);
-            }
-            if word & 1 != on {
-                return;
-            }
-            if self.span.0.replace(word, Span::turn(word, clock())) {
-                return;
-            }
+            break;
         }
+        self.turned();
     }
 
     /// All values up to now, from anywhere; `online`: it is there. `None`: it is just being
@@ -555,7 +573,7 @@ impl Cpu {
     pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
         let mut all = tried(|| {
             let start = self.changes.start();
-            let (now, total) = self.span.total_now(&clock);
+            let (now, total) = self.settled(&clock)?;
             let own = self.turn(now, total).own;
             let mut idle = self.idle.load_relaxed();
             let mut busy = self.all.load_relaxed().wrapping_sub(idle);
@@ -873,7 +891,7 @@ impl<V: Values> Task<V> {
                 on => cpu(on.wrapping_sub(1) as u32),
             };
             let start_there = live.map_or(0, |cpu| cpu.changes.start());
-            let read = self.read_once(&clock, live, groups);
+            let read = self.read_once(&clock, live, groups)?;
             fence_acquire();
             let whole = self.changes.is_whole(start)
                 && live.is_none_or(|cpu| cpu.changes.is_whole(start_there));
@@ -886,10 +904,10 @@ impl<V: Values> Task<V> {
         clock: &impl Fn() -> u64,
         live: Option<&Cpu>,
         apart: &mut [[u64; NR_VALUES]],
-    ) -> Read {
+    ) -> Option<Read> {
         let on = self.on.load_relaxed();
         let (now, total) = match live {
-            Some(cpu) => cpu.span.total_now(clock),
+            Some(cpu) => cpu.settled(clock)?,
             None => (clock(), 0),
         };
         let mut read = Read {
@@ -941,6 +959,6 @@ impl<V: Values> Task<V> {
                 read.runq = read.runq.wrapping_add(now.saturating_sub(ready));
             }
         }
-        read
+        Some(read)
     }
 }

@@ -15,16 +15,18 @@ use crate::sys::cpu;
 use crate::sys::lock::ACCOUNTING;
 use crate::sys::ppa::{self, Here, Info, Told};
 use crate::sys::proc;
-use crate::sys::records::{Index, Record};
+use crate::sys::records::Record;
 use crate::sys::sched::{self, NoPreempt};
 use crate::totals::{self, Totals};
 
 /// Past the last place: those that have ended come then.
-const PAST: u64 = 1 << 40;
+const PAST: u64 = 1 << 62;
 /// Tasks that are told of at once.
 const AT_ONCE: usize = 256;
-/// Rounds over tasks that are made while others are looked at; tries of what changes.
-pub(crate) const ROUNDS: u32 = 10;
+/// Rounds over tasks that are made while others are looked at.
+const ADOPTIONS: u32 = 10;
+/// Tries of what changes: a virtual CPU may be stopped in the middle of that.
+pub(crate) const ROUNDS: u32 = 200;
 
 /// There is no accounting of that: an error that the kernel crate has no name for.
 pub(crate) fn nothing() -> Error {
@@ -160,7 +162,7 @@ impl Accounting {
         probes.state().heres.publish();
         Accounts::attach(&mut probes)?;
         let accounts = probes.state();
-        for _ in 0..ROUNDS {
+        for _ in 0..ADOPTIONS {
             if !on || adopt(accounts)? == 0 {
                 break;
             }
@@ -233,15 +235,13 @@ pub(crate) fn settings(values: &mut [i32; 4], write: bool) -> Result {
         let mut place = 0;
         loop {
             let _preempt = NoPreempt::new();
-            match accounts.index.at(place) {
-                Err(()) => break,
-                Ok(record) => {
-                    if let Some(record) = record.filter(|record| !record.own) {
-                        record.words.tell_latencies(wanted.latencies);
-                    }
-                    place = Index::after(place, record.is_some());
-                }
+            let Some((record, next)) = accounts.index.after(place) else {
+                break;
+            };
+            if !record.own {
+                record.words.tell_latencies(wanted.latencies);
             }
+            place = next;
         }
     }
     Ok(())
@@ -302,26 +302,25 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
     let accounts = on.as_ref().map(Probes::state).ok_or_else(nothing)?;
     let mut tries = 0u32;
     while found.len() < most && *at < PAST {
-        let told = {
+        let (told, next) = {
             let _preempt = NoPreempt::new();
-            match accounts.index.at(*at) {
-                Err(()) => {
-                    *at = PAST;
-                    break;
+            match accounts.index.after(*at) {
+                None => (None, PAST),
+                Some((record, place)) => {
+                    let told = Told::new(record, &accounts.heres, false, true, accounts.clock);
+                    (told, place)
                 }
-                Ok(None) => None,
-                Ok(Some(r)) => Some(Told::new(r, &accounts.heres, false, true, accounts.clock)),
             }
         };
         // Changed all the time: whoever does that may need a processor.
-        if matches!(told, Some(None)) && tries < ROUNDS {
+        if told.is_none() && next != PAST && tries < ROUNDS {
             tries = tries.wrapping_add(1);
             ppa::pause();
             continue;
         }
         tries = 0;
-        *at = Index::after(*at, told.is_some());
-        if let Some(Some(told)) = told {
+        *at = next;
+        if let Some(told) = told {
             let _ = found.push_within_capacity(told);
         }
     }
@@ -390,8 +389,8 @@ pub(crate) fn tell_one(pid: u32) -> Result<Told> {
     Err(EAGAIN)
 }
 
-/// The values of each CPU that can be.
-pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) {
+/// The values of each CPU that can be. `EAGAIN` if one's are being changed all the time.
+pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) -> Result {
     let all = ACCOUNTING.lock();
     let khz = u64::from(ppa::Clock::choose().khz);
     for cpu in 0..cpu::nr_cpu_ids() {
@@ -407,7 +406,7 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) {
                     }
                     ppa::pause();
                 }
-                values.unwrap_or_default()
+                values.ok_or(EAGAIN)?
             }
             None => {
                 let mut values = [0; NR_CPU_VALUES];
@@ -422,6 +421,7 @@ pub(crate) fn each_cpu(each: &mut dyn FnMut([u64; NR_CPU_VALUES])) {
             }
         });
     }
+    Ok(())
 }
 
 /// This CPU has come, or is about to go: what is idle between is not time of its own.

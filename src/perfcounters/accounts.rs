@@ -458,14 +458,14 @@ impl Accounts {
     #[inline]
     fn interrupt(&self) {
         if let Some(here) = Here::get() {
-            here.words.interrupt(self.clock.now());
+            here.words.interrupt(|| self.clock.now());
         }
     }
 
     #[inline]
     fn interrupt_ends(&self) {
         if let Some(here) = Here::get() {
-            here.words.interrupt_ends(self.clock.now());
+            here.words.interrupt_ends(|| self.clock.now());
         }
     }
 }

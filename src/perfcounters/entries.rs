@@ -293,7 +293,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     // Nanoseconds of each, to be shown as microseconds.
     let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
     let mut idle = 0u64;
-    each_cpu(&mut |values| idle = idle.wrapping_add(values[3]));
+    each_cpu(&mut |values| idle = idle.wrapping_add(values[3]))?;
     // What is rounded still adds up.
     let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
     let blocked = v[value::BLOCKED];

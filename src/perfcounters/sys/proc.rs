@@ -114,17 +114,19 @@ extern "C" fn ppa_worker() {
 /// Called by seq_file.
 #[no_mangle]
 unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void) -> c_int {
-    files::each_cpu(&mut |values: [u64; NR_CPU_VALUES]| {
-        // SAFETY: seq_file's own, for the time of the call; an array of ours.
-        unsafe {
-            bindings::seq_write(
-                seq,
-                values.as_ptr().cast(),
-                size_of::<[u64; NR_CPU_VALUES]>(),
-            )
-        };
-    });
-    0
+    from_result(|| {
+        files::each_cpu(&mut |values: [u64; NR_CPU_VALUES]| {
+            // SAFETY: seq_file's own, for the time of the call; an array of ours.
+            unsafe {
+                bindings::seq_write(
+                    seq,
+                    values.as_ptr().cast(),
+                    size_of::<[u64; NR_CPU_VALUES]>(),
+                )
+            };
+        })?;
+        Ok(0)
+    })
 }
 
 /// # Safety

@@ -232,30 +232,28 @@ impl Index {
         })
     }
 
-    /// The record in a place, if there is one: `Err` if there are no such places any more.
-    /// Preemption off, or under RCU, while it is used.
-    pub(crate) fn at(&self, place: u64) -> Result<Option<&Record>, ()> {
-        let mut at = self.0.get((place >> 16) as usize).ok_or(())?.load_acquire();
-        let mut before = place & 0xffff;
-        loop {
+    /// The first record after a place, and its own; `None`: there are no more. Places are in
+    /// the order of hashes, and of addresses below these: whatever comes and goes, no other
+    /// is left out. Preemption off, or under RCU, while it is used.
+    pub(crate) fn after(&self, place: u64) -> Option<(&Record, u64)> {
+        let heads = self.0.iter().zip(0u64..).skip((place >> 48) as usize);
+        for (head, hash) in heads {
+            let mut first: Option<(&Record, u64)> = None;
+            let mut at = head.load_acquire();
             // SAFETY: As in `get`.
-            let Some(record) = (unsafe { (at as *const Record).as_ref() }) else {
-                return Ok(None);
-            };
-            if before == 0 {
-                return Ok(Some(record));
+            while let Some(record) = unsafe { (at as *const Record).as_ref() } {
+                // All have the same highest 16 bits, those of the kernel.
+                let own = hash << 48 | (record.address as u64 & (u64::MAX >> 16));
+                if own > place && first.is_none_or(|(_, least)| own < least) {
+                    first = Some((record, own));
+                }
+                at = record.chain.load_acquire();
             }
-            before = before.wrapping_sub(1);
-            at = record.chain.load_acquire();
+            if first.is_some() {
+                return first;
+            }
         }
-    }
-
-    /// The place after one that had a record, or had none.
-    pub(crate) fn after(place: u64, had: bool) -> u64 {
-        match had && place & 0xffff != 0xffff {
-            true => place.wrapping_add(1),
-            false => (place >> 16).wrapping_add(1) << 16,
-        }
+        None
     }
 }
 

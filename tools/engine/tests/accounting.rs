@@ -140,9 +140,9 @@ proptest! {
                     }
                 }
                 Event::Interrupt(ticks) => {
-                    cpu.interrupt(clock.get());
+                    cpu.interrupt(|| clock.get());
                     pass(ticks);
-                    cpu.interrupt_ends(clock.get());
+                    cpu.interrupt_ends(|| clock.get());
                     interrupts += 1;
                     model.interrupts += ticks;
                     if on != IDLE {
@@ -152,9 +152,9 @@ proptest! {
                 Event::Softirq(before, inside, after) => {
                     cpu.softirq(1, false, || clock.get());
                     pass(before);
-                    cpu.interrupt(clock.get());
+                    cpu.interrupt(|| clock.get());
                     pass(inside);
-                    cpu.interrupt_ends(clock.get());
+                    cpu.interrupt_ends(|| clock.get());
                     pass(after);
                     cpu.softirq_ends(false, || clock.get());
                     interrupts += 1;
@@ -243,7 +243,7 @@ fn r4_4_lengths_of_latencies() {
 fn r4_2_an_end_without_a_beginning_is_nothing() {
     let cpu = Cpu::default();
     cpu.begin(true, 1000);
-    cpu.interrupt_ends(1010);
+    cpu.interrupt_ends(|| 1010);
     cpu.softirq_ends(false, || 1020);
     cpu.call_ends(None::<&Task<Vec<Word>>>, || 1030);
     assert_eq!(
