@@ -188,6 +188,8 @@ pub struct Cpu {
     calls: Word,
     /// It is going, or gone.
     away: Word,
+    /// A call's probe is at work.
+    looking: Word,
     /// Interrupts: time, in softirqs too; a time for that is taken, and not written yet; how
     /// deep inside; hard ones, their time.
     span: Span,
@@ -196,7 +198,8 @@ pub struct Cpu {
     count: Word,
     hard: Span,
     hard_depth: Word,
-    /// The softirq that is on: its number and one, when it began.
+    /// The softirq that is on: its number and one, above that whether its time is that of
+    /// interrupts; when it began.
     softirq: Word,
     softirq_since: Word,
     softirq_hard: Word,
@@ -421,7 +424,7 @@ impl Cpu {
         match other {
             true => add(
                 &values[value::SWITCHING],
-                now.wrapping_sub(self.run.load_relaxed()),
+                above(now, self.run.load_relaxed()),
             ),
             false => add(&values[value::RESCHEDULED], 1),
         }
@@ -430,6 +433,7 @@ impl Cpu {
     /// A system call begins. The task's context, preemption off.
     #[inline]
     pub fn call<V: Values>(&self, task: Option<&Task<V>>, clock: impl Fn() -> u64) {
+        self.look();
         self.mode_own.store_relaxed(self.own_now(clock));
         // Release: who reads this mode reads that time, or a later one.
         self.mode.store_release(SYSTEM);
@@ -437,6 +441,7 @@ impl Cpu {
         if let Some(values) = task.and_then(Task::part) {
             add(&values[value::CALLS], 1);
         }
+        self.looked();
     }
 
     /// It returns.
@@ -445,6 +450,7 @@ impl Cpu {
         if self.mode.load_relaxed() != SYSTEM {
             return;
         }
+        self.look();
         // Of the task, too: who reads one that runs reads its CPU.
         self.changes.begin();
         let own = self.own_now(clock);
@@ -455,6 +461,26 @@ impl Cpu {
         add(&self.system, called);
         self.mode.store_relaxed(USER);
         self.changes.end();
+        self.looked();
+    }
+
+    /// A call's words are looked at, and must not be changed by an interrupt here.
+    #[inline(always)]
+    fn look(&self) {
+        self.looking.store_relaxed(1);
+        // Of this CPU's own interrupts: in the order of the program.
+        fence_release();
+    }
+
+    #[inline(always)]
+    fn looked(&self) {
+        self.looking.store_release(0);
+    }
+
+    /// Was what runs here interrupted where [`replace`](Self::replace) or
+    /// [`begin`](Self::begin) would be wrong? In an interrupt on it.
+    pub fn is_looked_at(&self) -> bool {
+        self.looking.load_acquire() != 0
     }
 
     /// A hard interrupt begins. Interrupts off.
@@ -519,7 +545,10 @@ impl Cpu {
         if !own {
             self.try_turn(&clock, 0);
         }
-        self.softirq.store_relaxed(number.wrapping_add(1) as u64);
+        // Whose time it is, too: what runs here may get other words before its end.
+        let ours = u64::from(!own).wrapping_shl(32);
+        self.softirq
+            .store_relaxed(number.wrapping_add(1) as u64 | ours);
         let (now, hard) = self.hard.total_now(&clock);
         self.softirq_since.store_relaxed(now);
         self.softirq_hard.store_relaxed(hard);
@@ -527,8 +556,9 @@ impl Cpu {
 
     /// It is over.
     #[inline]
-    pub fn softirq_ends(&self, own: bool, clock: impl Fn() -> u64) {
-        let number = (self.softirq.load_relaxed() as usize).wrapping_sub(1);
+    pub fn softirq_ends(&self, clock: impl Fn() -> u64) {
+        let on = self.softirq.load_relaxed();
+        let number = (on as u32 as usize).wrapping_sub(1);
         let words = (
             self.softirq_time.get(number),
             self.softirq_count.get(number),
@@ -543,7 +573,7 @@ impl Cpu {
             add(count, 1);
             self.softirq.store_relaxed(0);
         }
-        if !own {
+        if on >> 32 != 0 {
             self.try_turn(&clock, 1);
         }
     }
@@ -590,7 +620,7 @@ impl Cpu {
                 }
             }
             let mut all = [0; NR_CPU_VALUES];
-            all[0] = busy.wrapping_sub(system);
+            all[0] = busy.saturating_sub(system);
             all[1] = system;
             all[2] = total;
             all[3] = idle;
@@ -775,6 +805,8 @@ impl<V: Values> Task<V> {
     pub fn adopt(&self, cpu: u32, now: u64) {
         self.changes.begin();
         self.enter(cpu);
+        self.woken.store_relaxed(0);
+        self.ready.store_relaxed(0);
         self.began.store_relaxed(now);
         self.changes.end();
     }

@@ -19,8 +19,11 @@ use crate::sys::records::Record;
 use crate::sys::sched::{self, NoPreempt};
 use crate::totals::{self, Totals};
 
-/// Past the last place: those that have ended come then.
+/// Past the last place: those that have ended until then come now.
 const PAST: u64 = 1 << 62;
+/// They are on their way to readers. Who ends later is not of this round, which would else
+/// have no end where tasks end all the time.
+const LAST: u64 = PAST + 1;
 /// Tasks that are told of at once.
 const AT_ONCE: usize = 256;
 /// Rounds over tasks that are made while others are looked at.
@@ -168,7 +171,7 @@ impl Accounting {
             }
         }
         self.entries.account(accounts)?;
-        sched::call_on_all(&|| accounts.begin_here());
+        accounts.begin();
         self.on = Some(probes);
         proc::queue_publisher(totals::PERIOD);
         Ok(())
@@ -209,7 +212,10 @@ fn adopt(accounts: &Accounts) -> Result<usize> {
         if let Some(mut record) = blanks.pop() {
             record.fill(task);
             record.words.set_out(false, latencies, accounts.clock.now());
-            accounts.enter_found(record, task);
+            if let Some(rejected) = accounts.enter_found(record, task) {
+                // Not freed here; there is room where it was.
+                let _ = blanks.push_within_capacity(rejected);
+            }
         }
     });
     Ok(missing)
@@ -328,12 +334,15 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
     if found.len() == most {
         return Ok(found);
     }
-    accounts.ended.take(&mut |record| {
-        if unread.push(record, GFP_KERNEL).is_err() {
-            count(&accounts.lost, 1);
-            count(&accounts.nr_ended, u64::MAX);
-        }
-    });
+    if core::mem::replace(at, LAST) != LAST {
+        accounts.ended.take(&mut |record| {
+            if unread.push(record, GFP_KERNEL).is_err() {
+                count(&accounts.lost, 1);
+                // It is dropped; what it had of the room is little, and stays taken.
+                count(&accounts.nr_ended, u64::MAX);
+            }
+        });
+    }
     for record in unread.iter().rev() {
         if found.len() == most {
             break;
@@ -354,11 +363,12 @@ pub(crate) fn forget(told: &[Told]) {
     let done = !all.wanted.on;
     let Accounting { on, unread, .. } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
-        if unread.last().is_some_and(|record| told.is_of(record)) {
-            unread.pop();
-            if let Some(accounts) = on.as_ref().map(Probes::state) {
-                count(&accounts.nr_ended, u64::MAX);
-            }
+        if !unread.last().is_some_and(|record| told.is_of(record)) {
+            continue;
+        }
+        let bytes = unread.pop().map_or(0, |record| record.bytes());
+        if let Some(accounts) = on.as_ref().map(Probes::state) {
+            accounts.forget(bytes);
         }
     }
     if done {
@@ -437,6 +447,8 @@ pub(crate) fn stop_for_good() {
     let mut all = ACCOUNTING.lock();
     all.stop();
     all.totals = None;
+    // Of one that could not begin, too.
+    ppa::wait_for_frees();
 }
 
 /// A CPU is off. Called on another one.
@@ -444,7 +456,7 @@ pub(crate) fn cpu_is_gone(cpu: u32) {
     let _preempt = NoPreempt::new();
     if let Some(here) = Here::of(cpu) {
         let last = here.task().map(|record| &record.words);
-        here.words.die(here.cpu, last, ppa::Clock::choose().now());
+        here.words.die(here.cpu, last, here.clock.now());
         here.set_task(None);
     }
 }

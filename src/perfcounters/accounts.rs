@@ -14,7 +14,7 @@ use crate::provider::{Handler, Probes};
 use crate::sys::ppa::{self, Clock, Here, Heres};
 use crate::sys::proc;
 use crate::sys::records::{Index, List, Record};
-use crate::sys::sched::{self, NoPreempt};
+use crate::sys::sched::{self, CpusStay, NoPreempt};
 use crate::sys::task::TaskRef;
 
 /// What is measured: `PPA_LEVEL_*`.
@@ -26,8 +26,8 @@ pub(crate) mod level {
 }
 
 /// Records of tasks that have ended, at most: until they are read; and their bytes.
-const ENDED: usize = 16384;
-const ENDED_BYTES: usize = 64 << 20;
+const ENDED: u64 = 16384;
+const ENDED_BYTES: u64 = 64 << 20;
 
 /// What the probes know.
 pub(crate) struct Accounts {
@@ -40,8 +40,6 @@ pub(crate) struct Accounts {
     pub(crate) levels: u32,
     /// All tasks are accounted.
     everyone: bool,
-    /// So many may have ended.
-    room: u64,
     /// New tasks' latencies are told apart.
     pub(crate) latencies: Word,
     /// They ended, and were not read yet.
@@ -50,8 +48,24 @@ pub(crate) struct Accounts {
     spent: List,
     pub(crate) nr_tasks: Word,
     pub(crate) nr_ended: Word,
+    ended_bytes: Word,
     pub(crate) lost: Word,
     pub(crate) refused: Word,
+}
+
+/// Calls a function on each CPU, with interrupts off, until all of them say that it is done.
+fn on_all(function: &dyn Fn() -> bool) {
+    loop {
+        let late = Word::new(0);
+        sched::call_on_all(&|| {
+            if !function() {
+                count(&late, 1);
+            }
+        });
+        if late.load_relaxed() == 0 {
+            return;
+        }
+    }
 }
 
 /// Changes a number that several CPUs change; 64 bits, modulo 2^64.
@@ -69,21 +83,20 @@ impl Accounts {
     /// For CPUs in groups of so many.
     pub(crate) fn new(everyone: bool, levels: u32, scaling: u32, latencies: bool) -> Result<Self> {
         let clock = Clock::choose();
-        let room = (ENDED_BYTES / Record::bytes(scaling)).min(ENDED) as u64;
         Ok(Self {
-            heres: Heres::new()?,
+            heres: Heres::new(clock)?,
             index: Index::new()?,
             clock,
             bounds: Bounds::new(clock.khz.into()),
             scaling,
             levels,
             everyone,
-            room,
             latencies: Word::new(latencies.into()),
             ended: List::new(),
             spent: List::new(),
             nr_tasks: Word::new(0),
             nr_ended: Word::new(0),
+            ended_bytes: Word::new(0),
             lost: Word::new(0),
             refused: Word::new(0),
         })
@@ -120,14 +133,19 @@ impl Accounts {
             .inspect_err(|_| {
                 count(&self.refused, 1);
             })?;
-        self.enter(record, task);
+        let rejected = {
+            let _preempt = NoPreempt::new();
+            self.enter(record, task)
+        };
+        drop(rejected);
         Ok(())
     }
 
-    /// Puts a record in, if its task has none. Preemption off, or under RCU.
-    pub(crate) fn enter(&self, record: KBox<Record>, task: TaskRef<'_>) {
-        if self.index.insert(record).is_some() {
-            return;
+    /// Puts a record in, or gives it back if its task has one. Preemption off, or under RCU.
+    fn enter(&self, record: KBox<Record>, task: TaskRef<'_>) -> Option<KBox<Record>> {
+        let rejected = self.index.insert(record);
+        if rejected.is_some() {
+            return rejected;
         }
         count(&self.nr_tasks, 1);
         // Nobody buries one that had run for the last time before: then it is ours still.
@@ -137,17 +155,23 @@ impl Accounts {
                 self.spent.push(record);
             }
         }
+        None
     }
 
     /// The same of a task that may be in a system call. As it may run and leave it
     /// meanwhile, this is told afterwards, and only to one that does not run.
-    pub(crate) fn enter_found(&self, record: KBox<Record>, task: TaskRef<'_>) {
-        self.enter(record, task);
+    pub(crate) fn enter_found(
+        &self,
+        record: KBox<Record>,
+        task: TaskRef<'_>,
+    ) -> Option<KBox<Record>> {
+        let rejected = self.enter(record, task);
         if self.levels & level::CALLS != 0 && task.is_in_call() {
             if let Some(record) = self.record_of(task) {
                 record.words.set_calling();
             }
         }
+        rejected
     }
 
     /// Has it a record, or needs none any more?
@@ -183,16 +207,19 @@ impl Accounts {
     }
 
     fn change(&self, task: TaskRef<'_>, record: Option<KBox<Record>>) {
+        // What a CPU that goes has last is taken from it when it is gone.
+        let _cpus = CpusStay::new();
         let before = self.index.take(task.address());
         if before.is_some() {
             count(&self.nr_tasks, u64::MAX);
         }
-        if let Some(record) = record {
+        let rejected = record.and_then(|record| {
             let _preempt = NoPreempt::new();
-            self.enter_found(record, task);
-        }
+            self.enter_found(record, task)
+        });
+        drop(rejected);
         // Where it runs, its CPU has the one before; elsewhere it is found anew.
-        sched::call_on_all(&|| self.look_again());
+        on_all(&|| self.look_again());
         if let Some(before) = before {
             self.spent.push(before);
             self.sweep();
@@ -200,31 +227,43 @@ impl Accounts {
     }
 
     /// A CPU looks again for the record of what runs there. On it, interrupts off.
-    fn look_again(&self) {
-        let Some(here) = Here::get() else { return };
+    fn look_again(&self) -> bool {
+        let Some(here) = Here::get() else { return true };
         let found = self.record_of(ppa::running());
         let address = |record: Option<&Record>| record.map(core::ptr::from_ref);
         if address(found) == address(here.task()) {
-            return;
+            return true;
+        }
+        if here.words.is_looked_at() {
+            return false;
         }
         let words = found.map(|record| &record.words);
         here.words.begin_switch();
         here.words.replace(here.cpu, words, self.clock.now());
         here.set_task(found);
+        true
     }
 
-    /// A CPU's accounting begins with what runs there. On it, interrupts off.
-    pub(crate) fn begin_here(&self) {
-        let Some(here) = Here::get() else { return };
-        let (task, now) = (ppa::running(), self.clock.now());
+    /// Each CPU's accounting begins with what runs there. May sleep.
+    pub(crate) fn begin(&self) {
+        on_all(&|| self.begin_here());
+    }
+
+    fn begin_here(&self) -> bool {
+        let Some(here) = Here::get() else { return true };
         if here.task().is_some() {
-            return;
+            return true;
         }
+        if here.words.is_looked_at() {
+            return false;
+        }
+        let (task, now) = (ppa::running(), self.clock.now());
         here.words.begin(task.pid() == 0, now);
         if let Some(record) = self.record_of(task) {
             record.words.adopt(here.cpu, now);
             here.set_task(Some(record));
         }
+        true
     }
 
     /// Has freed what nobody needs any more. Not under a run-queue lock.
@@ -237,6 +276,12 @@ impl Accounts {
         self.index.get(task.address())
     }
 
+    /// One that has ended, of so many bytes, is kept no longer.
+    pub(crate) fn forget(&self, bytes: u64) {
+        count(&self.nr_ended, u64::MAX);
+        count(&self.ended_bytes, bytes.wrapping_neg());
+    }
+
     /// Its task has run for the last time.
     #[cold]
     fn bury(&self, task: TaskRef<'_>, now: u64) {
@@ -245,8 +290,10 @@ impl Accounts {
         };
         record.get().words.end(now);
         count(&self.nr_tasks, u64::MAX);
-        if count(&self.nr_ended, 1) > self.room {
-            count(&self.nr_ended, u64::MAX);
+        let bytes = record.get().bytes();
+        let (nr, all) = (count(&self.nr_ended, 1), count(&self.ended_bytes, bytes));
+        if nr > ENDED || all > ENDED_BYTES {
+            self.forget(bytes);
             count(&self.lost, 1);
             self.spent.push(record);
         } else {
@@ -449,8 +496,7 @@ impl Handler<SoftirqExit<'_>> for Accounts {
     #[inline]
     fn on(&self, _: SoftirqExit<'_>) {
         let Some(here) = Here::get() else { return };
-        let own = here.is_softirqd();
-        here.words.softirq_ends(own, || self.clock.now());
+        here.words.softirq_ends(|| self.clock.now());
     }
 }
 

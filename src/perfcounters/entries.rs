@@ -16,7 +16,7 @@ use kernel::task::Task;
 
 use crate::accounting::{each_cpu, nothing, Accounting, Wanted, ROUNDS};
 use crate::accounts::Accounts;
-use crate::sys::lock::ACCOUNTING;
+use crate::sys::lock::{ACCOUNTING, ENTRIES};
 use crate::sys::ppa::{self, Clock};
 use crate::sys::proc::{self, Directory};
 use crate::sys::records::Record;
@@ -35,7 +35,9 @@ pub(crate) struct Entry {
     task: ARef<Task>,
     wanted: Wanted,
     gone: bool,
-    _directory: Directory,
+    /// Until it is removed; the entry stays until after that, so that nobody makes another
+    /// of the same name.
+    directory: Option<Directory>,
 }
 
 impl Entry {
@@ -68,6 +70,10 @@ impl Entries {
     /// There are none, but those that go.
     pub(crate) fn is_empty(&self) -> bool {
         !self.there().any(|entry| !entry.gone)
+    }
+
+    fn nr(&self) -> usize {
+        self.there().fold(0, |n: usize, _| n.wrapping_add(1))
     }
 
     fn there(&self) -> impl Iterator<Item = &Entry> {
@@ -104,59 +110,81 @@ impl Entries {
         there.find(|entry| entry.id == id)
     }
 
-    fn take_gone(&mut self) -> Option<Entry> {
-        let goes = |entry: &Entry| entry.gone || entry.has_ended();
+    /// The files of one that goes, and what it is known by.
+    fn take_gone(&mut self) -> Option<(usize, Option<Directory>)> {
+        let goes = |entry: &&mut Entry| entry.gone || entry.has_ended();
+        let entry = self.all.iter_mut().flatten().find(goes)?;
+        entry.gone = true;
+        Some((entry.id, entry.directory.take()))
+    }
+
+    fn remove(&mut self, id: usize) -> Option<Entry> {
         let mut places = self.all.iter_mut();
         places
-            .find(|place| place.as_ref().is_some_and(goes))
+            .find(|place| place.as_ref().is_some_and(|entry| entry.id == id))
             .and_then(Option::take)
     }
 }
 
 /// A task is accounted by itself from now on, or no longer. `ESRCH`: there is none of that
-/// number in the initial name space.
+/// number in the initial name space; `EBUSY`: the number was another's, whose files go.
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
-    let wanted = Wanted::new(values)?;
     sched::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    let wanted = Wanted::new(values)?;
     let task = proc::find(pid).ok_or(ESRCH)?;
+    if sched::has_ended(&task) {
+        return Err(ESRCH);
+    }
+    let _others = ENTRIES.lock();
     // What went with this number must be out of the way.
     proc::wait_for_worker();
-    let mut all = ACCOUNTING.lock();
-    let found = all.entries.there().find(|entry| entry.pid == pid);
-    match found.map(|entry| (entry.id, entry.gone || entry.has_ended())) {
-        Some((_, true)) => {
-            proc::queue_worker();
-            Err(EBUSY)
+    let id = {
+        let mut all = ACCOUNTING.lock();
+        let same = |entry: &&Entry| sched::address(&entry.task) == sched::address(&task);
+        let found = all.entries.there().find(same).map(|entry| entry.id);
+        if let Some(id) = found {
+            return change(&mut all, id, wanted);
         }
-        Some((id, false)) => change(&mut all, id, wanted),
-        None if !wanted.on => Ok(()),
-        None => add(&mut all, pid, task, wanted),
-    }
-}
-
-fn add(all: &mut Accounting, pid: u32, task: ARef<Task>, wanted: Wanted) -> Result {
-    if all.entries.there().count() >= MOST {
-        pr_notice!("perfcounters: {MOST} tasks are accounted by themselves; no more\n");
-        return Err(ENOSPC);
-    }
-    let id = all.entries.next;
-    all.entries.all.reserve(1, GFP_KERNEL)?;
+        // Also of a thread that has another number since it became another program.
+        if all.entries.there().any(|entry| entry.pid == pid) {
+            proc::queue_worker();
+            return Err(EBUSY);
+        }
+        if !wanted.on {
+            return Ok(());
+        }
+        if all.entries.nr() >= MOST {
+            pr_notice!("perfcounters: {MOST} tasks are accounted by themselves; no more\n");
+            return Err(ENOSPC);
+        }
+        all.entries.all.reserve(1, GFP_KERNEL)?;
+        let id = all.entries.next;
+        all.entries.next = id.wrapping_add(1);
+        id
+    };
     let entry = Entry {
         id,
         pid,
         wanted,
         gone: false,
-        _directory: Directory::create(pid, id)?,
+        directory: Some(Directory::create(pid, id)?),
         task,
     };
-    all.entries.next = id.wrapping_add(1);
+    add(&mut ACCOUNTING.lock(), entry)
+}
+
+/// There is room.
+fn add(all: &mut Accounting, entry: Entry) -> Result {
+    let id = entry.id;
     all.entries.put(entry);
     let done = match all.accounts() {
         // With this one.
         None => all.start(),
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
-    done.inspect_err(|_| leave(all, id))
+    // It may have ended meanwhile: then nobody else has it looked after.
+    done.and_then(|()| all.entries.find(id).map(|_| ()))
+        .inspect_err(|_| leave(all, id))
 }
 
 /// An entry goes, later.
@@ -169,12 +197,14 @@ fn leave(all: &mut Accounting, id: usize) {
 
 fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
     let entry = all.entries.find(id)?;
-    let accounts = all.accounts().ok_or_else(nothing)?;
     if !wanted.on {
-        accounts.release(TaskRef::of(&entry.task))?;
+        if let Some(accounts) = all.accounts() {
+            accounts.release(TaskRef::of(&entry.task))?;
+        }
         leave(all, id);
         return Ok(());
     }
+    let accounts = all.accounts().ok_or_else(nothing)?;
     let before = entry.wanted;
     if before.scaling == wanted.scaling {
         let _preempt = NoPreempt::new();
@@ -188,10 +218,16 @@ fn change(all: &mut Accounting, id: usize, wanted: Wanted) -> Result {
     if before.scaling == wanted.scaling {
         return Ok(());
     }
-    match (all.accounts(), all.entries.find(id)) {
+    let done = match (all.accounts(), all.entries.find(id)) {
         (Some(accounts), Ok(entry)) => entry.account(accounts),
         _ => Ok(()),
+    };
+    if done.is_err() {
+        if let Some(entry) = all.entries.find_any(id) {
+            entry.wanted = before;
+        }
     }
+    done
 }
 
 /// The four values of a task by its files.
@@ -201,8 +237,8 @@ pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
 
 /// The same, set.
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
-    let wanted = Wanted::new(values)?;
     sched::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    let wanted = Wanted::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
 
@@ -220,9 +256,10 @@ pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
 pub(crate) fn tidy() {
     loop {
         let gone = ACCOUNTING.lock().entries.take_gone();
-        if gone.is_none() {
-            break;
-        }
+        let Some((id, directory)) = gone else { break };
+        drop(directory);
+        let entry = ACCOUNTING.lock().entries.remove(id);
+        drop(entry);
     }
     ACCOUNTING.lock().stop_if_done();
 }
@@ -294,6 +331,8 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     let average = |ticks: u64, of: u64| had.clock.nanos(ratio(ticks, of));
     let mut idle = 0u64;
     each_cpu(&mut |values| idle = idle.wrapping_add(values[3]))?;
+    // Precise times of others are a side channel: of them all, 10 ms will do.
+    let idle = ratio(micros(idle), 10_000).wrapping_mul(10_000);
     // What is rounded still adds up.
     let (total, system) = (micros(v[value::SCHED]), micros(v[value::SYSTEM]));
     let blocked = v[value::BLOCKED];
@@ -338,7 +377,7 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
     seq_print!(
         seq,
         "Sys-Idle Avg-Ctxt-Dur\n{} {}.{:03}\n",
-        micros(idle),
+        idle,
         switching / 1000,
         switching % 1000
     );

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * timeout: 900
+ * guest: poke
  * worlds: stock
  *
  * Every allocation and registration of our modules fails once: for each

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
+# guest: poke
 # worlds: stock debug
 # timeout: 120
 # shellcheck disable=SC2030,SC2031,SC2317,SC2329,SC3043

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
+ * guest: poke
  * worlds: stock debug
  * timeout: 1200
  *
@@ -169,9 +170,10 @@ static void again(int times)
 	is(refused, 0, "4.8 and none is refused");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	int times = bounded(1000) == 1000 ? 1000 : 100, log = klog_mark();
+	int times = argc > 1 ? atoi(argv[1]) : bounded(1000) == 1000 ? 1000 : 100;
+	int log = klog_mark();
 	__u64 before, with, after, gone;
 	struct ppa_task t;
 

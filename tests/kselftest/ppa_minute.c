@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
+ * guest: poke
  * worlds: stock debug
  * timeout: 240
  *

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
+ * guest: poke
  * worlds: stock debug
  *
  * Process accounting's values of CPUs in the counter pages: they are those of

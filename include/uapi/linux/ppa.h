@@ -4,8 +4,8 @@
  * stamps.
  *
  * /dev/ppa: each read() gives some struct ppa_task, at most as many as fit the buffer, of
- * all tasks, in no order, then of those that have ended since, which are forgotten then;
- * 0 is the end, and lseek() to 0 the beginning. That is for CAP_PERFMON; PPA_GETTASK is for
+ * all tasks, in no order, then of those that have ended until then, which are forgotten
+ * then; 0 is the end, and lseek() to 0 the beginning. That is for CAP_PERFMON; PPA_GETTASK is for
  * anybody, for tasks that ptrace would let him read, with the numbers that he knows.
  *
  * Times are in ticks; struct ppa_info has how many are a millisecond.

@@ -50,9 +50,15 @@ kernel::sync::global_lock! {
 
 kernel::sync::global_lock! {
     // SAFETY: As above.
-    /// Process accounting. Nothing of ours is called under it that locks, but CPUs'
-    /// hotplug is waited for.
+    /// Process accounting. `REGISTRY` is taken under it, and CPUs' hotplug waited for.
     pub(crate) unsafe(uninit) static ACCOUNTING: Mutex<Accounting> = Accounting::OFF;
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: As above.
+    /// Who makes files of a task. Around `ACCOUNTING`, which is not held when files are made
+    /// or removed, as their readers take it.
+    pub(crate) unsafe(uninit) static ENTRIES: Mutex<()> = ();
 }
 
 /// Makes the locks usable. Called once, first thing in module init.
@@ -65,5 +71,6 @@ pub(crate) fn init() {
         SESSION.init();
         HELD.init();
         ACCOUNTING.init();
+        ENTRIES.init();
     }
 }

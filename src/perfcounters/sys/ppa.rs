@@ -52,12 +52,15 @@ impl Clock {
         ms.wrapping_mul(1_000_000).wrapping_add(rest)
     }
 
-    /// Now, and after whatever was read before. Any context.
+    /// Now, after whatever was read before, and before what is read next. Any context.
     pub(crate) fn now_after(&self) -> u64 {
-        // SAFETY: An instruction without operands; the time stamp counter might else be
-        // read before earlier loads are done.
+        // SAFETY: Instructions without operands; the time stamp counter might else be read
+        // before earlier loads are done, or after later ones.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
-        self.now()
+        let now = self.now();
+        // SAFETY: As above.
+        unsafe { asm!("lfence", options(nostack, preserves_flags)) };
+        now
     }
 
     /// Now, if that takes no call. Any context.
@@ -85,6 +88,7 @@ pub(crate) struct Here {
     pub(crate) words: Cpu,
     task: Word,
     pub(crate) cpu: u32,
+    pub(crate) clock: Clock,
 }
 
 impl Here {
@@ -138,13 +142,14 @@ pub(crate) struct Heres(KVVec<Here>);
 
 impl Heres {
     /// For all CPUs that can be. May sleep.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(clock: Clock) -> Result<Self> {
         let mut all = KVVec::with_capacity(cpu::nr_cpu_ids() as usize, GFP_KERNEL)?;
         for cpu in 0..cpu::nr_cpu_ids() {
             let here = Here {
                 words: Cpu::default(),
                 task: Word::new(0),
                 cpu,
+                clock,
             };
             all.push(here, GFP_KERNEL)?;
         }

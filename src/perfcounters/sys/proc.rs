@@ -26,7 +26,9 @@ impl Files {
     /// Makes them appear.
     pub(crate) fn create() -> Result<Self> {
         // SAFETY: Once; drop removes them.
-        to_result(unsafe { shim::ppa_files_create() })?;
+        let made = to_result(unsafe { shim::ppa_files_create() });
+        // Nobody can switch it on any more, but somebody may have.
+        made.inspect_err(|_| files::stop_for_good())?;
         Ok(Self(()))
     }
 }

@@ -84,11 +84,12 @@ impl Record {
         cpus.checked_div(scaling.max(1)).unwrap_or(1) as usize
     }
 
-    /// Bytes of one.
-    pub(crate) fn bytes(scaling: u32) -> usize {
-        Self::groups(scaling)
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let groups = self.words.nr_groups();
+        groups
             .wrapping_mul(size_of::<[Word; NR_VALUES]>())
-            .wrapping_add(size_of::<Self>())
+            .wrapping_add(size_of::<Self>()) as u64
     }
 
     /// Is a task's from now on.
@@ -97,9 +98,11 @@ impl Record {
         self.kernel = task.is_kernel();
         self.softirqd = task.is_softirqd();
         self.began = task.began();
+        // Until its end, of which nobody may hear if it has begun already.
+        self.keep(task);
     }
 
-    /// It ends: who it was is kept. In its own context.
+    /// Who it is is kept, for when it is no more.
     pub(crate) fn keep(&self, task: TaskRef<'_>) {
         let who = task.who(true);
         let name = task.name();

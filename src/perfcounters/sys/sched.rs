@@ -90,6 +90,25 @@ pub(crate) fn is_kernel_open() -> bool {
     !locked && is_perfmon_capable()
 }
 
+/// No CPU comes or goes. Process context; what hotplug calls must not wait for its holder.
+pub(crate) struct CpusStay(());
+
+impl CpusStay {
+    /// From now on.
+    pub(crate) fn new() -> Self {
+        // SAFETY: Process context; given back by drop.
+        unsafe { bindings::cpus_read_lock() };
+        Self(())
+    }
+}
+
+impl Drop for CpusStay {
+    fn drop(&mut self) {
+        // SAFETY: Taken in `new`.
+        unsafe { bindings::cpus_read_unlock() };
+    }
+}
+
 /// Waits until every section with preemption off that runs now is over.
 pub(crate) fn synchronize() {
     // SAFETY: Process context, no RCU section.

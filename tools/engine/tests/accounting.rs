@@ -156,7 +156,7 @@ proptest! {
                     pass(inside);
                     cpu.interrupt_ends(|| clock.get());
                     pass(after);
-                    cpu.softirq_ends(false, || clock.get());
+                    cpu.softirq_ends(|| clock.get());
                     interrupts += 1;
                     let all = before + inside + after;
                     model.interrupts += all;
@@ -244,7 +244,7 @@ fn r4_2_an_end_without_a_beginning_is_nothing() {
     let cpu = Cpu::default();
     cpu.begin(true, 1000);
     cpu.interrupt_ends(|| 1010);
-    cpu.softirq_ends(false, || 1020);
+    cpu.softirq_ends(|| 1020);
     cpu.call_ends(None::<&Task<Vec<Word>>>, || 1030);
     assert_eq!(
         cpu.values(true, || 1040).expect("nobody changes it")[..6],

@@ -33,6 +33,7 @@ struct task_struct *ppa_get_task(u32 pid);
 /* The files: proc.c. */
 int ppa_files_create(void);
 void ppa_files_close(void);
+void ppa_files_rest(void);
 void ppa_files_remove(void);
 void *ppa_entry_create(u32 pid, unsigned long id);
 void ppa_entry_remove(void *dir);

@@ -240,25 +240,25 @@ void ppa_queue_publisher(unsigned int ms)
 	queue_delayed_work(system_dfl_wq, &publisher, msecs_to_jiffies(ms));
 }
 
+/* Those that can switch it on come last; where this fails, somebody may have. */
 int ppa_files_create(void)
 {
-	settings_header = register_sysctl("kernel", settings);
-	if (!settings_header)
-		return -ENOMEM;
 	if (!proc_create_single("rawsysppa", 0440, NULL, cpus_show))
-		goto no_cpus;
+		return -ENOMEM;
 	directory = proc_mkdir("ppa", NULL);
 	if (!directory)
 		goto no_directory;
-	if (!proc_create("ppactl", 0644, directory, &entries_ops))
-		goto no_entries;
-	return 0;
-no_entries:
+	settings_header = register_sysctl("kernel", settings);
+	if (!settings_header)
+		goto no_settings;
+	if (proc_create("ppactl", 0600, directory, &entries_ops))
+		return 0;
+	unregister_sysctl_table(settings_header);
+no_settings:
 	proc_remove(directory);
 no_directory:
 	remove_proc_entry("rawsysppa", NULL);
-no_cpus:
-	unregister_sysctl_table(settings_header);
+	ppa_files_rest();
 	return -ENOMEM;
 }
 
@@ -268,6 +268,12 @@ void ppa_files_close(void)
 	remove_proc_entry("ppactl", directory);
 	unregister_sysctl_table(settings_header);
 	remove_proc_entry("rawsysppa", NULL);
+	ppa_files_rest();
+}
+
+/* Nothing is to come any more. */
+void ppa_files_rest(void)
+{
 	cancel_work_sync(&worker);
 	cancel_delayed_work_sync(&publisher);
 }

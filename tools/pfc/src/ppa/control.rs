@@ -60,11 +60,11 @@ impl Control {
         Ok(())
     }
 
-    /// Their numbers.
-    fn tasks(&self) -> Vec<u32> {
-        let text = fs::read_to_string(&self.tasks).unwrap_or_default();
+    /// Their numbers, which only root may see.
+    fn tasks(&self) -> Option<Vec<u32>> {
+        let text = fs::read_to_string(&self.tasks).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
-        text.lines().filter_map(first).collect()
+        Some(text.lines().filter_map(first).collect())
     }
 
     fn measure(&self, levels: &[Level]) -> Result<(), Failure> {
@@ -126,7 +126,7 @@ pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
             writeln!(out, "{all}")?;
         }
         false => {
-            for (what, how) in lines(&info, &own) {
+            for (what, how) in lines(&info, own.as_deref()) {
                 writeln!(out, "{what:<11} {how}")?;
             }
         }
@@ -134,7 +134,7 @@ pub fn status(json: bool, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-fn lines(info: &Info, own: &[u32]) -> Vec<(&'static str, String)> {
+fn lines(info: &Info, own: Option<&[u32]>) -> Vec<(&'static str, String)> {
     let state = |bit: u32| if info.flags & bit != 0 { "on" } else { "off" };
     let levels = match info.levels {
         0 => "nothing but idle time".to_owned(),
@@ -147,10 +147,13 @@ fn lines(info: &Info, own: &[u32]) -> Vec<(&'static str, String)> {
     if info.refused > 0 {
         tasks.push_str(&format!(", {} refused for want of memory", info.refused));
     }
-    let own: Vec<String> = own.iter().map(u32::to_string).collect();
-    let own = match own[..] {
-        [] => "none".to_owned(),
-        _ => own.join(", "),
+    let own = match own {
+        None => "unknown; this needs root".to_owned(),
+        Some([]) => "none".to_owned(),
+        Some(pids) => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            pids.join(", ")
+        }
     };
     vec![
         ("accounting", state(1).to_owned()),
@@ -232,7 +235,7 @@ mod tests {
             "8 1 1 0 1\n"
         );
         fs::write(&control.tasks, "7\t1\t1\t0\t1\n8\t1\t0\t0\t2\nx\n").expect("a file");
-        assert_eq!(control.tasks(), [7, 8]);
+        assert_eq!(control.tasks(), Some(vec![7, 8]));
     }
 
     #[test]
@@ -244,7 +247,7 @@ mod tests {
             lost: 2,
             ..Info::default()
         };
-        let text: Vec<String> = lines(&info, &[7, 8])
+        let text: Vec<String> = lines(&info, Some(&[7, 8]))
             .into_iter()
             .map(|(w, h)| format!("{w} {h}"))
             .collect();
