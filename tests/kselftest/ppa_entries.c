@@ -284,7 +284,8 @@ static void as_nobody(void)
 		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
-		status |= opens(ENTRIES, O_WRONLY) == -EACCES && opens(ENTRIES, O_RDONLY) == -EACCES;
+		status |= opens(ENTRIES, O_WRONLY) == -EACCES &&
+			  opens(ENTRIES, O_RDONLY) == -EACCES;
 		status |= (opens(path_of(pid, "ppactl"), O_WRONLY) == -EACCES) << 1;
 		fd = open(path_of(pid, "ppa"), O_RDONLY);
 		status |= (read(fd, &byte, 1) < 0 && errno == EPERM) << 2;

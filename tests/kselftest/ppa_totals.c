@@ -66,7 +66,8 @@ static int outside(int nr, int before, int at, int after)
 			__u64 value = page[at][cpu][n];
 
 			/* A microsecond for what is rounded. */
-			if (value + 1000 >= raw[before][cpu][n] && value <= raw[after][cpu][n] + 1000)
+			if (value + 1000 >= raw[before][cpu][n] &&
+			    value <= raw[after][cpu][n] + 1000)
 				continue;
 			note("CPU %d, %s: %llu is not from %llu to %llu", cpu, names[n], value,
 			     raw[before][cpu][n], raw[after][cpu][n]);
