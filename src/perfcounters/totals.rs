@@ -92,7 +92,7 @@ impl Totals {
 
     /// Writes what came since the last time. One at a time.
     pub(crate) fn publish(&mut self, accounts: &Accounts) {
-        for (last, cpu) in self.last.iter_mut().zip(0..) {
+        for (last, cpu) in self.last.iter_mut().zip(0..cpu::nr_cpu_ids()) {
             let words = accounts.words_of(cpu);
             // What is just being changed is read the next time.
             let Some(mut values) =

@@ -239,8 +239,8 @@ impl Index {
     /// the order of hashes, and of addresses below these: whatever comes and goes, no other
     /// is left out. Preemption off, or under RCU, while it is used.
     pub(crate) fn after(&self, place: u64) -> Option<(&Record, u64)> {
-        let heads = self.0.iter().zip(0u64..).skip((place >> 48) as usize);
-        for (head, hash) in heads {
+        let mut hash = place >> 48;
+        while let Some(head) = self.0.get(hash as usize) {
             let mut first: Option<(&Record, u64)> = None;
             let mut at = head.load_acquire();
             // SAFETY: As in `get`.
@@ -255,6 +255,7 @@ impl Index {
             if first.is_some() {
                 return first;
             }
+            hash = hash.wrapping_add(1);
         }
         None
     }
