@@ -166,6 +166,15 @@ impl Span {
     }
 }
 
+/// Interrupts' time at the beginning of a turn; of one that has not begun, what it never is.
+struct Since(Word);
+
+impl Default for Since {
+    fn default() -> Self {
+        Self(Word::new(u64::MAX))
+    }
+}
+
 /// A CPU's words. It alone writes them, and only the functions of `Interrupts` in
 /// interrupts.
 #[derive(Default)]
@@ -179,7 +188,7 @@ pub struct Cpu {
     /// When this turn began, and how much interrupts had had then, twice: as their word has
     /// it while none is on.
     run: Word,
-    run_span: Word,
+    run_span: Since,
     run_count: Word,
     /// Ticks that are over: of all tasks; of that in system calls; of the idle task.
     all: Word,
@@ -233,7 +242,7 @@ impl Cpu {
     /// This turn, up to now; `total` of its interrupts.
     #[inline(always)]
     fn turn(&self, now: u64, total: u64) -> Turn {
-        let interrupts = above(total.wrapping_shl(1), self.run_span.load_relaxed()) >> 1;
+        let interrupts = above(total.wrapping_shl(1), self.run_span.0.load_relaxed()) >> 1;
         Turn {
             own: self.own(now, interrupts),
             interrupts,
@@ -275,7 +284,7 @@ impl Cpu {
     #[inline(always)]
     fn start_interrupts(&self, now: u64) {
         let total = self.span.total(now);
-        self.run_span.store_relaxed(total.wrapping_shl(1));
+        self.run_span.0.store_relaxed(total.wrapping_shl(1));
         self.run_count.store_relaxed(self.count.load_relaxed());
     }
 
@@ -300,14 +309,13 @@ impl Cpu {
         self.changes.begin();
     }
 
-    /// How long this turn is, if no interrupt came since it began and no clock went back: then
-    /// nothing else has to be worked out. Interrupts off.
+    /// How long this turn is, if it has begun, no interrupt came since and no clock went back:
+    /// then nothing else has to be worked out. Interrupts off.
     #[inline(always)]
     pub fn quiet_turn(&self, now: u64) -> Option<u64> {
         let run = self.run.load_relaxed();
-        let quiet = self.span.0.load_relaxed() == self.run_span.load_relaxed()
-            && self.count.load_relaxed() == self.run_count.load_relaxed()
-            && run != 0;
+        let quiet = self.span.0.load_relaxed() == self.run_span.0.load_relaxed()
+            && self.count.load_relaxed() == self.run_count.load_relaxed();
         match quiet {
             true => now.checked_sub(run),
             false => None,

@@ -262,7 +262,7 @@ pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     }
     let levels = *value as u32;
     if levels & level::SCHED == 0 || levels & !level::ALL != 0 {
-        pr_notice!("perfcounters: kernel.ppa_levels takes 1, and 2 for interrupts, 4 for system calls besides\n");
+        pr_notice!("perfcounters: kernel.ppa_levels takes 1, and 2 for interrupts, 4 for system calls, 8 for how long switches take besides\n");
         return Err(EINVAL);
     }
     if core::mem::replace(&mut all.levels, levels) != levels {

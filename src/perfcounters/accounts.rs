@@ -22,7 +22,8 @@ pub(crate) mod level {
     pub(crate) const SCHED: u32 = 1;
     pub(crate) const IRQ: u32 = 2;
     pub(crate) const CALLS: u32 = 4;
-    pub(crate) const ALL: u32 = SCHED | IRQ | CALLS;
+    pub(crate) const SWITCHES: u32 = 8;
+    pub(crate) const ALL: u32 = SCHED | IRQ | CALLS | SWITCHES;
 }
 
 /// Records of tasks that have ended, at most: until they are read; and their bytes.
@@ -118,7 +119,9 @@ impl Accounts {
         }
         // New tasks last: what takes a record out when its task ends is there before.
         probes.attach::<SchedSwitch<'_>>()?;
-        probes.attach::<SchedExit<'_>>()?;
+        if levels & level::SWITCHES != 0 {
+            probes.attach::<SchedExit<'_>>()?;
+        }
         probes.attach::<ProcessExit<'_>>()?;
         probes.attach::<SignalDeliver<'_>>()?;
         probes.attach::<SchedWakeup<'_>>()?;

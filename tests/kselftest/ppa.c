@@ -52,14 +52,14 @@ static void settings(void)
 	is(ppa_write(SETTINGS, "0 1 0 1"), -EINVAL, "4.8 latencies need the first flag");
 	is(ppa_write(SETTINGS, "1 0 1 1"), -EOPNOTSUPP, "4.8 timers on precise time are refused");
 	is(ppa_write(LEVELS, "6"), -EINVAL, "4.8 the scheduler is always looked at");
-	is(ppa_write(LEVELS, "9"), -EINVAL, "4.8 there are three levels");
+	is(ppa_write(LEVELS, "17"), -EINVAL, "4.8 there are four levels");
 	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 off: there is nothing to read");
 	is(read(dev, &t, sizeof(t)) < 0 ? -errno : 0, -ENODATA, "4.8 nor of all");
 	is(ppa_info(dev).levels, 0, "4.8 nothing is measured");
 	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 on");
 	ok(slurp(SETTINGS, text, sizeof(text)) && !strcmp(text, "1\t1\t0\t1\n"), "4.8 as it was asked");
 	info = ppa_info(dev);
-	is(info.levels, 7, "4.8 everything is measured");
+	is(info.levels, 15, "4.8 everything is measured");
 	is(info.nr_groups, info.nr_cpus, "4.8 each CPU by itself");
 	ok(info.khz >= 1000 && info.khz < 100000000, "4.6 ticks of a millisecond: %u", info.khz);
 	ok(info.nr_tasks > 10, "4.1 all tasks are accounted: %llu", info.nr_tasks);
@@ -428,7 +428,7 @@ static void on_and_off(int times)
 		}
 	}
 	for (i = 0; i < times && !rc; i++) {
-		rc = ppa_write(LEVELS, i % 3 ? "7" : "1");
+		rc = ppa_write(LEVELS, i % 3 ? "15" : "1");
 		rc |= ppa_write(SETTINGS, "0 0 0 1");
 		if (i % 7 == 0)
 			usleep(1000);

@@ -143,7 +143,7 @@ static void again(int times)
 	sleep_ms(100);
 	for (i = 0; i < times; i++) {
 		/* Of all levels' some 35 probes each costs a round of interrupts to all CPUs. */
-		rc |= ppa_write(LEVELS, i % 8 == 0 ? "7" : i % 8 == 4 ? "5" : "1");
+		rc |= ppa_write(LEVELS, i % 8 == 0 ? "15" : i % 8 == 4 ? "5" : "1");
 		begin = now_ns();
 		rc |= ppa_write(SETTINGS, i % 2 ? "1 1 0 1" : "1 0 0 2");
 		begin = now_ns() - begin;

@@ -41,6 +41,7 @@
 #define PPA_LEVEL_SCHED		0x01	/* always */
 #define PPA_LEVEL_IRQ		0x02	/* interrupts and softirqs */
 #define PPA_LEVEL_SYSCALL	0x04	/* system calls */
+#define PPA_LEVEL_SWITCH	0x08	/* PPA_AVGCTXT and PPA_RSCHEDCNT */
 
 /* ppa_task.flags */
 #define PPA_TASK_KERNEL		0x01	/* the kernel's own */

@@ -26,7 +26,7 @@ const TURNS: u64 = 40;
 /// Hundreds of calls of close(-1).
 const CLOSES: u64 = 500;
 /// What is accounted: the scheduler; interrupts too; system calls too.
-const ACCOUNTING: [(&str, &str); 3] = [("sched", "1"), ("irq", "3"), ("calls", "7")];
+const ACCOUNTING: [(&str, &str); 4] = [("sched", "1"), ("irq", "3"), ("calls", "7"), ("all", "15")];
 /// Where all of it runs: perf events of this CPU are read here.
 const CPU: usize = 0;
 /// So often something is measured until enough windows agree; then it is left out.

@@ -178,12 +178,14 @@ pub const OPERATIONS: &[(&str, &str)] = &[
         "getppid_calls",
         "getppid(), with accounting of system calls too",
     ),
+    ("getppid_all", "getppid(), with all accounting"),
     (
         "switch_sched",
         "a switch of threads, with accounting of the scheduler",
     ),
     ("switch_irq", "the same, with interrupts"),
     ("switch_calls", "the same, with system calls"),
+    ("switch_all", "the same, with how long the switch takes"),
     (
         "interrupt",
         "an interrupt that a CPU sends to itself, to compare",
@@ -194,6 +196,7 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ),
     ("interrupt_irq", "the same, with interrupts"),
     ("interrupt_calls", "the same, with system calls"),
+    ("interrupt_all", "the same, with all there is"),
     (
         "getppid_empty",
         "getppid(), with probes of its begin and end that do nothing",

@@ -100,7 +100,10 @@ fn r4_2_tasks_options_and_commands_do_not_mix() {
     refused(&["ppa", "--top", "-d", "NaN"], "seconds");
     refused(&["ppa", "-n", "3"], "--top");
     refused(&["ppa", "--sort", "colour"], "latency");
-    refused(&["ppa", "on", "--levels", "all"], "sched, irq, syscall");
+    refused(
+        &["ppa", "on", "--levels", "all"],
+        "sched, irq, syscall, switch",
+    );
     refused(&["ppa", "record"], "PID");
     refused(&["ppa", "record", "1", "-d", "0"], "1..=");
 }

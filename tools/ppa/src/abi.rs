@@ -43,6 +43,8 @@ pub const LEVEL_SCHED: u32 = 0x01;
 pub const LEVEL_IRQ: u32 = 0x02;
 /// System calls are.
 pub const LEVEL_SYSCALL: u32 = 0x04;
+/// How long switches take, and how often the scheduler goes on with the same task.
+pub const LEVEL_SWITCH: u32 = 0x08;
 
 /// The kernel's own.
 pub const TASK_KERNEL: u32 = 0x01;

@@ -152,6 +152,8 @@ pub enum Level {
     Irq,
     /// System calls
     Syscall,
+    /// How long switches take, and how often the same task goes on
+    Switch,
 }
 
 impl Level {
@@ -160,6 +162,7 @@ impl Level {
             Self::Sched => ppa::LEVEL_SCHED,
             Self::Irq => ppa::LEVEL_IRQ,
             Self::Syscall => ppa::LEVEL_SYSCALL,
+            Self::Switch => ppa::LEVEL_SWITCH,
         }
     }
 }

@@ -3,8 +3,8 @@
 //! Values for programs: exact, in ticks.
 
 use ppa::{
-    micros, Cpu, Info, Task, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SYSCALL, NR_CPU_VALUES, NR_VALUES,
-    TASK_ENDED, TASK_KERNEL, TASK_LATENCIES, TASK_RUNNING,
+    micros, Cpu, Info, Task, LEVEL_IRQ, LEVEL_SCHED, LEVEL_SWITCH, LEVEL_SYSCALL, NR_CPU_VALUES,
+    NR_VALUES, TASK_ENDED, TASK_KERNEL, TASK_LATENCIES, TASK_RUNNING,
 };
 use serde_json::{json, Map, Value};
 
@@ -85,6 +85,7 @@ pub fn levels(levels: u32) -> Vec<&'static str> {
         (LEVEL_SCHED, "sched"),
         (LEVEL_IRQ, "irq"),
         (LEVEL_SYSCALL, "syscall"),
+        (LEVEL_SWITCH, "switch"),
     ]
     .into_iter()
     .filter(|(bit, _)| levels & bit != 0)
