@@ -266,6 +266,11 @@ impl Cpu {
         self.turn(now, total).own
     }
 
+    /// Has accounting begun here, by a switch or by [`begin`](Self::begin)?
+    pub fn has_begun(&self) -> bool {
+        self.run.load_relaxed() != 0
+    }
+
     /// Accounting begins here, with what runs. Interrupts off.
     pub fn begin(&self, idle: bool, now: u64) {
         self.changes.begin();

@@ -95,7 +95,7 @@ pub(crate) struct Accounting {
     /// CPUs' values as instances, once it was on.
     totals: Option<Totals>,
     /// Of tasks that have ended, on their way to a reader.
-    unread: KVec<KBox<Record>>,
+    unread: KVVec<Option<KBox<Record>>>,
 }
 
 impl Accounting {
@@ -110,7 +110,7 @@ impl Accounting {
         entries: Entries::NONE,
         levels: level::ALL,
         totals: None,
-        unread: KVec::new(),
+        unread: KVVec::new(),
     };
 
     fn scaling(&self) -> u32 {
@@ -121,7 +121,7 @@ impl Accounting {
     }
 
     fn stop(&mut self) {
-        self.unread = KVec::new();
+        self.unread = KVVec::new();
         let Some(probes) = self.on.take() else { return };
         if let Some(totals) = &mut self.totals {
             totals.publish(probes.state());
@@ -174,6 +174,8 @@ impl Accounting {
         accounts.begin();
         self.on = Some(probes);
         proc::queue_publisher(totals::PERIOD);
+        // Of a task that ended meanwhile nobody has heard.
+        proc::queue_worker();
         Ok(())
     }
 
@@ -186,6 +188,7 @@ impl Accounting {
         self.start().inspect_err(|_| {
             self.wanted.on = false;
             self.wanted.latencies = false;
+            proc::queue_worker();
         })
     }
 
@@ -336,14 +339,14 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
     }
     if core::mem::replace(at, LAST) != LAST {
         accounts.ended.take(&mut |record| {
-            if unread.push(record, GFP_KERNEL).is_err() {
+            let bytes = record.bytes();
+            if unread.push(Some(record), GFP_KERNEL).is_err() {
                 count(&accounts.lost, 1);
-                // It is dropped; what it had of the room is little, and stays taken.
-                count(&accounts.nr_ended, u64::MAX);
+                accounts.forget(bytes);
             }
         });
     }
-    for record in unread.iter().rev() {
+    for record in unread.iter().rev().flatten() {
         if found.len() == most {
             break;
         }
@@ -363,12 +366,18 @@ pub(crate) fn forget(told: &[Told]) {
     let done = !all.wanted.on;
     let Accounting { on, unread, .. } = &mut *all;
     for told in told.iter().filter(|told| told.has_ended()) {
-        if !unread.last().is_some_and(|record| told.is_of(record)) {
+        // Not always the last one: others may read, too.
+        let is_it = |place: &&mut Option<KBox<Record>>| {
+            place.as_ref().is_some_and(|record| told.is_of(record))
+        };
+        let Some(record) = unread.iter_mut().rev().find(is_it).and_then(Option::take) else {
             continue;
+        };
+        while unread.last().is_some_and(Option::is_none) {
+            unread.pop();
         }
-        let bytes = unread.pop().map_or(0, |record| record.bytes());
         if let Some(accounts) = on.as_ref().map(Probes::state) {
-            accounts.forget(bytes);
+            accounts.forget(record.bytes());
         }
     }
     if done {

@@ -254,8 +254,8 @@ impl Accounts {
 
     fn begin_here(&self) -> bool {
         let Some(here) = Here::get() else { return true };
-        if here.task().is_some() {
-            return true;
+        if here.words.has_begun() {
+            return self.look_again();
         }
         if here.words.is_looked_at() {
             return false;

@@ -69,7 +69,7 @@ impl Entries {
 
     /// There are none, but those that go.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.there().any(|entry| !entry.gone)
+        !self.there().any(|entry| !entry.gone && !entry.has_ended())
     }
 
     fn nr(&self) -> usize {
@@ -136,14 +136,24 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
         return Err(ESRCH);
     }
     let _others = ENTRIES.lock();
-    // What went with this number must be out of the way.
-    proc::wait_for_worker();
+    // What went with this number should be out of the way. Not for ever: its readers are
+    // waited for, and may take their time.
+    for _ in 0..ROUNDS {
+        let is_going = |entry: &Entry| entry.pid == pid && (entry.gone || entry.has_ended());
+        if !ACCOUNTING.lock().entries.there().any(is_going) {
+            break;
+        }
+        proc::queue_worker();
+        ppa::pause();
+    }
     let id = {
         let mut all = ACCOUNTING.lock();
         let same = |entry: &&Entry| sched::address(&entry.task) == sched::address(&task);
-        let found = all.entries.there().find(same).map(|entry| entry.id);
-        if let Some(id) = found {
-            return change(&mut all, id, wanted);
+        let found = all.entries.there().find(same);
+        match found.map(|entry| (entry.id, entry.gone)) {
+            Some((_, true)) => return Err(EBUSY),
+            Some((id, false)) => return change(&mut all, id, wanted),
+            None => {}
         }
         // Also of a thread that has another number since it became another program.
         if all.entries.there().any(|entry| entry.pid == pid) {
@@ -183,8 +193,15 @@ fn add(all: &mut Accounting, entry: Entry) -> Result {
         Some(accounts) => all.entries.find(id).and_then(|e| e.account(accounts)),
     };
     // It may have ended meanwhile: then nobody else has it looked after.
-    done.and_then(|()| all.entries.find(id).map(|_| ()))
-        .inspect_err(|_| leave(all, id))
+    let done = done.and_then(|()| all.entries.find(id).map(|_| ()));
+    if done.is_err() {
+        let entry = all.entries.there().find(|entry| entry.id == id);
+        if let (Some(entry), Some(accounts)) = (entry, all.accounts()) {
+            let _ = accounts.release(TaskRef::of(&entry.task));
+        }
+        leave(all, id);
+    }
+    done
 }
 
 /// An entry goes, later.

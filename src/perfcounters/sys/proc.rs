@@ -89,12 +89,6 @@ pub(crate) fn queue_worker() {
     unsafe { shim::ppa_queue_worker() }
 }
 
-/// Waits until that is done. May sleep.
-pub(crate) fn wait_for_worker() {
-    // SAFETY: As above.
-    unsafe { shim::ppa_wait_for_worker() }
-}
-
 /// The values of CPUs go into the counter pages so much later.
 pub(crate) fn queue_publisher(ms: u32) {
     // SAFETY: As above.
