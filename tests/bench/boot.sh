@@ -37,7 +37,7 @@ rm -rf "$root"
 # measured. The PMU is one for the very processor that the other emulator has, AMD's
 # with four counters, so that nothing else is different.
 cpu=max${EMULATOR:+,pmu=on,pmu-version=0}
-exec "${EMULATOR:-qemu-system-x86_64}" -M q35 -accel tcg -cpu "$cpu" -icount shift=0,sleep=off \
+exec "${EMULATOR:-qemu-system-x86_64}" -M "q35${EMULATOR:+,hpet=off}" -accel tcg -cpu "$cpu" -icount shift=0,sleep=off \
 	-rtc clock=vm,base=2026-01-01 -seed 1 -smp "$cpus" -m 1G \
 	-nodefaults -no-user-config -display none -no-reboot -monitor none \
 	-serial "file:$dir/console" -serial "file:$dir/results" \
