@@ -110,6 +110,20 @@ static bool has_ended(__u32 tid)
 	return !end || strchr("ZX", end[2]);
 }
 
+/*
+ * One that is being forked is in /proc before the probe that makes its record is called,
+ * by its parent, which may have lost its processor; it has not run yet.
+ */
+static bool known(__u32 tid)
+{
+	for (int i = 0; i < 200; i++) {
+		if (ppa_try(dev, tid, &one_task) != -ENODATA || has_ended(tid))
+			return true;
+		usleep(10000);
+	}
+	return false;
+}
+
 /* How many live tasks are not accounted. */
 static int missing(int *nr_tids)
 {
@@ -126,7 +140,7 @@ static int missing(int *nr_tids)
 		if (there || has_ended(tids[i]))
 			continue;
 		/* Left out of this reading, as it changed all the time; or not known. */
-		if (ppa_try(dev, tids[i], &one_task) != -ENODATA)
+		if (known(tids[i]))
 			left_out++;
 		else if (lost++ < 3)
 			note("task %u is not accounted", tids[i]);
