@@ -282,17 +282,7 @@ impl Ring {
     /// So many pages, with the first.
     pub fn new(event: File, pages: usize) -> io::Result<Self> {
         let len = pages * 4096;
-        // SAFETY: No address is asked for, so no existing memory is touched.
-        let at = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                &event,
-                0,
-            )
-        }?;
+        let at = pages_of(&event, len)?;
         Ok(Self {
             _event: event,
             at,
@@ -322,8 +312,8 @@ pub fn map_ring(file: &File, pages: usize) -> io::Result<()> {
     map(file, pages * 512).map(drop)
 }
 
-fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
-    let len = words * size_of::<AtomicU64>();
+/// The first bytes of a file, read-only.
+fn pages_of(file: &File, len: usize) -> io::Result<*mut std::ffi::c_void> {
     // SAFETY: No address is asked for, so no existing memory is touched.
     let at = unsafe {
         mmap(
@@ -335,6 +325,12 @@ fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
             0,
         )
     }?;
+    Ok(at)
+}
+
+fn map(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
+    let len = words * size_of::<AtomicU64>();
+    let at = pages_of(file, len)?;
     // SAFETY: The file has these words, nobody makes it shorter, and nothing
     // unmaps them. Whoever writes them writes whole words.
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), words) })

@@ -229,37 +229,36 @@ impl Program {
 // A CPU's value: when it began, its time, how often. A task's: when it was woken, its
 // time, its latency.
 
-/// Something begins on this CPU.
-fn begins(here: &Map) -> Vec<u64> {
+/// A program with this CPU's value in register 6 and the time in 0.
+fn on_this_cpu(here: &Map, body: impl FnOnce(&mut Program)) -> Vec<u64> {
     let mut p = Program::default();
     p.store_number(10, -8, 0);
     p.lookup(here);
     let none = p.jump_if_zero(0);
     p.copy(6, 0);
     p.clock();
-    p.store(6, 0, 0);
+    body(&mut p);
     p.land(none);
     p.done()
 }
 
+/// Something begins on this CPU.
+fn begins(here: &Map) -> Vec<u64> {
+    on_this_cpu(here, |p| p.store(6, 0, 0))
+}
+
 /// It ends: its time is added up, and it is counted.
 fn ends(here: &Map) -> Vec<u64> {
-    let mut p = Program::default();
-    p.store_number(10, -8, 0);
-    p.lookup(here);
-    let none = p.jump_if_zero(0);
-    p.copy(6, 0);
-    p.clock();
-    p.load(1, 6, 0);
-    p.sub(0, 1);
-    p.load(1, 6, 8);
-    p.add(1, 0);
-    p.store(6, 8, 1);
-    p.load(1, 6, 16);
-    p.add_number(1, 1);
-    p.store(6, 16, 1);
-    p.land(none);
-    p.done()
+    on_this_cpu(here, |p| {
+        p.load(1, 6, 0);
+        p.sub(0, 1);
+        p.load(1, 6, 8);
+        p.add(1, 0);
+        p.store(6, 8, 1);
+        p.load(1, 6, 16);
+        p.add_number(1, 1);
+        p.store(6, 16, 1);
+    })
 }
 
 /// A task is woken: the first argument is its address.
