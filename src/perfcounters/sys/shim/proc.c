@@ -89,35 +89,13 @@ static int text_show(struct seq_file *seq, void *unused)
 {
 	return ppa_show_text(seq, (unsigned long)seq->private);
 }
-
-static int text_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, text_show, pde_data(inode));
-}
-
-static const struct proc_ops text_ops = {
-	.proc_open = text_open,
-	.proc_read = seq_read,
-	.proc_lseek = seq_lseek,
-	.proc_release = single_release,
-};
+DEFINE_PROC_SHOW_ATTRIBUTE(text);
 
 static int raw_show(struct seq_file *seq, void *unused)
 {
 	return ppa_show_raw(seq, (unsigned long)seq->private);
 }
-
-static int raw_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, raw_show, pde_data(inode));
-}
-
-static const struct proc_ops raw_ops = {
-	.proc_open = raw_open,
-	.proc_read = seq_read,
-	.proc_lseek = seq_lseek,
-	.proc_release = single_release,
-};
+DEFINE_PROC_SHOW_ATTRIBUTE(raw);
 
 static int control_show(struct seq_file *seq, void *unused)
 {
@@ -194,8 +172,8 @@ void *ppa_entry_create(u32 pid, unsigned long id)
 	dir = proc_mkdir(name, directory);
 	if (!dir)
 		return NULL;
-	if (!proc_create_data("ppa", 0444, dir, &text_ops, (void *)id) ||
-	    !proc_create_data("rawppa", 0444, dir, &raw_ops, (void *)id) ||
+	if (!proc_create_data("ppa", 0444, dir, &text_proc_ops, (void *)id) ||
+	    !proc_create_data("rawppa", 0444, dir, &raw_proc_ops, (void *)id) ||
 	    !proc_create_data("ppactl", 0644, dir, &control_ops, (void *)id)) {
 		proc_remove(dir);
 		return NULL;
