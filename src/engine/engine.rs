@@ -23,6 +23,7 @@
 //! | [`sets`] | whose turn it is in the hardware, and how the turns differed |
 //! | [`ring`] | records that one writes and others read meanwhile |
 //! | [`accounting`] | where the time of tasks and CPUs goes |
+//! | [`filter`] | which events of user programs a trace wants |
 //! | [`selfpage`] | what a thread reads of its context without a call |
 //! | [`sync`] | the only place that knows the processor and loom apart |
 
@@ -36,6 +37,7 @@ pub mod calls;
 pub mod claims;
 pub mod context;
 pub mod error;
+pub mod filter;
 pub mod generation;
 pub mod layout;
 pub mod pmu;

@@ -1,0 +1,669 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which events of user programs a trace wants: globs of markers' names, and filters.
+//!
+//! A filter is a program that only goes forwards (`include/uapi/linux/perftrace.h`). The kernel
+//! checks it when a trace is made; a traced program runs it from a page that may become another
+//! trace's at any moment. So running it relies on no check: each number is read once, held
+//! against what is there, and each step goes further than the last one. Whatever the bytes
+//! are, the answer is yes or no, and it comes.
+//!
+//! Kinds of fields are two: numbers and texts. Integers are compared by their values, whatever
+//! their sizes and signs; where the field or the constant has a fraction, both are compared
+//! as doubles. The kernel has no floats: there, such a comparison is false.
+
+use crate::sync::Word;
+
+/// Bytes of a marker's name, with the NUL: PERFTRACE_NAME_MAX.
+pub const NAME_MAX: usize = 64;
+/// Bytes of a marker's fields or a trace's globs, with the NUL: PERFTRACE_FIELDS_MAX.
+pub const FIELDS_MAX: usize = 256;
+/// Fields of a marker.
+pub const NR_FIELDS: usize = 16;
+/// Bytes of a field's name.
+pub const FIELD_NAME_MAX: usize = 31;
+/// Bytes of a filter: PERFTRACE_FILTER_MAX.
+pub const FILTER_MAX: usize = 4096;
+/// Bytes of struct perftrace_filter; steps follow.
+pub const HEADER: usize = 8;
+/// Bytes of struct perftrace_step.
+pub const STEP: usize = 16;
+
+/// Equal.
+pub const EQ: u8 = 1;
+/// Not equal.
+pub const NE: u8 = 2;
+/// Less.
+pub const LT: u8 = 3;
+/// Less or equal.
+pub const LE: u8 = 4;
+/// Greater.
+pub const GT: u8 = 5;
+/// Greater or equal.
+pub const GE: u8 = 6;
+/// A bit of the constant is set.
+pub const ANY: u8 = 7;
+/// The text matches the pattern.
+pub const GLOB: u8 = 8;
+/// The bits of [`Step::op`] that are one of the above.
+pub const OP: u8 = 0x0f;
+/// The constant is an `i64`.
+pub const SIGNED: u8 = 0x10;
+/// The constant is an `f64`.
+pub const FLOAT: u8 = 0x20;
+
+/// Instead of a step's number: the event is wanted.
+pub const ACCEPT: u16 = 0xffff;
+/// Instead of a step's number: it is not.
+pub const REJECT: u16 = 0xfffe;
+
+/// Where a filter lies: bytes of one's own, or a page that others change meanwhile.
+pub trait Source {
+    /// How many bytes there are.
+    fn length(&self) -> usize;
+    /// One of them; 0 behind the end.
+    fn byte(&self, at: usize) -> u8;
+    /// Eight of them, read at once, from a multiple of eight on; 0 where not all are there.
+    fn word(&self, at: usize) -> u64;
+}
+
+impl Source for [u8] {
+    fn length(&self) -> usize {
+        self.len()
+    }
+    #[inline]
+    fn byte(&self, at: usize) -> u8 {
+        self.get(at).copied().unwrap_or(0)
+    }
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.get(at..)
+            .and_then(|rest| rest.first_chunk::<8>())
+            .map_or(0, |eight| u64::from_le_bytes(*eight))
+    }
+}
+
+impl Source for [Word] {
+    fn length(&self) -> usize {
+        self.len().saturating_mul(8)
+    }
+    #[inline]
+    fn byte(&self, at: usize) -> u8 {
+        u64::to_le_bytes(self.word(at))
+            .get(at & 7)
+            .copied()
+            .unwrap_or(0)
+    }
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.get(at >> 3).map_or(0, |word| word.load_relaxed())
+    }
+}
+
+/// struct perftrace_step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// [`EQ`] to [`GLOB`], and [`SIGNED`] or [`FLOAT`].
+    pub op: u8,
+    /// 0.
+    pub reserved: u8,
+    /// Where the field's name is.
+    pub field: u16,
+    /// The next step, if it is true.
+    pub yes: u16,
+    /// If it is false.
+    pub no: u16,
+    /// The constant, or where the pattern is.
+    pub value: u64,
+}
+
+impl Step {
+    fn from_words(first: u64, value: u64) -> Self {
+        Self {
+            op: first as u8,
+            reserved: (first >> 8) as u8,
+            field: (first >> 16) as u16,
+            yes: (first >> 32) as u16,
+            no: (first >> 48) as u16,
+            value,
+        }
+    }
+
+    /// As it lies in a filter.
+    pub fn bytes(&self) -> [u8; STEP] {
+        let first = u64::from(self.op)
+            | u64::from(self.reserved) << 8
+            | u64::from(self.field) << 16
+            | u64::from(self.yes) << 32
+            | u64::from(self.no) << 48;
+        let both = u128::from(first) | u128::from(self.value) << 64;
+        both.to_le_bytes()
+    }
+}
+
+/// What is asked about: an event that has not been written yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'e> {
+    /// "provider:event".
+    pub marker: &'e [u8],
+    /// The fields of the marker, as text.
+    pub fields: &'e [u8],
+    /// The fields' bytes, without holes.
+    pub payload: &'e [u8],
+    /// As gettid() has it.
+    pub thread: u32,
+    /// As getpid() has it.
+    pub process: u32,
+}
+
+/// A field's value, or a constant.
+#[derive(Clone, Copy)]
+enum Value<'e> {
+    /// The bits of a `u64`, or of an `i64` that is less than 0.
+    Integer {
+        negative: bool,
+        bits: u64,
+    },
+    /// The bits of an `f64`.
+    Real(u64),
+    Text(&'e [u8]),
+}
+
+impl Value<'_> {
+    fn unsigned(bits: u64) -> Self {
+        Self::Integer {
+            negative: false,
+            bits,
+        }
+    }
+
+    fn signed(value: i64) -> Self {
+        Self::Integer {
+            negative: value < 0,
+            bits: value as u64,
+        }
+    }
+
+    #[cfg(not(engine_kernel))]
+    fn real(&self) -> Option<f64> {
+        match *self {
+            Self::Integer {
+                negative: true,
+                bits,
+            } => Some(bits as i64 as f64),
+            Self::Integer { bits, .. } => Some(bits as f64),
+            Self::Real(bits) => Some(f64::from_bits(bits)),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+/// A filter, of whatever bytes.
+pub struct Filter<'a, S: Source + ?Sized = [u8]> {
+    source: &'a S,
+    /// Bytes of it, as it says, but no more than there are.
+    end: usize,
+    nr_steps: u16,
+    /// The header says what it has to.
+    sound: bool,
+}
+
+impl<'a, S: Source + ?Sized> Filter<'a, S> {
+    /// What lies at the beginning of `source`.
+    pub fn new(source: &'a S) -> Self {
+        let header = source.word(0);
+        let bytes = header as u32 as usize;
+        let nr_steps = (header >> 32) as u16;
+        let end = bytes.min(source.length()).min(FILTER_MAX);
+        Self {
+            source,
+            end,
+            nr_steps,
+            sound: end == bytes && nr_steps != 0 && header >> 48 == 0,
+        }
+    }
+
+    /// The bytes that are part of it.
+    pub fn length(&self) -> usize {
+        self.end
+    }
+
+    /// Where the steps end and texts begin.
+    fn texts(&self) -> usize {
+        usize::from(self.nr_steps)
+            .wrapping_mul(STEP)
+            .wrapping_add(HEADER)
+    }
+
+    fn step(&self, number: u16) -> Option<Step> {
+        if number >= self.nr_steps {
+            return None;
+        }
+        let at = usize::from(number).wrapping_mul(STEP).wrapping_add(HEADER);
+        if at.wrapping_add(STEP) > self.end {
+            return None;
+        }
+        let first = self.source.word(at);
+        let value = self.source.word(at.wrapping_add(8));
+        Some(Step::from_words(first, value))
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        if at < self.end {
+            self.source.byte(at)
+        } else {
+            0
+        }
+    }
+
+    /// Is it as the header has it? If not: `position` is the number of the step that is
+    /// wrong, or `u32::MAX` if what is around the steps is.
+    #[expect(clippy::result_unit_err, reason = "there is one errno, and a position")]
+    pub fn check(&self, position: &mut u32) -> Result<(), ()> {
+        *position = u32::MAX;
+        // The last NUL belongs to the texts: so all of them end.
+        let last = self.end.checked_sub(1).ok_or(())?;
+        if !self.sound || last < self.texts() || self.byte(last) != 0 {
+            return Err(());
+        }
+        for number in 0..self.nr_steps {
+            let good = self
+                .step(number)
+                .is_some_and(|step| self.is_good(number, &step));
+            if !good {
+                *position = u32::from(number);
+                return Err(());
+            }
+        }
+        *position = 0;
+        Ok(())
+    }
+
+    fn is_good(&self, number: u16, step: &Step) -> bool {
+        let kind = step.op & !OP;
+        let op_is_good = match step.op & OP {
+            EQ..=GE => matches!(kind, 0 | SIGNED | FLOAT),
+            ANY => matches!(kind, 0 | SIGNED),
+            GLOB => kind == 0 && self.is_text(step.value),
+            _ => false,
+        };
+        let leads = |to: u16| matches!(to, ACCEPT | REJECT) || (to > number && to < self.nr_steps);
+        op_is_good
+            && step.reserved == 0
+            && leads(step.yes)
+            && leads(step.no)
+            && self.is_text(u64::from(step.field))
+            && self.is_field(usize::from(step.field))
+    }
+
+    fn is_text(&self, at: u64) -> bool {
+        at >= self.texts() as u64 && at < self.end as u64
+    }
+
+    /// Is there a name that a field can have?
+    fn is_field(&self, at: usize) -> bool {
+        if self.byte(at) == b'$' {
+            return [&b"$thread"[..], b"$process", b"$marker"]
+                .iter()
+                .any(|name| self.is(at, name));
+        }
+        let mut length = 0usize;
+        while is_field_byte(self.byte(at.wrapping_add(length))) {
+            length = length.wrapping_add(1);
+            if length > FIELD_NAME_MAX {
+                return false;
+            }
+        }
+        length > 0 && self.byte(at.wrapping_add(length)) == 0
+    }
+
+    /// Is this the text there?
+    fn is(&self, at: usize, text: &[u8]) -> bool {
+        let mut at = at;
+        for &byte in text {
+            if self.byte(at) != byte {
+                return false;
+            }
+            at = at.wrapping_add(1);
+        }
+        self.byte(at) == 0
+    }
+
+    /// Is this event wanted? Of a filter that [`Self::check`] does not like, any answer.
+    pub fn accepts(&self, event: &Event<'_>) -> bool {
+        let mut number = 0;
+        while let Some(step) = self.step(number) {
+            let next = if self.holds(&step, event) {
+                step.yes
+            } else {
+                step.no
+            };
+            if next <= number || next == ACCEPT || next == REJECT {
+                return next == ACCEPT;
+            }
+            number = next;
+        }
+        false
+    }
+
+    fn holds(&self, step: &Step, event: &Event<'_>) -> bool {
+        let Some(value) = self.value(usize::from(step.field), event) else {
+            return false;
+        };
+        if step.op & OP == GLOB {
+            let Value::Text(text) = value else {
+                return false;
+            };
+            return self.globs(step.value, text);
+        }
+        let constant = if step.op & FLOAT != 0 {
+            Value::Real(step.value)
+        } else if step.op & SIGNED != 0 {
+            Value::signed(step.value as i64)
+        } else {
+            Value::unsigned(step.value)
+        };
+        compare(step.op & OP, value, constant)
+    }
+
+    /// The field whose name is there.
+    fn value<'e>(&self, at: usize, event: &Event<'e>) -> Option<Value<'e>> {
+        if self.byte(at) == b'$' {
+            return if self.is(at, b"$thread") {
+                Some(Value::unsigned(u64::from(event.thread)))
+            } else if self.is(at, b"$process") {
+                Some(Value::unsigned(u64::from(event.process)))
+            } else if self.is(at, b"$marker") {
+                Some(Value::Text(event.marker))
+            } else {
+                None
+            };
+        }
+        let mut payload = event.payload;
+        for field in event.fields.split(|&byte| byte == b' ') {
+            let colon = field.iter().position(|&byte| byte == b':')?;
+            let (name, rest) = field.split_at_checked(colon)?;
+            let (value, after) = take(rest.get(1..)?, payload)?;
+            if self.is(at, name) {
+                return Some(value);
+            }
+            payload = after;
+        }
+        None
+    }
+
+    fn globs(&self, at: u64, text: &[u8]) -> bool {
+        let Ok(from) = usize::try_from(at) else {
+            return false;
+        };
+        if from >= self.end {
+            return false;
+        }
+        // To the NUL; where there is none, to the end.
+        let mut to = from;
+        while self.byte(to) != 0 {
+            to = to.wrapping_add(1);
+        }
+        matches(self.source, from, to, text)
+    }
+}
+
+/// Is this a filter, and nothing behind it? As [`Filter::check`].
+#[expect(clippy::result_unit_err, reason = "as there")]
+pub fn check(bytes: &[u8], position: &mut u32) -> Result<(), ()> {
+    let filter = Filter::new(bytes);
+    filter.check(position)?;
+    if filter.length() != bytes.len() {
+        *position = u32::MAX;
+        return Err(());
+    }
+    Ok(())
+}
+
+/// A value of this type from the beginning of the payload, and what is behind it.
+fn take<'e>(kind: &[u8], payload: &'e [u8]) -> Option<(Value<'e>, &'e [u8])> {
+    let (first, digits) = kind.split_first()?;
+    if kind == b"str" {
+        let end = payload.iter().position(|&byte| byte == 0)?;
+        let (text, rest) = payload.split_at_checked(end)?;
+        return Some((Value::Text(text), rest.get(1..)?));
+    }
+    let size: usize = match digits {
+        b"8" => 1,
+        b"16" => 2,
+        b"32" => 4,
+        b"64" => 8,
+        _ => return None,
+    };
+    let (bytes, rest) = payload.split_at_checked(size)?;
+    let mut eight = [0; 8];
+    eight.get_mut(..size)?.copy_from_slice(bytes);
+    let bits = u64::from_le_bytes(eight);
+    let value = match (first, size) {
+        (b'u' | b'x', _) => Value::unsigned(bits),
+        (b's', 1) => Value::signed(i64::from(bits as i8)),
+        (b's', 2) => Value::signed(i64::from(bits as i16)),
+        (b's', 4) => Value::signed(i64::from(bits as i32)),
+        (b's', _) => Value::signed(bits as i64),
+        #[cfg(not(engine_kernel))]
+        (b'f', 4) => Value::Real(f64::from(f32::from_bits(bits as u32)).to_bits()),
+        (b'f', _) => Value::Real(bits),
+        _ => return None,
+    };
+    Some((value, rest))
+}
+
+fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
+    use core::cmp::Ordering;
+
+    let order = match (value, constant) {
+        (
+            Value::Integer { negative, bits },
+            Value::Integer {
+                negative: other,
+                bits: with,
+            },
+        ) => {
+            if op == ANY {
+                return bits & with != 0;
+            }
+            // Of one sign, bits are in the order of values.
+            match (negative, other) {
+                (true, false) => Ordering::Less,
+                (false, true) => Ordering::Greater,
+                _ => bits.cmp(&with),
+            }
+        }
+        (Value::Text(_), _) | (_, Value::Text(_)) => return false,
+        _ if op == ANY => return false,
+        #[cfg(not(engine_kernel))]
+        _ => match (value.real(), constant.real()) {
+            (Some(left), Some(right)) => match left.partial_cmp(&right) {
+                Some(order) => order,
+                // No number is equal to what is none.
+                None => return op == NE,
+            },
+            _ => return false,
+        },
+        #[cfg(engine_kernel)]
+        _ => return false,
+    };
+    match op {
+        EQ => order.is_eq(),
+        NE => order.is_ne(),
+        LT => order.is_lt(),
+        LE => order.is_le(),
+        GT => order.is_gt(),
+        GE => order.is_ge(),
+        _ => false,
+    }
+}
+
+/// Does all of the text match `* ? [a-z] [!a-z] \x`?
+///
+/// A class that does not end and a last backslash stand for themselves; so does the first `]` of
+/// a class, and a `-` at its ends. It takes no longer than the lengths' product.
+pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    matches(pattern, 0, pattern.len(), text)
+}
+
+/// As [`glob`]; the pattern is a part of what others may change meanwhile.
+fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
+    let mut at = from;
+    let mut done = 0;
+    // Behind the last star, and where its match is tried to end. Only the last one has to be
+    // tried again: what is before it was matched as early as can be.
+    let mut star = None;
+    loop {
+        let byte = text.get(done).copied();
+        if at < to && source.byte(at) == b'*' {
+            at = at.wrapping_add(1);
+            star = Some((at, done));
+            continue;
+        }
+        match byte {
+            None if at >= to => return true,
+            None => return false,
+            Some(byte) => {
+                if let Some(next) = one(source, at, to, byte) {
+                    at = next;
+                    done = done.wrapping_add(1);
+                    continue;
+                }
+            }
+        }
+        let Some((behind, end)) = star else {
+            return false;
+        };
+        let end = end.wrapping_add(1);
+        star = Some((behind, end));
+        at = behind;
+        done = end;
+    }
+}
+
+/// Does the byte match what is there in the pattern? Then: what is behind that.
+fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
+    if at >= to {
+        return None;
+    }
+    let next = at.wrapping_add(1);
+    match source.byte(at) {
+        b'?' => Some(next),
+        b'\\' if next < to => (source.byte(next) == byte).then_some(next.wrapping_add(1)),
+        b'[' => match class(source, next, to, byte) {
+            Some((behind, true)) => Some(behind),
+            Some((_, false)) => None,
+            None => (byte == b'[').then_some(next),
+        },
+        other => (other == byte).then_some(next),
+    }
+}
+
+/// Behind the class whose `[` is before `at`, and is the byte in it? None: it does not end.
+fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<(usize, bool)> {
+    let but = at < to && source.byte(at) == b'!';
+    let first = if but { at.wrapping_add(1) } else { at };
+    let mut at = first;
+    let mut found = false;
+    loop {
+        if at >= to {
+            return None;
+        }
+        if source.byte(at) == b']' && at != first {
+            return Some((at.wrapping_add(1), found != but));
+        }
+        let (low, next) = member(source, at, to);
+        at = next;
+        let behind = at.wrapping_add(1);
+        let mut high = low;
+        if at < to && source.byte(at) == b'-' && behind < to && source.byte(behind) != b']' {
+            (high, at) = member(source, behind, to);
+        }
+        found |= low <= byte && byte <= high;
+    }
+}
+
+/// A byte of a class, and where the next one is.
+fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
+    let next = at.wrapping_add(1);
+    match source.byte(at) {
+        b'\\' if next < to => (source.byte(next), next.wrapping_add(1)),
+        byte => (byte, next),
+    }
+}
+
+/// Does one of the globs match? They have single blanks between; none at all match everything
+/// but what is the kernel's.
+pub fn globs(list: &[u8], text: &[u8]) -> bool {
+    if list.is_empty() {
+        return !text.starts_with(b"kernel:");
+    }
+    list.split(|&byte| byte == b' ')
+        .any(|pattern| glob(pattern, text))
+}
+
+/// The text in an array: to the NUL. None: there is none.
+pub fn text(array: &[u8]) -> Option<&[u8]> {
+    array.get(..array.iter().position(|&byte| byte == 0)?)
+}
+
+/// Is this "provider:event"?
+pub fn check_name(name: &[u8]) -> bool {
+    let mut parts = name.splitn(2, |&byte| byte == b':');
+    name.len() < NAME_MAX
+        && parts.next().is_some_and(check_event)
+        && parts.next().is_some_and(check_event)
+}
+
+/// Is this what an event, a provider or a trace may be called?
+pub fn check_event(name: &[u8]) -> bool {
+    let good = |&byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    !name.is_empty() && name.len() < NAME_MAX && name.iter().all(good)
+}
+
+/// Are these globs with single blanks between, or none?
+pub fn check_globs(list: &[u8]) -> bool {
+    let good = |pattern: &[u8]| !pattern.is_empty() && pattern.iter().all(u8::is_ascii_graphic);
+    list.len() < FIELDS_MAX && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))
+}
+
+/// Are these fields of a marker, "name:type" with single blanks between, or none?
+pub fn check_fields(fields: &[u8]) -> bool {
+    if fields.len() >= FIELDS_MAX {
+        return false;
+    }
+    if fields.is_empty() {
+        return true;
+    }
+    let split = || fields.split(|&byte| byte == b' ');
+    if split().count() > NR_FIELDS {
+        return false;
+    }
+    split().enumerate().all(|(number, field)| {
+        let mut parts = field.splitn(2, |&byte| byte == b':');
+        let name = parts.next().unwrap_or(b"");
+        let kind = parts.next().unwrap_or(b"");
+        let twice = split()
+            .take(number)
+            .any(|other| other.splitn(2, |&byte| byte == b':').next() == Some(name));
+        (1..=FIELD_NAME_MAX).contains(&name.len())
+            && name.iter().all(|&byte| is_field_byte(byte))
+            && is_type(kind)
+            && !twice
+    })
+}
+
+fn is_field_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn is_type(kind: &[u8]) -> bool {
+    match kind.split_first() {
+        Some((b'u' | b's' | b'x', digits)) => {
+            kind == b"str" || matches!(digits, b"8" | b"16" | b"32" | b"64")
+        }
+        Some((b'f', digits)) => matches!(digits, b"32" | b"64"),
+        _ => false,
+    }
+}
