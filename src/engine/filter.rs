@@ -14,6 +14,11 @@
 
 use crate::sync::Word;
 
+mod glob;
+
+use glob::matches;
+pub use glob::{glob, globs};
+
 /// Bytes of a marker's name, with the NUL: PERFTRACE_NAME_MAX.
 pub const NAME_MAX: usize = 64;
 /// Bytes of a marker's fields or a trace's globs, with the NUL: PERFTRACE_FIELDS_MAX.
@@ -131,12 +136,12 @@ impl Step {
 
     /// As it lies in a filter.
     pub fn bytes(&self) -> [u8; STEP] {
-        let first = u64::from(self.op)
-            | u64::from(self.reserved) << 8
-            | u64::from(self.field) << 16
-            | u64::from(self.yes) << 32
-            | u64::from(self.no) << 48;
-        let both = u128::from(first) | u128::from(self.value) << 64;
+        let mut first = u64::from(self.no);
+        first = (first << 16) | u64::from(self.yes);
+        first = (first << 16) | u64::from(self.field);
+        first = (first << 8) | u64::from(self.reserved);
+        first = (first << 8) | u64::from(self.op);
+        let both = (u128::from(self.value) << 64) | u128::from(first);
         both.to_le_bytes()
     }
 }
@@ -165,6 +170,7 @@ enum Value<'e> {
         bits: u64,
     },
     /// The bits of an `f64`.
+    #[cfg_attr(engine_kernel, expect(dead_code, reason = "the kernel has no floats"))]
     Real(u64),
     Text(&'e [u8]),
 }
@@ -381,9 +387,8 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
         }
         let mut payload = event.payload;
         for field in event.fields.split(|&byte| byte == b' ') {
-            let colon = field.iter().position(|&byte| byte == b':')?;
-            let (name, rest) = field.split_at_checked(colon)?;
-            let (value, after) = take(rest.get(1..)?, payload)?;
+            let (name, kind) = halves(field)?;
+            let (value, after) = take(kind, payload)?;
             if self.is(at, name) {
                 return Some(value);
             }
@@ -499,110 +504,6 @@ fn compare(op: u8, value: Value<'_>, constant: Value<'_>) -> bool {
     }
 }
 
-/// Does all of the text match `* ? [a-z] [!a-z] \x`?
-///
-/// A class that does not end and a last backslash stand for themselves; so does the first `]` of
-/// a class, and a `-` at its ends. It takes no longer than the lengths' product.
-pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    matches(pattern, 0, pattern.len(), text)
-}
-
-/// As [`glob`]; the pattern is a part of what others may change meanwhile.
-fn matches<S: Source + ?Sized>(source: &S, from: usize, to: usize, text: &[u8]) -> bool {
-    let mut at = from;
-    let mut done = 0;
-    // Behind the last star, and where its match is tried to end. Only the last one has to be
-    // tried again: what is before it was matched as early as can be.
-    let mut star = None;
-    loop {
-        let byte = text.get(done).copied();
-        if at < to && source.byte(at) == b'*' {
-            at = at.wrapping_add(1);
-            star = Some((at, done));
-            continue;
-        }
-        match byte {
-            None if at >= to => return true,
-            None => return false,
-            Some(byte) => {
-                if let Some(next) = one(source, at, to, byte) {
-                    at = next;
-                    done = done.wrapping_add(1);
-                    continue;
-                }
-            }
-        }
-        let Some((behind, end)) = star else {
-            return false;
-        };
-        let end = end.wrapping_add(1);
-        star = Some((behind, end));
-        at = behind;
-        done = end;
-    }
-}
-
-/// Does the byte match what is there in the pattern? Then: what is behind that.
-fn one<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<usize> {
-    if at >= to {
-        return None;
-    }
-    let next = at.wrapping_add(1);
-    match source.byte(at) {
-        b'?' => Some(next),
-        b'\\' if next < to => (source.byte(next) == byte).then_some(next.wrapping_add(1)),
-        b'[' => match class(source, next, to, byte) {
-            Some((behind, true)) => Some(behind),
-            Some((_, false)) => None,
-            None => (byte == b'[').then_some(next),
-        },
-        other => (other == byte).then_some(next),
-    }
-}
-
-/// Behind the class whose `[` is before `at`, and is the byte in it? None: it does not end.
-fn class<S: Source + ?Sized>(source: &S, at: usize, to: usize, byte: u8) -> Option<(usize, bool)> {
-    let but = at < to && source.byte(at) == b'!';
-    let first = if but { at.wrapping_add(1) } else { at };
-    let mut at = first;
-    let mut found = false;
-    loop {
-        if at >= to {
-            return None;
-        }
-        if source.byte(at) == b']' && at != first {
-            return Some((at.wrapping_add(1), found != but));
-        }
-        let (low, next) = member(source, at, to);
-        at = next;
-        let behind = at.wrapping_add(1);
-        let mut high = low;
-        if at < to && source.byte(at) == b'-' && behind < to && source.byte(behind) != b']' {
-            (high, at) = member(source, behind, to);
-        }
-        found |= low <= byte && byte <= high;
-    }
-}
-
-/// A byte of a class, and where the next one is.
-fn member<S: Source + ?Sized>(source: &S, at: usize, to: usize) -> (u8, usize) {
-    let next = at.wrapping_add(1);
-    match source.byte(at) {
-        b'\\' if next < to => (source.byte(next), next.wrapping_add(1)),
-        byte => (byte, next),
-    }
-}
-
-/// Does one of the globs match? They have single blanks between; none at all match everything
-/// but what is the kernel's.
-pub fn globs(list: &[u8], text: &[u8]) -> bool {
-    if list.is_empty() {
-        return !text.starts_with(b"kernel:");
-    }
-    list.split(|&byte| byte == b' ')
-        .any(|pattern| glob(pattern, text))
-}
-
 /// The text in an array: to the NUL. None: there is none.
 pub fn text(array: &[u8]) -> Option<&[u8]> {
     array.get(..array.iter().position(|&byte| byte == 0)?)
@@ -636,22 +537,31 @@ pub fn check_fields(fields: &[u8]) -> bool {
     if fields.is_empty() {
         return true;
     }
-    let split = || fields.split(|&byte| byte == b' ');
-    if split().count() > NR_FIELDS {
-        return false;
-    }
-    split().enumerate().all(|(number, field)| {
-        let mut parts = field.splitn(2, |&byte| byte == b':');
-        let name = parts.next().unwrap_or(b"");
-        let kind = parts.next().unwrap_or(b"");
-        let twice = split()
-            .take(number)
-            .any(|other| other.splitn(2, |&byte| byte == b':').next() == Some(name));
-        (1..=FIELD_NAME_MAX).contains(&name.len())
+    let mut rest = fields.split(|&byte| byte == b' ');
+    let mut left = NR_FIELDS;
+    while let Some(field) = rest.next() {
+        let Some((name, kind)) = halves(field) else {
+            return false;
+        };
+        let twice = rest
+            .clone()
+            .any(|other| halves(other).is_some_and(|(other, _)| other == name));
+        let good = left > 0
+            && (1..=FIELD_NAME_MAX).contains(&name.len())
             && name.iter().all(|&byte| is_field_byte(byte))
-            && is_type(kind)
-            && !twice
-    })
+            && is_type(kind);
+        if !good || twice {
+            return false;
+        }
+        left = left.wrapping_sub(1);
+    }
+    true
+}
+
+/// Before and behind the first colon.
+fn halves(field: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = field.iter().position(|&byte| byte == b':')?;
+    Some((field.get(..colon)?, field.get(colon.wrapping_add(1)..)?))
 }
 
 fn is_field_byte(byte: u8) -> bool {
