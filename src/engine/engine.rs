@@ -25,6 +25,7 @@
 //! | [`accounting`] | where the time of tasks and CPUs goes |
 //! | [`filter`] | which events of user programs a trace wants |
 //! | [`selfpage`] | what a thread reads of its context without a call |
+//! | [`trace`] | the structures of user tracing, and what its buffers' counts mean |
 //! | [`sync`] | the only place that knows the processor and loom apart |
 
 #![cfg_attr(not(engine_kernel), no_std)]
@@ -50,3 +51,4 @@ pub mod seqflag;
 pub mod sets;
 pub mod spec;
 pub mod sync;
+pub mod trace;

@@ -31,6 +31,10 @@ mod sets;
 pub mod sys;
 mod target;
 mod totals;
+mod trace;
+mod traced;
+mod tracepoints;
+mod tracing;
 
 use kernel::prelude::*;
 
@@ -53,6 +57,7 @@ module! {
 /// No file is open and no driver loaded by then, or the module could not be
 /// removed.
 struct PerfCounters {
+    _trace: sys::trace::Tracer,
     _perfmon: sys::file::Device,
     _ppa: sys::file::Device,
     _ppa_files: sys::proc::Files,
@@ -82,6 +87,7 @@ impl kernel::Module for PerfCounters {
             _perfmon: sys::perfmon::register()?,
             _ppa_files: sys::proc::Files::create()?,
             _ppa: sys::ppa::register()?,
+            _trace: sys::trace::Tracer::register()?,
         })
     }
 }

@@ -16,6 +16,7 @@ use crate::formats::Formats;
 use crate::pages::Pages;
 use crate::pmu::{self, Pmus};
 use crate::session::Session;
+use crate::tracing::Tracing;
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised in module init, before a device or a symbol of ours
@@ -61,6 +62,13 @@ kernel::sync::global_lock! {
     pub(crate) unsafe(uninit) static ENTRIES: Mutex<()> = ();
 }
 
+kernel::sync::global_lock! {
+    // SAFETY: As above.
+    /// User tracing. Page faults of traced processes take it: no user memory is touched under
+    /// it. The file system's locks of mappings are taken under it.
+    pub(crate) unsafe(uninit) static TRACING: Mutex<Tracing> = Tracing::NONE;
+}
+
 /// Makes the locks usable. Called once, first thing in module init.
 pub(crate) fn init() {
     // SAFETY: Called once, from module init.
@@ -72,5 +80,6 @@ pub(crate) fn init() {
         HELD.init();
         ACCOUNTING.init();
         ENTRIES.init();
+        TRACING.init();
     }
 }

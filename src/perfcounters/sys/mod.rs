@@ -25,11 +25,14 @@
 //! | `wake` | rounds over the counters, the machine's sleep |
 //! | `zeroed` | large values in place |
 //! | `ppa`, `records`, `proc` | process accounting: CPUs' words and the device, tasks' records, files |
+//! | `trace`, `traced`, `buffers` | `/dev/perftrace`, who is traced, memory that is mapped |
+//! | `user` | structures from and to user space |
 //! | `probe`, `task`, `family`, `block`, `irq`, `net` | what probes see of the kernel |
 
 pub(crate) mod adjust;
 pub(crate) mod bell;
 pub mod block;
+pub(crate) mod buffers;
 pub(crate) mod cpu;
 pub mod cpuid;
 pub(crate) mod export;
@@ -56,5 +59,8 @@ pub(crate) mod selfpage;
 pub(crate) mod shim;
 pub(crate) mod tables;
 pub mod task;
+pub(crate) mod trace;
+pub(crate) mod traced;
+pub(crate) mod user;
 pub(crate) mod wake;
 pub(crate) mod zeroed;

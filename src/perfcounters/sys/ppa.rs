@@ -43,6 +43,20 @@ impl Clock {
         }
     }
 
+    /// Ticks that user space can read, too: without the time stamp counter, CLOCK_MONOTONIC.
+    pub(crate) fn ticks(&self) -> u64 {
+        match self.tsc {
+            true => self.now_after(),
+            // SAFETY: No requirements.
+            false => unsafe { bindings::ktime_get_mono_fast_ns() },
+        }
+    }
+
+    /// Are those of [`ticks`](Self::ticks) CLOCK_MONOTONIC's?
+    pub(crate) fn is_monotonic(&self) -> bool {
+        !self.tsc
+    }
+
     /// Nanoseconds of ticks.
     pub(crate) fn nanos(&self, ticks: u64) -> u64 {
         let khz = u64::from(self.khz);

@@ -171,7 +171,10 @@ impl SysEnter<'_> {
 
 event! {
     /// A system call returns.
-    SysExit(c"sys_exit", regs: *mut c_void, result: c_long) {}
+    SysExit(c"sys_exit", regs: *mut c_void, value: c_long) {
+        /// What it returns.
+        result: i64 = value as i64,
+    }
 }
 event! {
     /// A signal is delivered to the task that runs. Interrupts off.

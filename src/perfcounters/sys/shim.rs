@@ -177,4 +177,17 @@ extern "C" {
     pub(crate) fn ppa_queue_worker();
     pub(crate) fn ppa_wait_for_worker();
     pub(crate) fn ppa_queue_publisher(ms: c_uint);
+    pub(crate) fn pt_page_new() -> c_ulong;
+    pub(crate) fn pt_vma(
+        vma: *mut bindings::vm_area_struct,
+        ops: *const bindings::vm_operations_struct,
+        writable: bool,
+    ) -> c_int;
+    pub(crate) fn pt_insert(vmf: *mut bindings::vm_fault, page: c_ulong) -> bindings::vm_fault_t;
+    pub(crate) fn pt_mm_get() -> *mut bindings::mm_struct;
+    pub(crate) fn pt_mm_put(mm: *mut bindings::mm_struct);
+    pub(crate) fn pt_pid_get() -> *mut bindings::pid;
+    pub(crate) fn pt_pid_nr(pid: *mut bindings::pid) -> u32;
+    pub(crate) fn pt_who(who: *mut super::traced::Who);
+    pub(crate) fn pt_uid(uid: u32) -> u32;
 }

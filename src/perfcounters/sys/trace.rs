@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/dev/perftrace`: calls on traces, of traced processes, and what these map. Turns user
+//! space's structures into calls of [`crate::tracing`].
+
+use core::mem::{offset_of, size_of};
+
+use engine::filter;
+use engine::trace::{self, map, Attach, Create, Describe, Info, Marker, Markers, Notify};
+use engine::trace::{Control, Process, Read, FILTER_MAX, NR_MARKERS};
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::{KBox, KVVec, KVec};
+use kernel::bindings;
+use kernel::error::{from_result, to_result, Result};
+use kernel::ffi::{c_int, c_long, c_uint, c_ulong};
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex};
+use kernel::uaccess::UserPtr;
+
+use super::buffers::{Page, PAGE};
+use super::file::{Device, Ops};
+use super::ppa::Clock;
+use super::shim;
+use super::traced::{Mapping, Mm};
+use super::user::{read, read_into, write, Given};
+use crate::trace::Signal;
+use crate::tracing;
+
+static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
+    owner: crate::THIS_MODULE.as_ptr(),
+    open: Some(open),
+    release: Some(release),
+    unlocked_ioctl: Some(ioctl),
+    poll: Some(poll),
+    mmap: Some(mmap),
+    llseek: Some(bindings::noop_llseek),
+    ..pin_init::zeroed()
+});
+
+static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations_struct {
+    open: Some(vma_open),
+    close: Some(vma_close),
+    fault: Some(fault),
+    ..pin_init::zeroed()
+});
+
+/// The device, and all that comes by it.
+pub(crate) struct Tracer {
+    _device: Device,
+    _last: Last,
+}
+
+/// Dropped after the device.
+struct Last;
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        tracing::forget_all();
+    }
+}
+
+impl Tracer {
+    /// Makes it appear.
+    pub(crate) fn register() -> Result<Self> {
+        Ok(Self {
+            _device: Device::register(c"perftrace", &OPS, 0o666)?,
+            _last: Last,
+        })
+    }
+}
+
+/// What an open file is.
+enum Role {
+    /// A traced process.
+    Process(Attached),
+    /// The hold of a trace.
+    Trace(Held),
+}
+
+struct Attached {
+    key: u64,
+    mm: Mm,
+    /// What it and its children write where there is no trace.
+    nobodys: Page,
+}
+
+#[pin_data]
+struct Opened {
+    #[pin]
+    role: Mutex<Option<Arc<Role>>>,
+    /// One at a time reads.
+    #[pin]
+    reading: Mutex<()>,
+}
+
+struct Held {
+    id: u64,
+    /// Of this file, as a reader.
+    reader: u64,
+    signal: Arc<Signal>,
+}
+
+impl Opened {
+    fn role(&self) -> Option<Arc<Role>> {
+        self.role.lock().clone()
+    }
+
+    /// It becomes something, once. `EBUSY`: it is something.
+    fn become_(&self, make: impl FnOnce() -> Result<Role>) -> Result {
+        let mut role = self.role.lock();
+        if role.is_some() {
+            return Err(EBUSY);
+        }
+        *role = Some(Arc::new(make()?, GFP_KERNEL_ACCOUNT)?);
+        Ok(())
+    }
+}
+
+/// What a file of ours has.
+///
+/// # Safety
+///
+/// It is one, and open for as long as this is used.
+unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
+    // SAFETY: Set in open, taken back in release.
+    unsafe { &*(*file).private_data.cast::<Opened>() }
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    from_result(|| {
+        let opened = KBox::pin_init(
+            pin_init!(Opened {
+                role <- new_mutex!(None),
+                reading <- new_mutex!(()),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        // SAFETY: Nothing moves out of it; release takes the box back.
+        let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
+        // SAFETY: The file is being opened.
+        unsafe { (*file).private_data = KBox::into_raw(opened).cast() };
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
+    // SAFETY: From `into_raw` in open; the file is used no more.
+    let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
+    let role = opened.role.lock().take();
+    match role.as_deref() {
+        Some(Role::Process(attached)) => tracing::detach(attached.key),
+        Some(Role::Trace(held)) => tracing::close(held.id, held.reader),
+        None => {}
+    }
+    0
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
+    // SAFETY: A file of ours.
+    match unsafe { call(file, command, UserPtr::from_addr(arg)) } {
+        Ok(()) => 0,
+        Err(error) => error.to_errno() as c_long,
+    }
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn poll(
+    file: *mut bindings::file,
+    table: *mut bindings::poll_table_struct,
+) -> bindings::__poll_t {
+    // SAFETY: A file of ours.
+    let role = unsafe { opened(file) }.role();
+    let Some(Role::Trace(held)) = role.as_deref() else {
+        return bindings::POLLERR;
+    };
+    // SAFETY: The file holds its role, and so the bell, for as long as somebody waits.
+    unsafe { held.signal.bell().poll(file, table) };
+    let mut events = 0;
+    if held.signal.has_rung() {
+        events |= bindings::POLLIN | bindings::POLLRDNORM;
+    }
+    if tracing::has_ended(held.id) {
+        events |= bindings::POLLHUP;
+    }
+    events
+}
+
+/// The structures, as numbers without padding: src/engine/trace.rs asserts that.
+macro_rules! given {
+    ($($name:ident)*) => {
+        $(
+            // SAFETY: As above.
+            unsafe impl Given for $name {}
+        )*
+    };
+}
+
+given! { Attach Control Create Describe Info Marker Markers Notify Process Read }
+
+const fn number<T>(number: u32) -> u32 {
+    kernel::ioctl::_IOWR::<T>('A' as u32, number)
+}
+
+const ATTACH: u32 = number::<Attach>(0x80);
+const REGISTER: u32 = number::<Markers>(0x81);
+const UNREGISTER: u32 = number::<Markers>(0x82);
+const NOTIFY: u32 = kernel::ioctl::_IOW::<Notify>('A' as u32, 0x83);
+const NEXT_TRACE: u32 = number::<Info>(0x88);
+const NEXT_MARKER: u32 = number::<Describe>(0x89);
+const CREATE: u32 = number::<Create>(0x90);
+const OPEN: u32 = number::<Create>(0x91);
+const INFO: u32 = number::<Info>(0x92);
+const READ: u32 = number::<Read>(0x93);
+const PROCESS: u32 = number::<Process>(0x94);
+const DESCRIBE: u32 = number::<Describe>(0x95);
+const PAUSE: u32 = kernel::ioctl::_IOW::<u32>('A' as u32, 0x96);
+const END: u32 = kernel::ioctl::_IO('A' as u32, 0x97);
+
+/// # Safety
+///
+/// The file is one of ours, and open.
+unsafe fn call(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result {
+    // SAFETY: By the function's requirement.
+    let opened = unsafe { opened(file) };
+    match command {
+        // SAFETY: By the function's requirement.
+        ATTACH => return unsafe { attach(file, opened, arg) },
+        CREATE => return create(opened, arg),
+        OPEN => return open_trace(opened, arg),
+        NEXT_TRACE => {
+            let info: Info = sized(arg)?;
+            return write(arg, &tracing::next_trace(info.slot)?);
+        }
+        NEXT_MARKER => {
+            let from: Describe = read(arg)?;
+            return write(arg, &tracing::next_marker(from.key, from.number)?);
+        }
+        _ => {}
+    }
+    let role = opened.role().ok_or(EINVAL)?;
+    match &*role {
+        Role::Process(attached) => match command {
+            REGISTER => register(attached.key, arg, true),
+            UNREGISTER => register(attached.key, arg, false),
+            NOTIFY => {
+                let Notify { slot, cpu } = read(arg)?;
+                tracing::notify(attached.key, slot, cpu)
+            }
+            _ => Err(ENOTTY),
+        },
+        Role::Trace(held) => match command {
+            INFO => {
+                let _: Info = sized(arg)?;
+                write(arg, &tracing::info(held.id)?)
+            }
+            READ => read_next(opened, held, arg),
+            PROCESS => {
+                let from: Process = read(arg)?;
+                write(arg, &tracing::process(held.id, from.key)?)
+            }
+            DESCRIBE => {
+                let from: Describe = read(arg)?;
+                write(arg, &tracing::describe(held.id, from.key, from.number)?)
+            }
+            PAUSE => match read::<u32>(arg)? {
+                0 => tracing::pause(held.id, false),
+                1 => tracing::pause(held.id, true),
+                _ => Err(EINVAL),
+            },
+            END => tracing::end(held.id),
+            _ => Err(ENOTTY),
+        },
+    }
+}
+
+/// A structure whose first word is its size.
+fn sized<T: Given>(arg: UserPtr) -> Result<T> {
+    match read::<u32>(arg)? as usize == size_of::<T>() {
+        true => read(arg),
+        false => Err(EINVAL),
+    }
+}
+
+/// # Safety
+///
+/// The file is one of ours, and open.
+unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Result {
+    let mut attach: Attach = sized(arg)?;
+    if attach.flags & !trace::flag::SHARED != 0 {
+        return Err(EINVAL);
+    }
+    // SAFETY: It is open for as long as the process is traced: see release.
+    let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
+    opened.become_(|| {
+        let mm = Mm::calls().ok_or(EINVAL)?;
+        let nobodys = Page::new()?;
+        let shared = attach.flags & trace::flag::SHARED != 0;
+        let key = tracing::attach(&mm, mapping, shared)?;
+        attach.key = key;
+        Ok(Role::Process(Attached { key, mm, nobodys }))
+    })?;
+    attach.nr_cpus = super::cpu::nr_cpu_ids();
+    attach.stride = trace::STRIDE;
+    attach.bytes = tracing::mapped_bytes();
+    write(arg, &attach)
+}
+
+/// Markers that are registered or taken back at once, at most.
+const AT_ONCE: usize = NR_MARKERS;
+
+fn register(key: u64, arg: UserPtr, on: bool) -> Result {
+    let mut call: Markers = sized(arg)?;
+    let nr = call.nr as usize;
+    if nr > AT_ONCE {
+        return Err(E2BIG);
+    }
+    let at = usize::try_from(call.markers)?;
+    let mut markers = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
+    for n in 0..nr {
+        let place = at.wrapping_add(n.wrapping_mul(size_of::<Marker>()));
+        markers.push(read(UserPtr::from_addr(place))?, GFP_KERNEL_ACCOUNT)?;
+    }
+    let mut bad = u32::MAX;
+    let done = match on {
+        true => tracing::register(key, &mut markers, &mut bad),
+        false => {
+            let mut all = markers.iter().zip(0u32..u32::MAX);
+            all.try_for_each(|(marker, n)| {
+                bad = n;
+                tracing::unregister(key, marker.number)
+            })
+        }
+    };
+    if let Err(error) = done {
+        call.bad = bad;
+        write(arg, &call)?;
+        return Err(error);
+    }
+    if on {
+        for (n, marker) in markers.iter().enumerate() {
+            let place = at.wrapping_add(n.wrapping_mul(size_of::<Marker>()));
+            let number = place.wrapping_add(offset_of!(Marker, number));
+            write(UserPtr::from_addr(number), &marker.number)?;
+        }
+    }
+    Ok(())
+}
+
+fn create(opened: &Opened, arg: UserPtr) -> Result {
+    let mut create: Create = sized(arg)?;
+    let nr = create.filter_bytes as usize;
+    if nr > FILTER_MAX {
+        return Err(E2BIG);
+    }
+    let mut program = KVec::with_capacity(nr, GFP_KERNEL)?;
+    for _ in 0..nr {
+        program.push(0u8, GFP_KERNEL)?;
+    }
+    let at = UserPtr::from_addr(usize::try_from(create.filter)?);
+    read_into(at, &mut program)?;
+    let mut position = u32::MAX;
+    if nr != 0 && filter::check(&program, &mut position).is_err() {
+        create.position = position;
+        write(arg, &create)?;
+        pr_notice!("perfcounters: perftrace: step {position} of this filter is wrong\n");
+        return Err(EINVAL);
+    }
+    opened.become_(|| {
+        let (id, signal, slot) = tracing::create(&create, program)?;
+        create.slot = slot as u32;
+        Ok(Role::Trace(Held {
+            id,
+            reader: next_reader(),
+            signal,
+        }))
+    })?;
+    write(arg, &create)
+}
+
+fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
+    let mut create: Create = sized(arg)?;
+    let name = create.name;
+    let name = filter::text(&name).ok_or(EINVAL)?;
+    opened.become_(|| {
+        let (id, signal, info) = tracing::open(name)?;
+        create.flags = info.flags;
+        create.bytes = info.bytes;
+        create.slot = info.slot;
+        create.markers = info.markers;
+        Ok(Role::Trace(Held {
+            id,
+            reader: next_reader(),
+            signal,
+        }))
+    })?;
+    write(arg, &create)
+}
+
+/// Readers, so far: each has a number of its own.
+static READERS: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+
+fn next_reader() -> u64 {
+    READERS
+        .fetch_add(1, core::sync::atomic::Ordering::Relaxed)
+        .wrapping_add(1)
+}
+
+fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
+    // What is copied is copied once, and in order.
+    let _others = opened.reading.lock();
+    let mut call: Read = read(arg)?;
+    let capacity = call.bytes;
+    let (key, cpu, buffer) = tracing::next(held.id, held.reader, call.key, call.cpu)?;
+    let span = buffer.span().ok_or(EAGAIN)?;
+    (call.key, call.cpu, call.bytes) = (key, cpu, span.bytes);
+    (call.lost, call.position) = (buffer.lost(), span.position);
+    call.ticks = Clock::choose().ticks();
+    if span.bytes > capacity {
+        write(arg, &call)?;
+        return Err(ENOSPC);
+    }
+    buffer.copy(&span, UserPtr::from_addr(usize::try_from(call.to)?))?;
+    call.bytes = buffer.good(&span);
+    write(arg, &call)?;
+    if !buffer.flight {
+        buffer.read_up_to(span.next);
+    }
+    Ok(())
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area_struct) -> c_int {
+    from_result(|| {
+        // SAFETY: A file of ours.
+        let role = unsafe { opened(file) }.role();
+        let Some(Role::Process(attached)) = role.as_deref() else {
+            return Err(EINVAL);
+        };
+        // SAFETY: The area being set up.
+        let (pgoff, length, mm) = unsafe {
+            let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
+            (
+                (*vma).vm_pgoff as u64,
+                bounds.vm_end.wrapping_sub(bounds.vm_start) as u64,
+                (*vma).vm_mm,
+            )
+        };
+        let writable = pgoff == map::BUFFERS / PAGE as u64;
+        let bytes = match writable {
+            true => tracing::mapped_bytes(),
+            false => map::READ_BYTES,
+        };
+        if !(writable || pgoff == 0) || length != bytes || !attached.mm.is(mm) {
+            return Err(EINVAL);
+        }
+        // SAFETY: The area being set up; the operations are static.
+        to_result(unsafe { shim::pt_vma(vma, &VM_OPS.0, writable) })?;
+        tracing::maps(attached.key, true);
+        Ok(0)
+    })
+}
+
+/// One more or less of a process's own areas; a child's are nobody's.
+///
+/// # Safety
+///
+/// An area of ours.
+unsafe fn count(vma: *mut bindings::vm_area_struct, more: bool) {
+    // SAFETY: By the function's requirement; its file is one of ours, and open.
+    let (role, mm) = unsafe { (opened((*vma).vm_file).role(), (*vma).vm_mm) };
+    if let Some(Role::Process(attached)) = role.as_deref() {
+        if attached.mm.is(mm) {
+            tracing::maps(attached.key, more);
+        }
+    }
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: An area of ours, split, moved or copied.
+    unsafe { count(vma, true) }
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn vma_close(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: An area of ours.
+    unsafe { count(vma, false) }
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    // SAFETY: The kernel's own, for the time of the call.
+    let (vma, pgoff) = unsafe {
+        let at = &(*vmf).__bindgen_anon_1;
+        (at.vma, at.pgoff)
+    };
+    // SAFETY: An area of ours.
+    let (role, mm) = unsafe { (opened((*vma).vm_file).role(), (*vma).vm_mm) };
+    let Some(Role::Process(attached)) = role.as_deref() else {
+        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
+    };
+    let key = attached.mm.is(mm).then_some(attached.key);
+    let nobodys = attached.nobodys.address();
+    // SAFETY: The fault is being handled; the pages are whole ones, and the area takes such
+    // (pt_vma).
+    let put = |page: usize| unsafe { shim::pt_insert(vmf, page) };
+    tracing::fault(key, pgoff as u64, nobodys, put)
+        .unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
+}

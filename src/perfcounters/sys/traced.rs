@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Processes that are traced, as the kernel knows them: who they are, their memory, where it
+//! is mapped.
+
+use core::ptr::NonNull;
+
+use kernel::bindings;
+use kernel::ffi::c_int;
+
+use super::shim;
+
+/// `struct pt_who`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Who {
+    /// Its user, in the initial name space.
+    pub(crate) uid: u32,
+    /// It has rights that its user has not.
+    pub(crate) secret: u32,
+    pub(crate) comm: [u8; 16],
+}
+
+impl Who {
+    /// The caller.
+    pub(crate) fn calls() -> Self {
+        let mut who = Self::default();
+        // SAFETY: Fills the structure that it is given.
+        unsafe { shim::pt_who(&mut who) };
+        who
+    }
+}
+
+/// A user as the caller knows him.
+pub(crate) fn uid_of(uid: u32) -> u32 {
+    // SAFETY: No requirements.
+    unsafe { shim::pt_uid(uid) }
+}
+
+/// The caller's address space, to be compared.
+///
+/// # Invariants
+///
+/// It is held, so that no other gets its address.
+pub(crate) struct Mm(NonNull<bindings::mm_struct>);
+
+// SAFETY: Only compared, and given back, which any context may.
+unsafe impl Send for Mm {}
+// SAFETY: As above.
+unsafe impl Sync for Mm {}
+
+impl Mm {
+    /// The caller's; `None`: a kernel thread's.
+    pub(crate) fn calls() -> Option<Self> {
+        // SAFETY: Process context.
+        // INVARIANT: it is held from here on.
+        NonNull::new(unsafe { shim::pt_mm_get() }).map(Self)
+    }
+
+    /// Is it the same?
+    pub(super) fn is(&self, other: *mut bindings::mm_struct) -> bool {
+        self.0.as_ptr() == other
+    }
+
+    /// To be compared while it is held.
+    pub(crate) fn address(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+}
+
+impl Drop for Mm {
+    fn drop(&mut self) {
+        // SAFETY: Held, by the type's invariant.
+        unsafe { shim::pt_mm_put(self.0.as_ptr()) }
+    }
+}
+
+/// A process's number, of whatever name space is asked for, also when it has ended.
+///
+/// # Invariants
+///
+/// It is held.
+pub(crate) struct Pid(NonNull<bindings::pid>);
+
+// SAFETY: Counted; it may be asked from anywhere.
+unsafe impl Send for Pid {}
+// SAFETY: As above.
+unsafe impl Sync for Pid {}
+
+impl Pid {
+    /// The caller's.
+    pub(crate) fn calls() -> Option<Self> {
+        // SAFETY: Process context.
+        // INVARIANT: it is held from here on.
+        NonNull::new(unsafe { shim::pt_pid_get() }).map(Self)
+    }
+
+    /// As the caller knows it; 0: he does not.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: Held.
+        unsafe { shim::pt_pid_nr(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for Pid {
+    fn drop(&mut self) {
+        // SAFETY: Held, by the type's invariant.
+        unsafe { bindings::put_pid(self.0.as_ptr()) }
+    }
+}
+
+/// All mappings of the device by the file system's node that a process opened: most often
+/// the same for all.
+///
+/// # Invariants
+///
+/// Whoever has it has a file of that node open.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mapping(NonNull<bindings::address_space>);
+
+// SAFETY: The kernel takes its own locks.
+unsafe impl Send for Mapping {}
+// SAFETY: As above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Of an open file.
+    ///
+    /// # Safety
+    ///
+    /// It stays open for as long as this is used.
+    pub(super) unsafe fn of(file: *mut bindings::file) -> Option<Self> {
+        // SAFETY: By the function's requirement.
+        // INVARIANT: the same.
+        NonNull::new(unsafe { (*file).f_mapping }).map(Self)
+    }
+
+    /// Takes out pages, wherever they are mapped. May sleep.
+    pub(crate) fn take_out(&self, from: u64, bytes: u64) {
+        let even_copies: c_int = 1;
+        // SAFETY: There, by the type's invariant.
+        unsafe {
+            bindings::unmap_mapping_range(
+                self.0.as_ptr(),
+                from as bindings::loff_t,
+                bytes as bindings::loff_t,
+                even_copies,
+            )
+        }
+    }
+}
+
+/// The module stays, though no file of it is open.
+///
+/// # Invariants
+///
+/// It holds the module. Drop is within a call that holds it, too.
+pub(crate) struct Kept(());
+
+impl Kept {
+    /// From now on. In a call of an open file.
+    pub(crate) fn new() -> Self {
+        // SAFETY: The caller's file holds it already.
+        // INVARIANT: it is held from here on.
+        unsafe { bindings::__module_get(crate::THIS_MODULE.as_ptr()) };
+        Self(())
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // SAFETY: By the type's invariant.
+        unsafe { bindings::module_put(crate::THIS_MODULE.as_ptr()) }
+    }
+}

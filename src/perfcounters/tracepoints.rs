@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's own markers: switches and system calls, beside those of programs, by the
+//! same clock.
+
+use engine::filter::{Event, Filter};
+use engine::trace::{Record, Writer};
+use kernel::alloc::KVec;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::provider::probe::{SchedSwitch, SysEnter, SysExit};
+use crate::provider::{Handler, Probes};
+use crate::sys::buffers::Buffer;
+use crate::sys::ppa::{self, Clock};
+use crate::sys::sched::{self, NoPreempt};
+use crate::trace::Signal;
+use engine::sync::Word;
+
+/// By their numbers: names and fields.
+pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
+    (
+        b"kernel:sched_switch",
+        b"prev:u32 next:u32 blocks:u32 prio:s32",
+    ),
+    (b"kernel:sys_enter", b"number:s64"),
+    (b"kernel:sys_exit", b"result:s64"),
+];
+
+/// What the probes know.
+pub(crate) struct KernelEvents {
+    buffers: KVec<Option<Arc<Buffer>>>,
+    filter: KVec<u8>,
+    clock: Clock,
+    signal: Arc<Signal>,
+    off: Word,
+}
+
+impl KernelEvents {
+    /// Writes into these buffers, one for each CPU, complete ones; attached to what is wanted.
+    /// May sleep.
+    pub(crate) fn attach(
+        buffers: KVec<Option<Arc<Buffer>>>,
+        filter: KVec<u8>,
+        signal: Arc<Signal>,
+        wants: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Probes<Self>> {
+        let mut probes = Probes::new(Self {
+            buffers,
+            filter,
+            clock: Clock::choose(),
+            signal,
+            off: Word::new(0),
+        })?;
+        let [switch, enter, exit] = MARKERS;
+        if wants(switch.0) {
+            probes.attach::<SchedSwitch<'_>>()?;
+        }
+        if wants(exit.0) {
+            probes.attach::<SysExit<'_>>()?;
+        }
+        if wants(enter.0) {
+            probes.attach::<SysEnter<'_>>()?;
+        }
+        Ok(probes)
+    }
+
+    /// For now, or again.
+    pub(crate) fn pause(&self, pause: bool) {
+        self.off.store_relaxed(pause.into());
+    }
+
+    /// Preemption off. These never interrupt each other: there is one writer.
+    fn write<const N: usize>(&self, marker: u16, fields: [u64; N]) {
+        if self.off.load_relaxed() != 0 {
+            return;
+        }
+        let cpu = sched::this_cpu() as usize;
+        let Some(Some(buffer)) = self.buffers.get(cpu) else {
+            return;
+        };
+        let task = ppa::running();
+        if !self.filter.is_empty() {
+            let Some((name, kinds)) = MARKERS.get(usize::from(marker)) else {
+                return;
+            };
+            let mut payload = [0u8; 32];
+            for (to, word) in payload.chunks_exact_mut(8).zip(&fields) {
+                to.copy_from_slice(&word.to_ne_bytes());
+            }
+            let event = Event {
+                marker: name,
+                fields: kinds,
+                payload: &payload,
+                thread: task.pid(),
+                process: task.tgid(),
+            };
+            if !Filter::new(self.filter.as_slice()).accepts(&event) {
+                return;
+            }
+        }
+        let writer = Writer {
+            counts: buffer.counts(),
+            bytes: buffer.bytes,
+            flight: buffer.flight,
+            word: |number| buffer.word(number),
+        };
+        let record = Record {
+            marker,
+            thread: task.pid(),
+            time: self.clock.ticks(),
+            fields,
+        };
+        if writer.write(&record) && !self.signal.has_rung() {
+            self.signal.ring();
+        }
+    }
+}
+
+fn pair(first: u32, second: u32) -> u64 {
+    u64::from(first) | u64::from(second) << 32
+}
+
+impl Handler<SchedSwitch<'_>> for KernelEvents {
+    fn on(&self, event: SchedSwitch<'_>) {
+        let (before, after) = (event.before, event.after);
+        let fields = [
+            pair(before.pid(), after.pid()),
+            pair(event.blocks.into(), after.prio() as u32),
+        ];
+        self.write(0, fields);
+    }
+}
+
+impl Handler<SysEnter<'_>> for KernelEvents {
+    fn on(&self, event: SysEnter<'_>) {
+        let _preempt = NoPreempt::new();
+        self.write(1, [event.number as u64]);
+    }
+}
+
+impl Handler<SysExit<'_>> for KernelEvents {
+    fn on(&self, event: SysExit<'_>) {
+        let _preempt = NoPreempt::new();
+        self.write(2, [event.result as u64]);
+    }
+}

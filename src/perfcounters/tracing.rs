@@ -1,0 +1,670 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! User tracing: traces and the processes in them. What is in a buffer, and how it gets
+//! there without a call, is in `Documentation/tracing.md`.
+//!
+//! All of it is under one lock, also what processes touch for the first time; events take
+//! none. Slots are given out in turn, so that one is unused for long before it is another
+//! trace's.
+
+use engine::filter;
+use engine::trace::{self, flag, map, Create, Describe, Info, Marker, NR_TRACES};
+use engine::trace::{KEY_KERNEL, KEY_SHARED};
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{KBox, KVec};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::provider::Probes;
+use crate::sys::buffers::{Buffer, Page, PAGE};
+use crate::sys::cpu;
+use crate::sys::lock::TRACING;
+use crate::sys::misc;
+use crate::sys::ppa::Clock;
+use crate::sys::sched;
+use crate::sys::traced::{uid_of, Kept, Mapping, Mm, Who};
+use crate::trace::{Signal, Trace};
+use crate::traced::{self, Process};
+use crate::tracepoints::{KernelEvents, MARKERS};
+
+/// Processes that are traced, or not read, at the most.
+const MOST: usize = 1 << 16;
+/// Keys below are no process's.
+const FIRST_KEY: u64 = 16;
+
+/// Traces and processes.
+pub(crate) struct Tracing {
+    traces: KVec<KBox<Trace>>,
+    /// By key.
+    processes: KVec<KBox<Process>>,
+    /// Traces by their slots; 0: none.
+    slots: [u64; NR_TRACES],
+    generations: [u32; NR_TRACES],
+    next_slot: usize,
+    next_trace: u64,
+    next_key: u64,
+    /// What is read where there is nothing.
+    zeroes: Option<Page>,
+}
+
+/// Probes that go when the lock is given back.
+type Going = Option<Probes<KernelEvents>>;
+
+impl Tracing {
+    /// Neither.
+    pub(crate) const NONE: Self = Self {
+        traces: KVec::new(),
+        processes: KVec::new(),
+        slots: [0; NR_TRACES],
+        generations: [0; NR_TRACES],
+        next_slot: 0,
+        next_trace: 1,
+        next_key: FIRST_KEY,
+        zeroes: None,
+    };
+
+    fn trace(&mut self, id: u64) -> Result<&mut Trace> {
+        let mut traces = self.traces.iter_mut();
+        let found = traces.find(|trace| trace.id == id).ok_or(EINVAL)?;
+        Ok(found)
+    }
+
+    fn in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
+        match *self.slots.get(slot)? {
+            0 => None,
+            id => self.trace(id).ok(),
+        }
+    }
+
+    fn place(&self, key: u64) -> Option<usize> {
+        let by_key = |process: &KBox<Process>| process.key.cmp(&key);
+        self.processes.binary_search_by(by_key).ok()
+    }
+
+    fn process(&mut self, key: u64) -> Result<&mut Process> {
+        let place = self.place(key).ok_or(ESRCH)?;
+        Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
+    }
+
+    fn generation(&self, slot: usize) -> u32 {
+        self.generations.get(slot).copied().unwrap_or(0)
+    }
+
+    /// A process's markers in each slot, and the slots: it is new, or has new markers.
+    fn tell(&self, key: u64, slots: bool, number: Option<usize>) {
+        let Some(process) = self.place(key).and_then(|place| self.processes.get(place)) else {
+            return;
+        };
+        for trace in &self.traces {
+            let Some(slot) = trace.slot.filter(|_| trace.takes(process)) else {
+                continue;
+            };
+            if slots {
+                process.set_slot(slot, trace.seen(self.generation(slot)));
+            }
+            if let Some(number) = number {
+                process.set_wanted(number, slot, &|name| trace.wants(name));
+            }
+        }
+    }
+
+    /// Pages of a slot are taken out wherever they are mapped.
+    fn take_out(&self, slot: usize) {
+        let slot = slot as u64;
+        let bytes = u64::from(cpu::nr_cpu_ids()) << trace::STRIDE;
+        let buffers = map::BUFFERS.wrapping_add(slot.wrapping_mul(bytes));
+        let filter = map::FILTERS.wrapping_add(slot.wrapping_mul(PAGE as u64));
+        let mut before = None;
+        for process in &self.processes {
+            let Some(mapping) = process.mapping.filter(|_| before != process.mapping) else {
+                continue;
+            };
+            before = process.mapping;
+            mapping.take_out(buffers, bytes);
+            mapping.take_out(filter, PAGE as u64);
+        }
+    }
+
+    fn free_slot(&self) -> Option<usize> {
+        (0..NR_TRACES)
+            .map(|n| self.next_slot.wrapping_add(n) % NR_TRACES)
+            .find(|slot| self.slots.get(*slot) == Some(&0))
+    }
+
+    /// A trace that is ready begins.
+    fn begin(&mut self, mut trace: KBox<Trace>, slot: usize) -> Result {
+        self.traces.reserve(1, GFP_KERNEL)?;
+        // Late writers of the one before have touched pages again.
+        self.take_out(slot);
+        trace.slot = Some(slot);
+        let id = trace.id;
+        if let (Some(place), Some(generation)) =
+            (self.slots.get_mut(slot), self.generations.get_mut(slot))
+        {
+            *place = id;
+            *generation = generation.wrapping_add(1);
+        }
+        self.next_slot = slot.wrapping_add(1) % NR_TRACES;
+        let generation = self.generation(slot);
+        for process in self.processes.iter().filter(|p| trace.takes(p)) {
+            process.set_slot(slot, trace.seen(generation));
+            process.want(slot, &|name| trace.wants(name));
+        }
+        let _ = self.traces.push_within_capacity(trace);
+        Ok(())
+    }
+
+    /// No event is wanted any more; what there is stays with the trace.
+    fn end(&mut self, id: u64) -> Going {
+        let trace = self.trace(id).ok()?;
+        let slot = trace.slot.take()?;
+        let (kernel, signal) = (trace.kernel.take(), trace.signal.clone());
+        trace.kept = None;
+        for process in &self.processes {
+            process.want(slot, &|_| false);
+        }
+        if let (Some(place), Some(generation)) =
+            (self.slots.get_mut(slot), self.generations.get_mut(slot))
+        {
+            *place = 0;
+            *generation = generation.wrapping_add(1);
+        }
+        let (trace, generation) = (self.trace(id).ok()?.seen(0), self.generation(slot));
+        let nobodys = traced::Slot {
+            generation,
+            flags: 0,
+            ..trace
+        };
+        for process in self.processes.iter().filter(|p| !p.has_ended()) {
+            process.set_slot(slot, nobodys);
+        }
+        self.take_out(slot);
+        signal.ring();
+        kernel
+    }
+
+    /// Traces go that have ended and that nobody holds, then processes that are in none.
+    fn forget(&mut self) {
+        let needless = |t: &KBox<Trace>| t.files == 0 && (t.slot.is_none() || !t.is(flag::KEEP));
+        while let Some(place) = self.traces.iter().position(needless) {
+            let _ = self.traces.remove(place);
+        }
+        let Self {
+            traces, processes, ..
+        } = self;
+        processes.retain(|process| {
+            !process.has_ended() || traces.iter().any(|trace| trace.set(process.key).is_some())
+        });
+    }
+
+    fn each_tidied(&mut self, tidy: fn(&mut Trace, &dyn Fn(u64) -> bool)) {
+        let Self {
+            traces, processes, ..
+        } = self;
+        let has_ended = |key: u64| {
+            let by_key = |process: &KBox<Process>| process.key.cmp(&key);
+            let place = processes.binary_search_by(by_key);
+            let process = place.ok().and_then(|place| processes.get(place));
+            process.is_some_and(|process| process.has_ended())
+        };
+        for trace in traces.iter_mut() {
+            tidy(trace, &has_ended);
+        }
+    }
+
+    fn info(&self, trace: &Trace) -> Info {
+        let clock = Clock::choose();
+        Info {
+            slot: trace.slot.map_or(u32::MAX, |slot| slot as u32),
+            uid: uid_of(trace.owner),
+            clock: clock.is_monotonic().into(),
+            khz: clock.khz,
+            ticks: clock.ticks(),
+            realtime: misc::realtime_ns(),
+            ..trace.info()
+        }
+    }
+}
+
+/// The caller's process is traced from now on: its key. `EBUSY`: it is already. May sleep.
+pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<u64> {
+    let mut all = TRACING.lock();
+    let same = |p: &KBox<Process>| p.mm == mm.address() && !p.has_ended();
+    if all.processes.iter().any(same) {
+        return Err(EBUSY);
+    }
+    if all.processes.len() >= MOST {
+        return Err(ENOSPC);
+    }
+    if all.zeroes.is_none() {
+        all.zeroes = Some(Page::new()?);
+    }
+    let key = all.next_key;
+    all.next_key = key.wrapping_add(1);
+    let process = Process::new(key, mm, Some(mapping), shared, Clock::choose())?;
+    // Keys only rise: the last one.
+    all.processes
+        .push(KBox::new(process, GFP_KERNEL)?, GFP_KERNEL)?;
+    all.tell(key, true, None);
+    Ok(key)
+}
+
+/// It has, or has not, one more mapping; without any it has ended.
+pub(crate) fn maps(key: u64, one_more: bool) {
+    let mut all = TRACING.lock();
+    let Ok(process) = all.process(key) else {
+        return;
+    };
+    process.maps = match one_more {
+        true => process.maps.saturating_add(1),
+        false => process.maps.saturating_sub(1),
+    };
+    if process.maps == 0 {
+        end_process(&mut all, key);
+    }
+}
+
+/// Its file is closed: it has ended, if it has not before.
+pub(crate) fn detach(key: u64) {
+    end_process(&mut TRACING.lock(), key);
+}
+
+fn end_process(all: &mut Tracing, key: u64) {
+    let Ok(process) = all.process(key) else {
+        return;
+    };
+    if process.mapping.take().is_none() {
+        return;
+    }
+    for trace in all.traces.iter().filter(|t| t.set(key).is_some()) {
+        trace.signal.ring();
+    }
+    all.each_tidied(Trace::limit);
+    all.forget();
+}
+
+/// Markers of a process: each gets its number. None is there if one is refused, which is told.
+/// May sleep.
+pub(crate) fn register(key: u64, markers: &mut [Marker], bad: &mut u32) -> Result {
+    let mut all = TRACING.lock();
+    let mut done = 0usize;
+    let mut failed = None;
+    for marker in markers.iter_mut() {
+        match all
+            .process(key)
+            .and_then(|process| process.register(marker))
+        {
+            Ok((number, new)) => {
+                marker.number = number as u32;
+                if new {
+                    all.tell(key, false, Some(number));
+                }
+            }
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
+        done = done.wrapping_add(1);
+    }
+    let Some(error) = failed else { return Ok(()) };
+    *bad = done as u32;
+    for marker in markers.iter().take(done) {
+        let _ = all.process(key)?.unregister(marker.number as usize);
+    }
+    Err(error)
+}
+
+/// One is taken back. `EINVAL`: there is none of that number.
+pub(crate) fn unregister(key: u64, number: u32) -> Result {
+    TRACING.lock().process(key)?.unregister(number as usize)
+}
+
+/// A buffer has something for its reader.
+pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
+    let mut all = TRACING.lock();
+    if cpu >= cpu::nr_cpu_ids() {
+        return Err(EINVAL);
+    }
+    let trace = all.in_slot(slot as usize).ok_or(ENOENT)?;
+    if trace.set(key).is_none() {
+        return Err(ENOENT);
+    }
+    trace.signal.ring();
+    Ok(())
+}
+
+/// Bytes of what a process may write.
+pub(crate) fn mapped_bytes() -> u64 {
+    (u64::from(cpu::nr_cpu_ids()) << trace::STRIDE).wrapping_mul(NR_TRACES as u64)
+}
+
+/// The page at a place of a process's mappings, put there under the lock, so that none comes
+/// after it was taken out: a child's and others' are `nobodys`. `None`: nothing can be there.
+pub(crate) fn fault<T>(
+    key: Option<u64>,
+    place: u64,
+    nobodys: usize,
+    put: impl FnOnce(usize) -> T,
+) -> Option<T> {
+    let mut all = TRACING.lock();
+    if place < map::READ_BYTES / PAGE as u64 {
+        let zeroes = all.zeroes.as_ref()?.address();
+        let page = key.and_then(|key| read_page(&mut all, key, place as usize));
+        return Some(put(page.unwrap_or(zeroes)));
+    }
+    let place = place.checked_sub(map::BUFFERS / PAGE as u64)?;
+    let pages = 1u64 << (trace::STRIDE - PAGE.ilog2());
+    let (buffer, number) = (place / pages, place % pages);
+    let slot = buffer.checked_div(cpu::nr_cpu_ids().into())?;
+    let cpu = buffer.wrapping_sub(slot.wrapping_mul(cpu::nr_cpu_ids().into()));
+    if slot >= NR_TRACES as u64 {
+        return None;
+    }
+    let page = key.and_then(|key| {
+        let at = all.place(key)?;
+        let Tracing {
+            traces, processes, ..
+        } = &mut *all;
+        let process = processes.get(at)?;
+        let mut traces = traces.iter_mut();
+        let trace = traces.find(|trace| trace.slot == Some(slot as usize))?;
+        match trace.takes(process) {
+            true => trace.page(key, cpu as usize, number as usize),
+            false => None,
+        }
+    });
+    Some(put(page.unwrap_or(nobodys)))
+}
+
+fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
+    let filters = map::FILTERS as usize / PAGE;
+    let at = all.place(key)?;
+    let process = all.processes.get(at)?;
+    let Some(slot) = place.checked_sub(filters) else {
+        return process.page(place);
+    };
+    let mut traces = all.traces.iter();
+    let trace = traces.find(|trace| trace.slot == Some(slot))?;
+    match trace.takes(process) {
+        true => Some(trace.filter.as_ref()?.address()),
+        false => None,
+    }
+}
+
+/// A trace begins: who it is, what wakes its reader, its slot. `EINVAL`, `EEXIST`, `EBUSY`, `EPERM`.
+/// May sleep.
+pub(crate) fn create(create: &Create, filter: KVec<u8>) -> Result<(u64, Arc<Signal>, usize)> {
+    let page = match filter.is_empty() {
+        true => None,
+        false => {
+            let mut page = Page::new()?;
+            page.fill(&filter);
+            Some(page)
+        }
+    };
+    let id = {
+        let mut all = TRACING.lock();
+        all.next_trace = all.next_trace.wrapping_add(1);
+        all.next_trace
+    };
+    let trace = Trace::new(id, create, page, Clock::choose().ticks())?;
+    let mut trace = KBox::new(trace, GFP_KERNEL)?;
+    let globs = filter::text(&create.markers).unwrap_or(b"");
+    // A glob for all names is not meant for the kernel's.
+    let kernels = || {
+        globs
+            .split(|byte| *byte == b' ')
+            .filter(|g| g.starts_with(b"kernel:"))
+    };
+    let wants = |name: &[u8]| kernels().any(|glob| filter::glob(glob, name));
+    // Kept until after the lock: probes' going waits for others.
+    let mut going = None;
+    if kernels().next().is_some() {
+        sched::is_kernel_open().then_some(()).ok_or(EPERM)?;
+        trace.add_kernel()?;
+        going = Some(attach_kernel(&trace, filter, &wants)?);
+    }
+    if let Some(probes) = &going {
+        probes.state().pause(true);
+    }
+    let signal = trace.signal.clone();
+    let mut all = TRACING.lock();
+    let name = filter::text(&create.name).ok_or(EINVAL)?;
+    let same = |t: &KBox<Trace>| t.slot.is_some() && t.owner == trace.owner && t.has_name(name);
+    if all.traces.iter().any(same) {
+        return Err(EEXIST);
+    }
+    let slot = all.free_slot().ok_or(EBUSY)?;
+    let paused = trace.is(flag::PAUSED);
+    trace.kept = trace.is(flag::KEEP).then(Kept::new);
+    trace.kernel = going.take();
+    all.begin(trace, slot)?;
+    if let Some(probes) = &all.trace(id)?.kernel {
+        probes.state().pause(paused);
+    }
+    Ok((id, signal, slot))
+}
+
+fn attach_kernel(
+    trace: &Trace,
+    filter: KVec<u8>,
+    wants: &dyn Fn(&[u8]) -> bool,
+) -> Result<Probes<KernelEvents>> {
+    let set = trace.set(KEY_KERNEL).ok_or(EINVAL)?;
+    let mut buffers = KVec::with_capacity(set.buffers.len(), GFP_KERNEL)?;
+    for buffer in &set.buffers {
+        buffers.push(buffer.clone(), GFP_KERNEL)?;
+    }
+    KernelEvents::attach(buffers, filter, trace.signal.clone(), wants)
+}
+
+/// One's own trace by its name, or else, with CAP_PERFMON, anybody's: the same, and how it is. `ENOENT`.
+pub(crate) fn open(name: &[u8]) -> Result<(u64, Arc<Signal>, Info)> {
+    let mut all = TRACING.lock();
+    let (uid, all_users) = (Who::calls().uid, sched::is_perfmon_capable());
+    let has_name = |t: &&mut KBox<Trace>| t.slot.is_some() && t.has_name(name);
+    let own = all
+        .traces
+        .iter_mut()
+        .filter(has_name)
+        .find(|trace| trace.owner == uid)
+        .map(|trace| trace.id);
+    let any = all.traces.iter_mut().find(has_name).map(|trace| trace.id);
+    let id = own.or(any.filter(|_| all_users)).ok_or(ENOENT)?;
+    let trace = all.trace(id)?;
+    trace.files = trace.files.wrapping_add(1);
+    let signal = trace.signal.clone();
+    let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
+    Ok((id, signal, all.info(trace)))
+}
+
+/// A file that holds it is closed.
+pub(crate) fn close(id: u64, reader: u64) {
+    let mut all = TRACING.lock();
+    let mut going = None;
+    if let Ok(trace) = all.trace(id) {
+        trace.files = trace.files.wrapping_sub(1);
+        if trace.reader == reader {
+            trace.reader = 0;
+        }
+        if trace.files == 0 && !trace.is(flag::KEEP) {
+            going = all.end(id);
+        }
+    }
+    all.forget();
+    drop(all);
+    drop(going);
+}
+
+/// It ends, but can still be read.
+pub(crate) fn end(id: u64) -> Result {
+    let mut all = TRACING.lock();
+    if all.trace(id)?.slot.is_none() {
+        return Err(ENOENT);
+    }
+    let going = all.end(id);
+    drop(all);
+    drop(going);
+    Ok(())
+}
+
+/// No event is wanted for now, or again.
+pub(crate) fn pause(id: u64, pause: bool) -> Result {
+    let mut all = TRACING.lock();
+    let trace = all.trace(id)?;
+    trace.flags = match pause {
+        true => trace.flags | flag::PAUSED,
+        false => trace.flags & !flag::PAUSED,
+    };
+    if let Some(probes) = &trace.kernel {
+        probes.state().pause(pause);
+    }
+    let all = &*all;
+    let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
+    if let Some(slot) = trace.slot {
+        for process in all.processes.iter().filter(|p| trace.takes(p)) {
+            process.want(slot, &|name| trace.wants(name));
+        }
+    }
+    Ok(())
+}
+
+/// How it stands.
+pub(crate) fn info(id: u64) -> Result<Info> {
+    let all = TRACING.lock();
+    let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
+    Ok(all.info(trace))
+}
+
+/// The first trace from a slot on that the caller may open. `ENOENT`.
+pub(crate) fn next_trace(slot: u32) -> Result<Info> {
+    let all = TRACING.lock();
+    let (uid, all_users) = (Who::calls().uid, sched::is_perfmon_capable());
+    let from = slot as usize;
+    let mut rest = all.slots.iter().skip(from);
+    rest.find_map(|id| {
+        let trace = all.traces.iter().find(|t| t.id == *id)?;
+        (all_users || trace.owner == uid).then(|| all.info(trace))
+    })
+    .ok_or(ENOENT)
+}
+
+/// Where the next thing to read is. `EBUSY`: another file reads it; `ENOENT`: there is no more.
+pub(crate) fn next(id: u64, reader: u64, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
+    let mut all = TRACING.lock();
+    let trace = all.trace(id)?;
+    if !trace.is(flag::FLIGHT) {
+        if trace.reader != 0 && trace.reader != reader {
+            return Err(EBUSY);
+        }
+        trace.reader = reader;
+    }
+    if key == 0 {
+        trace.signal.answer();
+        all.each_tidied(Trace::tidy);
+        all.forget();
+    }
+    all.trace(id)?.next(key, cpu).ok_or(ENOENT)
+}
+
+/// It has ended: who waits for it hears so.
+pub(crate) fn has_ended(id: u64) -> bool {
+    let all = TRACING.lock();
+    let trace = all.traces.iter().find(|t| t.id == id);
+    trace.is_none_or(|trace| trace.slot.is_none())
+}
+
+/// A process in a trace. `ENOENT`.
+pub(crate) fn process(id: u64, key: u64) -> Result<trace::Process> {
+    let mut all = TRACING.lock();
+    let nobody = trace::Process {
+        key,
+        pid: 0,
+        uid: 0,
+        flags: 0,
+        nr_markers: 0,
+        began: 0,
+        comm: [0; 16],
+    };
+    all.trace(id)?.set(key).ok_or(ENOENT)?;
+    if key == KEY_KERNEL {
+        return Ok(trace::Process {
+            nr_markers: MARKERS.len() as u32,
+            comm: *b"kernel\0\0\0\0\0\0\0\0\0\0",
+            ..nobody
+        });
+    }
+    if key == KEY_SHARED {
+        return Ok(nobody);
+    }
+    let process = all.process(key).map_err(|_| ENOENT)?;
+    Ok(trace::Process {
+        key,
+        pid: process.pid.number(),
+        uid: uid_of(process.who.uid),
+        flags: if process.has_ended() { trace::ENDED } else { 0 },
+        nr_markers: process.markers.len() as u32,
+        began: process.began,
+        comm: process.who.comm,
+    })
+}
+
+/// A marker of a process in a trace. `ENOENT`.
+pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
+    let mut all = TRACING.lock();
+    all.trace(id)?.set(key).ok_or(ENOENT)?;
+    if key == KEY_KERNEL {
+        let (name, fields) = MARKERS.get(number as usize).ok_or(ENOENT)?;
+        return Ok(Describe {
+            key,
+            number,
+            refs: 1,
+            marker: traced::marker(name, fields, number as usize),
+        });
+    }
+    let process = all.process(key).map_err(|_| ENOENT)?;
+    let known = process.markers.get(number as usize).ok_or(ENOENT)?;
+    Ok(Describe {
+        key,
+        number,
+        refs: known.refs,
+        marker: known.marker(number as usize),
+    })
+}
+
+/// The first marker from a number on, of a process or those after it, that the caller may
+/// trace. `ENOENT`.
+pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
+    let all = TRACING.lock();
+    let (uid, all_users) = (Who::calls().uid, sched::is_perfmon_capable());
+    let may = |p: &Process| all_users || (p.who.uid == uid && p.who.secret == 0);
+    for process in all.processes.iter().filter(|p| p.key >= key) {
+        if process.has_ended() || !may(process) {
+            continue;
+        }
+        let from = if process.key == key {
+            number as usize
+        } else {
+            0
+        };
+        let mut rest = process.markers.iter().enumerate().skip(from);
+        if let Some((number, known)) = rest.find(|(_, known)| known.refs != 0) {
+            return Ok(Describe {
+                key: process.key,
+                number: number as u32,
+                refs: known.refs,
+                marker: known.marker(number),
+            });
+        }
+    }
+    Err(ENOENT)
+}
+
+/// The module goes: nobody has a file, or a trace that is kept.
+pub(crate) fn forget_all() {
+    let mut all = TRACING.lock();
+    let was = core::mem::replace(&mut *all, Tracing::NONE);
+    drop(all);
+    drop(was);
+}
