@@ -61,6 +61,21 @@ impl Signal {
     }
 }
 
+/// Where one with a key is among those in the order of their keys, or else would be. The
+/// standard one checks for overflows, where page faults must not panic.
+pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Result<usize, usize> {
+    let (mut from, mut to) = (0usize, all.len());
+    while from < to {
+        let middle = from.wrapping_add(to.wrapping_sub(from) / 2);
+        match all.get(middle).map(&key_of) {
+            Some(found) if found == key => return Ok(middle),
+            Some(found) if found < key => from = middle.wrapping_add(1),
+            _ => to = middle,
+        }
+    }
+    Err(from)
+}
+
 /// Buffers of a process, by CPU; none yet where it has written nothing.
 pub(crate) struct Set {
     pub(crate) key: u64,
@@ -228,7 +243,7 @@ impl Trace {
     }
 
     fn find(&self, key: u64) -> Option<usize> {
-        self.sets.binary_search_by(|set| set.key.cmp(&key)).ok()
+        search(&self.sets, key, |set| set.key).ok()
     }
 
     /// The buffers of a process.
@@ -237,7 +252,7 @@ impl Trace {
     }
 
     fn set_or_new(&mut self, key: u64) -> Result<&mut Set> {
-        let place = match self.sets.binary_search_by(|set| set.key.cmp(&key)) {
+        let place = match search(&self.sets, key, |set| set.key) {
             Ok(place) => place,
             Err(place) => {
                 let set = Set::new(key, cpu::nr_cpu_ids())?;
@@ -332,10 +347,11 @@ impl Trace {
             (bytes.wrapping_add(set.memory()), nr.wrapping_add(1))
         });
         while bytes > ENDED_BYTES || nr > ENDED_MOST {
-            let Some(place) = self.sets.iter().position(|set| has_ended(set.key)) else {
+            let mut places = self.sets.iter().zip(0usize..usize::MAX);
+            let oldest = places.find(|(set, _)| has_ended(set.key));
+            let Some((memory, place)) = oldest.map(|(set, place)| (set.memory(), place)) else {
                 return;
             };
-            let memory = self.sets.get(place).map_or(0, Set::memory);
             self.remove(place);
             self.dropped = self.dropped.wrapping_add(1);
             (bytes, nr) = (bytes.saturating_sub(memory), nr.saturating_sub(1));

@@ -145,7 +145,7 @@ impl Process {
 
     /// The slot's trace wants those of its markers, or none any more.
     pub(crate) fn want(&self, slot: usize, wants: &dyn Fn(&[u8]) -> bool) {
-        for (number, known) in self.markers.iter().enumerate() {
+        for (known, number) in self.markers.iter().zip(0usize..usize::MAX) {
             if known.refs != 0 {
                 self.set_bit(number, slot, wants(&known.name));
             }
@@ -168,9 +168,10 @@ impl Process {
     /// set. `EINVAL`: bad name or fields; `ENOSPC`: no numbers are left.
     pub(crate) fn register(&mut self, marker: &Marker) -> Result<(usize, bool)> {
         let (name, fields) = texts(marker)?;
-        let found = self.markers.iter().position(|known| known.is(name, fields));
+        let mut all = self.markers.iter().zip(0usize..usize::MAX);
+        let found = all.find(|(known, _)| known.is(name, fields));
         let number = match found {
-            Some(number) => number,
+            Some((_, number)) => number,
             None => {
                 let number = self.markers.len();
                 if number >= NR_MARKERS {

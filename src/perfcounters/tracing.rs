@@ -23,7 +23,7 @@ use crate::sys::misc;
 use crate::sys::ppa::Clock;
 use crate::sys::sched;
 use crate::sys::traced::{uid_of, Kept, Mapping, Mm, Who};
-use crate::trace::{Signal, Trace};
+use crate::trace::{search, Signal, Trace};
 use crate::traced::{self, Process};
 use crate::tracepoints::{KernelEvents, MARKERS};
 
@@ -45,6 +45,10 @@ pub(crate) struct Tracing {
     next_key: u64,
     /// What is read where there is nothing.
     zeroes: Option<Page>,
+}
+
+fn place_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
+    search(processes, key, |process| process.key).ok()
 }
 
 /// Probes that go when the lock is given back.
@@ -77,8 +81,7 @@ impl Tracing {
     }
 
     fn place(&self, key: u64) -> Option<usize> {
-        let by_key = |process: &KBox<Process>| process.key.cmp(&key);
-        self.processes.binary_search_by(by_key).ok()
+        place_of(&self.processes, key)
     }
 
     fn process(&mut self, key: u64) -> Result<&mut Process> {
@@ -186,9 +189,7 @@ impl Tracing {
     /// Traces go that have ended and that nobody holds, then processes that are in none.
     fn forget(&mut self) {
         let needless = |t: &KBox<Trace>| t.files == 0 && (t.slot.is_none() || !t.is(flag::KEEP));
-        while let Some(place) = self.traces.iter().position(needless) {
-            let _ = self.traces.remove(place);
-        }
+        self.traces.retain(|trace| !needless(trace));
         let Self {
             traces, processes, ..
         } = self;
@@ -202,9 +203,7 @@ impl Tracing {
             traces, processes, ..
         } = self;
         let has_ended = |key: u64| {
-            let by_key = |process: &KBox<Process>| process.key.cmp(&key);
-            let place = processes.binary_search_by(by_key);
-            let process = place.ok().and_then(|place| processes.get(place));
+            let process = place_of(processes, key).and_then(|place| processes.get(place));
             process.is_some_and(|process| process.has_ended())
         };
         for trace in traces.iter_mut() {
@@ -648,8 +647,8 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
         } else {
             0
         };
-        let mut rest = process.markers.iter().enumerate().skip(from);
-        if let Some((number, known)) = rest.find(|(_, known)| known.refs != 0) {
+        let mut rest = process.markers.iter().zip(0usize..usize::MAX).skip(from);
+        if let Some((known, number)) = rest.find(|(known, _)| known.refs != 0) {
             return Ok(Describe {
                 key: process.key,
                 number: number as u32,
