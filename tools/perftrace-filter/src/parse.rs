@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From text to a tree.
+
+use engine::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
+
+use crate::{error, Error};
+
+/// How deep parentheses may be: the parser calls itself.
+const DEEPEST: u32 = 100;
+
+const OPERATORS: &str = "== != < <= > >= & ~ !~";
+
+/// What a filter says.
+#[derive(Debug)]
+pub(crate) enum Node {
+    All(Vec<Node>),
+    Any(Vec<Node>),
+    Not(Box<Node>),
+    Compare(Compare),
+}
+
+/// A field held against a constant.
+#[derive(Debug)]
+pub(crate) struct Compare {
+    /// Where it is in the text.
+    pub position: usize,
+    pub field: String,
+    pub what: What,
+}
+
+/// With what, and how.
+#[derive(Debug)]
+pub(crate) enum What {
+    Number { op: u8, value: u64 },
+    Glob { pattern: String, matches: bool },
+}
+
+/// A comparison as it was written.
+#[derive(Clone, Copy, PartialEq)]
+enum Sign {
+    Number(u8),
+    Matches(bool),
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    at: usize,
+    deep: u32,
+}
+
+pub(crate) fn parse(text: &str) -> Result<Node, Error> {
+    let mut parser = Parser {
+        text,
+        at: 0,
+        deep: 0,
+    };
+    let node = parser.any()?;
+    match parser.peek() {
+        None => Ok(node),
+        Some(')') => error(parser.at, "this ) closes nothing"),
+        Some(_) => error(parser.at, "expected && or || or the end"),
+    }
+}
+
+impl<'t> Parser<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    /// The next character that is no blank.
+    fn peek(&mut self) -> Option<char> {
+        self.at = self.text.len() - self.rest().trim_start().len();
+        self.rest().chars().next()
+    }
+
+    fn take(&mut self, what: &str) -> bool {
+        self.peek();
+        let there = self.rest().starts_with(what);
+        if there {
+            self.at += what.len();
+        }
+        there
+    }
+
+    /// What is made of such characters.
+    fn word(&mut self, good: impl Fn(char) -> bool) -> &'t str {
+        let rest = self.rest();
+        let end = rest.find(|one| !good(one)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn any(&mut self) -> Result<Node, Error> {
+        let mut nodes = vec![self.all()?];
+        while self.take("||") {
+            nodes.push(self.all()?);
+        }
+        Ok(one_or(nodes, Node::Any))
+    }
+
+    fn all(&mut self) -> Result<Node, Error> {
+        let mut nodes = vec![self.not()?];
+        while self.take("&&") {
+            nodes.push(self.not()?);
+        }
+        Ok(one_or(nodes, Node::All))
+    }
+
+    fn not(&mut self) -> Result<Node, Error> {
+        let mut negated = false;
+        while self.take("!") {
+            negated = !negated;
+        }
+        let node = if self.take("(") {
+            let opened = self.at - 1;
+            self.deep += 1;
+            if self.deep > DEEPEST {
+                return error(opened, "too many parentheses within one another");
+            }
+            let node = self.any()?;
+            if !self.take(")") {
+                return match self.peek() {
+                    None => error(opened, "this ( is not closed"),
+                    Some(_) => error(self.at, "expected && or || or )"),
+                };
+            }
+            self.deep -= 1;
+            node
+        } else {
+            Node::Compare(self.compare()?)
+        };
+        Ok(if negated {
+            Node::Not(Box::new(node))
+        } else {
+            node
+        })
+    }
+
+    fn compare(&mut self) -> Result<Compare, Error> {
+        self.peek();
+        let position = self.at;
+        let field = self.field()?;
+        self.peek();
+        let sign_at = self.at;
+        let sign = self.sign(&field)?;
+        let first = self.peek();
+        let at = self.at;
+        let what = match (first, sign) {
+            (Some('"'), Sign::Matches(matches)) => What::Glob {
+                pattern: self.glob()?,
+                matches,
+            },
+            (Some('"'), Sign::Number(op @ (EQ | NE))) => What::Glob {
+                pattern: self.exactly()?,
+                matches: op == EQ,
+            },
+            (Some('"'), _) => {
+                return error(sign_at, "texts are compared with == != ~ !~");
+            }
+            (Some('0'..='9' | '-' | '+' | '.'), Sign::Number(op)) => self.number(op)?,
+            (_, Sign::Matches(_)) => return error(at, "expected a glob in quotes, as \"p*\""),
+            (_, Sign::Number(EQ | NE)) => {
+                return error(at, "expected a number, or a text in quotes");
+            }
+            _ => return error(at, "expected a number"),
+        };
+        match (&what, field.as_str()) {
+            (What::Number { .. }, "$marker") => {
+                error(at, "$marker is a text: expected one in quotes")
+            }
+            (What::Glob { .. }, "$thread" | "$process") => {
+                error(at, format!("{field} is a number: expected one"))
+            }
+            _ => Ok(Compare {
+                position,
+                field,
+                what,
+            }),
+        }
+    }
+
+    fn field(&mut self) -> Result<String, Error> {
+        let position = self.at;
+        let dollar = self.take("$");
+        let name = self.word(|one| one.is_ascii_alphanumeric() || one == '_');
+        if dollar {
+            return match name {
+                "thread" | "process" | "marker" => Ok(format!("${name}")),
+                _ => error(position, "expected $thread, $process or $marker"),
+            };
+        }
+        if name.is_empty() {
+            return error(position, "expected a comparison, as count > 3");
+        }
+        if name.len() > FIELD_NAME_MAX {
+            return error(
+                position,
+                format!("a field's name has at most {FIELD_NAME_MAX} characters"),
+            );
+        }
+        Ok(name.to_string())
+    }
+
+    fn sign(&mut self, field: &str) -> Result<Sign, Error> {
+        let at = self.at;
+        let signs = [
+            ("&&", None),
+            ("==", Some(Sign::Number(EQ))),
+            ("!=", Some(Sign::Number(NE))),
+            ("<=", Some(Sign::Number(LE))),
+            (">=", Some(Sign::Number(GE))),
+            ("<", Some(Sign::Number(LT))),
+            (">", Some(Sign::Number(GT))),
+            ("&", Some(Sign::Number(ANY))),
+            ("!~", Some(Sign::Matches(false))),
+            ("~", Some(Sign::Matches(true))),
+        ];
+        let found = signs
+            .iter()
+            .find(|(written, _)| self.rest().starts_with(written));
+        match found {
+            Some((written, Some(sign))) => {
+                self.at += written.len();
+                Ok(*sign)
+            }
+            _ if self.rest().starts_with('=') => error(at, "expected ==: a single = compares nothing"),
+            _ => error(at, format!("expected one of {OPERATORS} behind {field}")),
+        }
+    }
+
+    fn number(&mut self, op: u8) -> Result<What, Error> {
+        let position = self.at;
+        let negative = self.take("-");
+        let word = self.word(|one| one.is_ascii_alphanumeric() || matches!(one, '.' | '_'));
+        let decimal = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+        if let Some((whole, fraction)) = word.split_once('.') {
+            if !decimal(whole) || !decimal(fraction) {
+                return error(position, "expected a number, as 3, -3, 0x1f or 2.5");
+            }
+            if op == ANY {
+                return error(position, "bits are those of a number without a fraction");
+            }
+            let value: f64 = word.parse().unwrap_or(f64::INFINITY);
+            let value = if negative { -value } else { value };
+            return Ok(What::Number {
+                op: op | FLOAT,
+                value: value.to_bits(),
+            });
+        }
+        let hex = word.strip_prefix("0x").or(word.strip_prefix("0X"));
+        let good = match hex {
+            Some(digits) => !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit()),
+            None => decimal(word),
+        };
+        if !good {
+            return error(position, "expected a number, as 3, -3, 0x1f or 2.5");
+        }
+        let parsed = match hex {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => word.parse(),
+        };
+        let Ok(value) = parsed else {
+            return error(position, "the largest number is 18446744073709551615");
+        };
+        if !negative || value == 0 {
+            return Ok(What::Number { op, value });
+        }
+        if value > 1 << 63 {
+            return error(position, "the smallest number is -9223372036854775808");
+        }
+        Ok(What::Number {
+            op: op | SIGNED,
+            value: value.wrapping_neg(),
+        })
+    }
+
+    /// What is between quotes, as it is written.
+    fn quoted(&mut self) -> Result<(usize, &'t str), Error> {
+        let opened = self.at;
+        self.at += 1;
+        let mut escaped = false;
+        for (at, byte) in self.rest().bytes().enumerate() {
+            match byte {
+                0 => return error(self.at + at, "no field has a NUL"),
+                b'\\' if !escaped => escaped = true,
+                b'"' if !escaped => {
+                    let inner = &self.rest()[..at];
+                    let from = self.at;
+                    self.at += at + 1;
+                    return Ok((from, inner));
+                }
+                _ => escaped = false,
+            }
+        }
+        error(opened, "this \" is not closed")
+    }
+
+    fn glob(&mut self) -> Result<String, Error> {
+        let (from, inner) = self.quoted()?;
+        // What the kernel would take for a [ is more likely a mistake.
+        let mut class = None;
+        let mut skipped = false;
+        for (at, byte) in inner.bytes().enumerate() {
+            if skipped {
+                skipped = false;
+                continue;
+            }
+            match (byte, class) {
+                (b'\\', _) => skipped = true,
+                (b'[', None) => {
+                    let but = inner[at + 1..].starts_with('!');
+                    class = Some((at, at + 1 + usize::from(but)));
+                }
+                (b']', Some((_, first))) if at != first => class = None,
+                _ => {}
+            }
+        }
+        match class {
+            Some((at, _)) => error(from + at, "this [ is not closed; \\[ is the character"),
+            None => Ok(inner.to_string()),
+        }
+    }
+
+    /// The glob of one text.
+    fn exactly(&mut self) -> Result<String, Error> {
+        let (from, inner) = self.quoted()?;
+        let mut pattern = String::new();
+        let mut characters = inner.char_indices();
+        while let Some((at, one)) = characters.next() {
+            let literal = match one {
+                '\\' => match characters.next() {
+                    Some((_, next @ ('"' | '\\'))) => next,
+                    _ => return error(from + at, "expected \\\" or \\\\; globs are behind ~"),
+                },
+                _ => one,
+            };
+            if matches!(literal, '*' | '?' | '[' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(literal);
+        }
+        Ok(pattern)
+    }
+}
+
+fn one_or(mut nodes: Vec<Node>, many: impl Fn(Vec<Node>) -> Node) -> Node {
+    match (nodes.len(), nodes.pop()) {
+        (1, Some(node)) => node,
+        (_, last) => {
+            nodes.extend(last);
+            many(nodes)
+        }
+    }
+}
