@@ -224,7 +224,9 @@ impl<'t> Parser<'t> {
                 self.at += written.len();
                 Ok(*sign)
             }
-            _ if self.rest().starts_with('=') => error(at, "expected ==: a single = compares nothing"),
+            _ if self.rest().starts_with('=') => {
+                error(at, "expected ==: a single = compares nothing")
+            }
             _ => error(at, format!("expected one of {OPERATORS} behind {field}")),
         }
     }
