@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * User tracing as its header has it: attaching, markers, traces, what is written and read.
+ * The library is not there: a plain writer plays it, so this is what the kernel does.
+ */
+#include "trace.h"
+
+#define FIELDS	"number:u64"
+
+static struct traced me;
+
+/* A trace of one marker, and that marker. */
+static int trace_of(const char *name, __u32 flags, __u32 bytes, int *slot, int *marker)
+{
+	char event[PERFTRACE_NAME_MAX];
+	int fd;
+
+	snprintf(event, sizeof(event), "test:%s", name);
+	fd = trace_create(name, event, flags, bytes, slot);
+	*marker = marker_register(&me, event, FIELDS);
+	if (*marker < 0)
+		bail("PERFTRACE_REGISTER");
+	return fd;
+}
+
+static void attach(void)
+{
+	struct perftrace_attach again;
+	struct perftrace_create create = a_trace("other", "", 0, 0);
+	const volatile struct perftrace_slot *slots;
+	int other = trace_device(), used = 0;
+	void *p;
+
+	p = mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ, MAP_SHARED, other, PERFTRACE_CONTROL);
+	ok(p == MAP_FAILED, "3.1 a file that has not attached cannot be mapped");
+	traced_open(&me, PERFTRACE_SHARED);
+	slots = me.control->slots;
+	ok(me.attach.nr_cpus >= (__u32)sysconf(_SC_NPROCESSORS_CONF),
+	   "3.1 there are buffers for each CPU (%u)", me.attach.nr_cpus);
+	is(me.attach.bytes, (__u64)PERFTRACE_NR_TRACES * me.attach.nr_cpus << me.attach.stride,
+	   "3.1 and for each trace");
+	ok(1ULL << me.attach.stride >= PERFTRACE_RECORDS + PERFTRACE_BYTES_MAX,
+	   "3.2 the largest buffer fits between two");
+	ok(me.attach.key > PERFTRACE_KEY_SHARED, "3.1 the key is a process's");
+	is(try_attach(me.fd, 0, &again), -EBUSY, "3.1 a file attaches once");
+	is(try_attach(other, 0, &again), -EBUSY, "3.1 so does a process");
+	is(trace_call(me.fd, PERFTRACE_CREATE, &create), -EBUSY,
+	   "3.1 the file of a process is no trace's");
+	is(me.control->version, PERFTRACE_VERSION, "3.1 the control page has its version");
+	is(me.control->nr_cpus, me.attach.nr_cpus, "3.1 the number of CPUs");
+	is(me.control->stride, me.attach.stride, "3.1 the stride");
+	is(me.control->key, me.attach.key, "3.1 the key");
+	ok(me.control->clock <= PERFTRACE_CLOCK_MONOTONIC, "3.6 and the clock (%u)",
+	   me.control->clock);
+	for (int i = 0; i < PERFTRACE_NR_TRACES; i++)
+		used += slots[i].generation & 1;
+	is(used, 0, "3.11 no trace is there");
+	memset(buffer_of(&me, 5, 0), 0xaa, PERFTRACE_RECORDS);
+	is(*(volatile unsigned char *)buffer_of(&me, 5, 0), 0xaa,
+	   "3.7 where there is no trace there is memory that is nobody's");
+	close(other);
+}
+
+static void protection(void)
+{
+	size_t bytes = me.attach.bytes;
+	void *p;
+
+	p = mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, me.fd,
+		 PERFTRACE_CONTROL);
+	ok(p == MAP_FAILED, "3.7 what is read cannot be mapped to be written");
+	ok(mprotect((void *)me.control, PERFTRACE_READ_BYTES, PROT_READ | PROT_WRITE),
+	   "3.7 nor made so");
+	is(in_child(*(__u32 *)(unsigned long)&me.words[0] = 1), -SIGSEGV,
+	   "3.7 who writes to it gets a signal");
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED, me.fd,
+		 PERFTRACE_BUFFERS);
+	ok(p == MAP_FAILED, "3.7 buffers cannot be executed");
+	p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, me.fd, PERFTRACE_BUFFERS);
+	ok(p == MAP_FAILED, "3.1 buffers are mapped shared");
+	p = mmap(NULL, bytes + getpagesize(), PROT_READ | PROT_WRITE, MAP_SHARED, me.fd,
+		 PERFTRACE_BUFFERS);
+	ok(p == MAP_FAILED, "3.7 no more is mapped than there is");
+	p = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, me.fd, 1ULL << 40);
+	ok(p == MAP_FAILED, "3.7 nor elsewhere");
+}
+
+static void markers(void)
+{
+	struct perftrace_marker three[3] = {
+		a_marker("shop:sold", "piece:str count:u8"), a_marker("shop:back", ""),
+		a_marker("shop:bad name", ""),
+	};
+	struct perftrace_describe d = { .key = me.attach.key };
+	int sold, fd, slot;
+	__u32 bad;
+
+	is(markers_call(me.fd, PERFTRACE_REGISTER, three, 3, &bad), -EINVAL,
+	   "3.8 a bad name is refused");
+	is(bad, 2, "3.8 and which one it was is told");
+	is(trace_call(me.fd, PERFTRACE_NEXT_MARKER, &d), -ENOENT,
+	   "3.8 none of that call is there then");
+	is(markers_call(me.fd, PERFTRACE_REGISTER, three, 2, NULL), 0, "3.8 good ones are taken");
+	ok(three[0].number != three[1].number, "3.8 each has a number");
+	sold = three[0].number;
+	is(marker_register(&me, "shop:sold", "piece:str count:u8"), sold,
+	   "3.8 the same one again has the same number");
+	d.number = 0;
+	is(trace_call(me.fd, PERFTRACE_NEXT_MARKER, &d), 0, "3.8 markers are listed");
+	ok(d.key == me.attach.key && (int)d.number == sold && d.refs == 2 &&
+	   !strcmp(d.marker.name, "shop:sold") &&
+	   !strcmp(d.marker.fields, "piece:str count:u8"), "3.8 with what was registered");
+	fd = trace_create("markers", "shop:s*", 0, 0, &slot);
+	ok(wanted(&me, sold, slot) && !wanted(&me, three[1].number, slot),
+	   "3.11 a trace that begins reaches the markers that it wants, and no others");
+	is(marker_register(&me, "shop:shut", ""), sold + 2, "3.8 a new one has the next number");
+	ok(wanted(&me, sold + 2, slot), "3.8 and is wanted at once");
+	is(marker_unregister(&me, "shop:sold", "", sold), 0, "3.8 one is taken back");
+	ok(wanted(&me, sold, slot), "3.8 it stays while another has it");
+	is(marker_unregister(&me, "shop:sold", "", sold), 0, "3.8 the last one takes it back");
+	ok(!wanted(&me, sold, slot), "3.8 it is not wanted any more");
+	ok(marker_unregister(&me, "shop:sold", "", sold) < 0, "3.8 nothing is left to take back");
+	close(fd);
+}
+
+static void globs(void)
+{
+	int x = marker_register(&me, "globs:x1", ""), y = marker_register(&me, "globs.y:z", "");
+	static const struct { const char *globs; bool x, y; } all[] = {
+		{ "", true, true }, { "*", true, true }, { "globs:*", true, false },
+		{ "*:z", false, true }, { "no:* *:x[0-9]", true, false },
+		{ "globs?y:*", false, true }, { "globs:x[!1]", false, false },
+		{ "no:x no:y", false, false }, { NULL, false, false },
+	};
+	int good = 0, bad = 0, slot, fd;
+
+	for (int i = 0; all[i].globs; i++) {
+		fd = trace_create("globs", all[i].globs, 0, 0, &slot);
+		if (wanted(&me, x, slot) == all[i].x && wanted(&me, y, slot) == all[i].y)
+			good++;
+		else
+			note("bad: %d: \"%s\"", ++bad, all[i].globs);
+		close(fd);
+	}
+	ok(good && !bad, "3.11 globs say what is wanted");
+}
+
+static void a_life(void)
+{
+	struct perftrace_info info;
+	__u32 on = 1, generation;
+	struct tally tally = { 0 };
+	const volatile struct perftrace_slot *s;
+	int marker, slot, fd = trace_of("life", 0, 0, &slot, &marker);
+
+	s = &me.control->slots[slot];
+	generation = s->generation;
+	ok(generation & 1, "3.5 the generation of a trace that is there is odd");
+	is(s->mask, (16 << 10) - 1, "3.2 a buffer has 16 KiB where nobody asks for more");
+	is(s->flags, 0, "3.11 the slot has the trace's flags");
+	info = trace_info(fd);
+	ok((int)info.slot == slot && info.bytes == 16 << 10 && !info.uid &&
+	   info.nr_cpus == me.attach.nr_cpus && info.clock == me.control->clock &&
+	   !strcmp(info.name, "life") && !strcmp(info.markers, "test:life"),
+	   "3.11 a trace says what it is");
+	ok(info.khz > 1000 && info.ticks > info.began && info.realtime > 1000000000000000000ULL,
+	   "3.6 and when");
+	for (__u64 n = 0; n < 100; n++)
+		put_number(&me, slot, 0, marker, n);
+	info = trace_info(fd);
+	ok(info.nr_processes == 1 && info.memory >= 4096 && !info.lost && !info.cut,
+	   "3.1 it knows the process that writes (%llu bytes)", info.memory);
+	is(trace_call(fd, PERFTRACE_PAUSE, &on), 0, "3.11 it pauses");
+	ok(!wanted(&me, marker, slot), "3.11 nothing is wanted then");
+	ok(trace_info(fd).flags & PERFTRACE_PAUSED, "3.11 which its flags say");
+	on = 0;
+	is(trace_call(fd, PERFTRACE_PAUSE, &on), 0, "3.11 it goes on");
+	ok(wanted(&me, marker, slot), "3.11 then it is wanted again");
+	is(trace_polled(fd, 0) & POLLHUP, 0, "3.9 it has not ended");
+	is(trace_call(fd, PERFTRACE_END, NULL), 0, "3.11 it ends");
+	ok(!wanted(&me, marker, slot), "3.11 nothing is wanted any more");
+	ok(s->generation != generation && !(s->generation & 1),
+	   "3.5 the generation is another one, and even");
+	ok(trace_polled(fd, 1000) & POLLHUP, "3.9 poll() says that it has ended");
+	memset((char *)buffer_of(&me, slot, 0), 0xff, 2 * PERFTRACE_RECORDS);
+	is(trace_drain(fd, me.attach.key, &tally), 1, "3.1 what is there can still be read");
+	ok(tally.events == 100 && tally.last == 99 && !tally.gaps && !tally.broken,
+	   "3.5 one who writes late writes nobody's");
+	close(fd);
+	fd = trace_create("life", "", 0, 0, &slot);
+	ok(fd >= 0, "3.11 its name is free again");
+	close(fd);
+}
+
+static void paused(void)
+{
+	__u32 off = 0;
+	int marker = marker_register(&me, "test:paused", ""), slot;
+	int fd = trace_create("paused", "test:*", PERFTRACE_PAUSED, 0, &slot);
+
+	ok(!wanted(&me, marker, slot), "3.11 a trace may begin in a pause");
+	trace_call(fd, PERFTRACE_PAUSE, &off);
+	ok(wanted(&me, marker, slot), "3.11 which ends");
+	close(fd);
+}
+
+/* More than fits, in rounds, so that the ring goes around a number of times. */
+static void around(void)
+{
+	struct tally tally = { 0 };
+	struct perftrace_read r = first_buffer;
+	char fields[100] = { 0 };
+	int marker, slot, fd = trace_of("around", 0, 4096, &slot, &marker);
+	__u64 number = 0, position = 0;
+	bool good = true;
+
+	for (int round = 0; round < 200; round++) {
+		for (int i = 0; i < round % 30 + 1; i++) {
+			*(__u64 *)fields = number++;
+			put_event(&me, slot, 0, marker, fields, 8 + round % 92);
+		}
+		r = first_buffer;
+		good &= !trace_next(fd, &r) && r.key == me.attach.key && !r.cpu &&
+			r.position == position && r.ticks;
+		position += r.bytes;
+		tally_bytes(&tally, trace_room, r.bytes, 1, 0);
+		good &= trace_next(fd, &r) == -ENOENT;
+	}
+	ok(good, "3.1 each reading has what is new, once, and says where it begins");
+	ok(tally.events == number && !tally.gaps && !tally.broken,
+	   "3.1 in %llu bytes no event is missing", position);
+	ok(tally.pads > 10, "3.1 none lies across the end of its buffer");
+	is(buffer_of(&me, slot, 0)->tail, position, "3.1 the writer sees how far it was read");
+	close(fd);
+}
+
+static void lost(void)
+{
+	struct tally tally = { 0 };
+	struct perftrace_read r = first_buffer;
+	int marker, slot, fd = trace_of("lost", 0, 4096, &slot, &marker);
+	__u64 put = 0;
+	__u32 needed;
+
+	for (__u64 n = 0; n < 300; n++)
+		put += put_number(&me, slot, 0, marker, n);
+	r.to = (unsigned long)trace_room;
+	r.bytes = 8;
+	is(trace_call(fd, PERFTRACE_READ, &r), -ENOSPC, "3.1 too small a place is refused");
+	needed = r.bytes;
+	r = first_buffer;
+	r.to = (unsigned long)trace_room;
+	r.bytes = needed;
+	is(trace_call(fd, PERFTRACE_READ, &r), 0, "3.1 what it said is enough");
+	is(r.lost, 300 - put, "3.3 what had no room is counted");
+	tally_bytes(&tally, trace_room, r.bytes, 1, 0);
+	ok(tally.events == put && tally.last == put - 1 && !tally.gaps,
+	   "3.3 and the oldest are there (%llu)", put);
+	put_number(&me, slot, 0, marker, 1000);
+	memset(&tally, 0, sizeof(tally));
+	trace_drain(fd, 0, &tally);
+	ok(tally.lost_records == 1 && tally.events == 1 && tally.last == 1000,
+	   "3.3 what is lost is told before the next event");
+	is(trace_info(fd).lost, 300 - put, "3.3 the trace knows all that were lost");
+	close(fd);
+}
+
+/* A process that writes one event, and ends. */
+static void passer_by(int slot)
+{
+	struct traced t;
+
+	traced_open(&t, 0);
+	put_number(&t, slot, 0, marker_register(&t, "test:news", FIELDS), 1);
+}
+
+static void news(void)
+{
+	int marker, slot, fd = trace_of("news", 0, 4096, &slot, &marker), before;
+	struct tally tally = { 0 };
+
+	put_number(&me, slot, 0, marker, 0);
+	trace_drain(fd, 0, &tally);
+	trace_polled(fd, 0);
+	before = trace_polled(fd, 0);
+	is(notify(&me, slot, 0), 0, "3.9 a buffer that is half full is told by a call");
+	ok(!(before & POLLIN) && trace_polled(fd, 1000) & POLLIN, "3.9 its reader is woken");
+	for (int n = 0; n < 100; n++)
+		put_number(&me, slot, 0, marker, n);
+	ok(trace_polled(fd, 1000) & POLLIN, "3.9 as it is by a writer");
+	trace_drain(fd, 0, &tally);
+	in_child(passer_by(slot));
+	ok(trace_polled(fd, 1000) & POLLIN, "3.9 and by a process that came or ended");
+	ok(notify(&me, PERFTRACE_NR_TRACES, 0) < 0 && notify(&me, slot, 1 << 20) < 0 &&
+	   notify(&me, (slot + 1) % PERFTRACE_NR_TRACES, 0) < 0 && notify(&me, -1, -1) < 0,
+	   "3.7 a call for a buffer that is not there is refused");
+	close(fd);
+}
+
+static void who(void)
+{
+	int marker, slot, fd = trace_of("who", 0, 4096, &slot, &marker);
+	struct perftrace_process p = { .key = me.attach.key };
+	struct perftrace_describe d = { .key = me.attach.key, .number = marker };
+
+	put_number(&me, slot, 0, marker, 0);
+	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0, "3.8 a reader asks who wrote");
+	ok((int)p.pid == getpid() && !p.uid && !p.flags && !strcmp(p.comm, "trace") &&
+	   p.nr_markers > (__u32)marker && p.began, "3.8 and gets its number and name");
+	is(trace_call(fd, PERFTRACE_DESCRIBE, &d), 0, "3.8 and what a marker's number means");
+	ok(!strcmp(d.marker.name, "test:who") && !strcmp(d.marker.fields, FIELDS) && d.refs == 1 &&
+	   (int)d.number == marker, "3.8 its name and fields");
+	marker_unregister(&me, "test:who", FIELDS, marker);
+	is(trace_call(fd, PERFTRACE_DESCRIBE, &d), 0,
+	   "3.8 also when it is no more, as records have it");
+	is(d.refs, 0, "3.8 which is told");
+	d.number = PERFTRACE_NR_MARKERS;
+	p.key = 1ULL << 60;
+	ok(trace_call(fd, PERFTRACE_DESCRIBE, &d) == -ENOENT &&
+	   trace_call(fd, PERFTRACE_PROCESS, &p) == -ENOENT, "3.7 what is not there is ENOENT");
+	close(fd);
+}
+
+static void names(void)
+{
+	struct perftrace_create create = a_trace("named", "a:*", PERFTRACE_KEEP, 8192), open;
+	struct perftrace_info info = { .size = sizeof(info) };
+	int fd = trace_try(PERFTRACE_CREATE, &create), again, all = 0;
+
+	open = a_trace("named", "", 0, 0);
+	is(trace_try(PERFTRACE_CREATE, &open), -EEXIST, "3.11 a name is taken once");
+	close(fd);
+	open = a_trace("named", "", 0, 0);
+	again = trace_try(PERFTRACE_OPEN, &open);
+	ok(again >= 0, "3.11 a trace that is kept is there when its file is closed");
+	ok(open.bytes == 8192 && open.slot == create.slot && open.flags & PERFTRACE_KEEP,
+	   "3.11 opening it tells what it is");
+	for (; !trace_call(again, PERFTRACE_NEXT_TRACE, &info); info.slot++)
+		all += !strcmp(info.name, "named") && info.slot == create.slot;
+	is(all, 1, "3.11 it is listed, once");
+	is(trace_call(again, PERFTRACE_END, NULL), 0, "3.11 it is ended");
+	close(again);
+	open = a_trace("named", "", 0, 0);
+	is(trace_try(PERFTRACE_OPEN, &open), -ENOENT, "3.11 and is no more");
+}
+
+int main(void)
+{
+	int log;
+
+	trace_load();
+	log = klog_mark();
+	on_cpu(0);
+	plan(97);
+	attach();
+	protection();
+	markers();
+	globs();
+	a_life();
+	paused();
+	around();
+	lost();
+	news();
+	who();
+	names();
+	traced_close(&me);
+	ok(!klog_bad(log), "3.7 the kernel log is clean");
+	return finish();
+}

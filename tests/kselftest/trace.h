@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What tests of user tracing share: calls of /dev/perftrace, a writer that plays the library,
+ * and a reader that looks at each record.
+ *
+ * The writer is one thread on one CPU, so it needs no restartable sequence: plain stores in the
+ * order of the contract. It takes what the library calls the long way for each event.
+ */
+#ifndef TRACE_TEST_H
+#define TRACE_TEST_H
+
+#include "kselftest_pc.h"
+#include <linux/perftrace.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#define DEVICE	"/dev/perftrace"
+
+static int trace_device(void)
+{
+	int fd = open(DEVICE, O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		bail("open " DEVICE);
+	return fd;
+}
+
+/* 0 or a negative errno. */
+static int trace_call(int fd, unsigned long request, void *arg)
+{
+	return ioctl(fd, request, arg) ? -errno : 0;
+}
+
+/* A mapping left behind would keep the module. */
+static void trace_leave(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned long from, to;
+	char line[512];
+
+	while (maps && fgets(line, sizeof(line), maps))
+		if (strstr(line, DEVICE) && sscanf(line, "%lx-%lx", &from, &to) == 2)
+			munmap((void *)from, to - from);
+	if (maps)
+		fclose(maps);
+}
+
+static void trace_load(void)
+{
+	load("");
+	atexit(trace_leave);
+}
+
+/* A process that is traced. */
+
+struct traced {
+	int fd;
+	struct perftrace_attach attach;
+	const volatile struct perftrace_control *control;
+	const volatile __u32 *words;
+	const char *filters;
+	char *buffers;
+};
+
+static int try_attach(int fd, __u32 flags, struct perftrace_attach *attach)
+{
+	*attach = (struct perftrace_attach) { .size = sizeof(*attach), .flags = flags };
+	return trace_call(fd, PERFTRACE_ATTACH, attach);
+}
+
+/* Over @to if that is not NULL. */
+static void traced_map(struct traced *t, const struct traced *to)
+{
+	int fixed = to ? MAP_FIXED : 0;
+	char *p;
+
+	p = mmap(to ? (void *)to->control : NULL, PERFTRACE_READ_BYTES, PROT_READ,
+		 MAP_SHARED | fixed, t->fd, PERFTRACE_CONTROL);
+	if (p == MAP_FAILED)
+		bail("mmap of what is read");
+	t->control = (void *)p;
+	t->words = (void *)(p + PERFTRACE_WORDS);
+	t->filters = p + PERFTRACE_FILTERS;
+	t->buffers = mmap(to ? to->buffers : NULL, t->attach.bytes, PROT_READ | PROT_WRITE,
+			  MAP_SHARED | fixed, t->fd, PERFTRACE_BUFFERS);
+	if (t->buffers == MAP_FAILED)
+		bail("mmap of the buffers");
+}
+
+static void traced_open(struct traced *t, __u32 flags)
+{
+	t->fd = trace_device();
+	errno = -try_attach(t->fd, flags, &t->attach);
+	if (errno)
+		bail("PERFTRACE_ATTACH");
+	traced_map(t, NULL);
+}
+
+static void traced_close(struct traced *t)
+{
+	munmap((void *)t->control, PERFTRACE_READ_BYTES);
+	munmap(t->buffers, t->attach.bytes);
+	close(t->fd);
+}
+
+static struct perftrace_marker a_marker(const char *name, const char *fields)
+{
+	struct perftrace_marker marker = { 0 };
+
+	snprintf(marker.name, sizeof(marker.name), "%s", name);
+	snprintf(marker.fields, sizeof(marker.fields), "%s", fields);
+	return marker;
+}
+
+static int markers_call(int fd, unsigned long request, struct perftrace_marker *markers, __u32 nr,
+			__u32 *bad)
+{
+	struct perftrace_markers call = {
+		.size = sizeof(call), .nr = nr, .markers = (unsigned long)markers, .bad = ~0U,
+	};
+	int rc = trace_call(fd, request, &call);
+
+	if (bad)
+		*bad = call.bad;
+	return rc;
+}
+
+/* Its number, or a negative errno. */
+static int marker_register(struct traced *t, const char *name, const char *fields)
+{
+	struct perftrace_marker marker = a_marker(name, fields);
+	int rc = markers_call(t->fd, PERFTRACE_REGISTER, &marker, 1, NULL);
+
+	return rc ? rc : (int)marker.number;
+}
+
+static int marker_unregister(struct traced *t, const char *name, const char *fields, __u32 number)
+{
+	struct perftrace_marker marker = a_marker(name, fields);
+
+	marker.number = number;
+	return markers_call(t->fd, PERFTRACE_UNREGISTER, &marker, 1, NULL);
+}
+
+/* Is the marker wanted by this trace? */
+static bool wanted(const struct traced *t, int marker, int slot)
+{
+	return t->words[marker] >> slot & 1;
+}
+
+/* The same within ten seconds: markers of others are told meanwhile. */
+static bool becomes_wanted(const struct traced *t, int marker, int slot, bool on)
+{
+	for (int i = 0; i < 10000 && wanted(t, marker, slot) != on; i++)
+		sleep_ms(1);
+	return wanted(t, marker, slot) == on;
+}
+
+/* The writer. */
+
+static struct perftrace_buffer *buffer_of(const struct traced *t, int slot, int cpu)
+{
+	return (void *)(t->buffers +
+			(((size_t)slot * t->attach.nr_cpus + cpu) << t->attach.stride));
+}
+
+static void put_pad(char *records, __u64 at, __u64 bytes)
+{
+	struct perftrace_record pad = { .marker = PERFTRACE_PAD, .words = bytes / 8 };
+
+	if (bytes)
+		memcpy(records + at, &pad, bytes < sizeof(pad) ? 8 : sizeof(pad));
+}
+
+static __u64 ticks_now(void)
+{
+	return __builtin_ia32_rdtsc();
+}
+
+/* Commits: the compiler and the processor keep the order of stores. */
+static void store_head(struct perftrace_buffer *b, __u64 head)
+{
+	__atomic_store_n(&b->head, head, __ATOMIC_RELEASE);
+}
+
+/* A record at the head, behind a pad where it would lie across the end. False: no room. */
+static bool put_forward(struct perftrace_buffer *b, __u64 ring, const void *record, __u64 bytes)
+{
+	char *records = (char *)b + PERFTRACE_RECORDS;
+	__u64 head = b->head, at = head & (ring - 1), pad = ring - at < bytes ? ring - at : 0;
+	__u64 tail = __atomic_load_n(&b->tail, __ATOMIC_ACQUIRE);
+
+	if (head + pad + bytes - tail > ring)
+		return false;
+	put_pad(records, at, pad);
+	memcpy(records + ((head + pad) & (ring - 1)), record, bytes);
+	store_head(b, head + pad + bytes);
+	return true;
+}
+
+static void put_backward(struct perftrace_buffer *b, __u64 ring, const void *record, __u64 bytes)
+{
+	char *records = (char *)b + PERFTRACE_RECORDS;
+	__u64 head = b->head, left = head & (ring - 1), pad = 0;
+
+	/* At the ring's beginning the next one ends at its end. */
+	if (left && left < bytes)
+		pad = left;
+	b->reserve = head - pad - bytes;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	put_pad(records, (head - pad) & (ring - 1), pad);
+	memcpy(records + ((head - pad - bytes) & (ring - 1)), record, bytes);
+	store_head(b, head - pad - bytes);
+}
+
+static int notify(const struct traced *t, int slot, int cpu)
+{
+	struct perftrace_notify call = { .slot = slot, .cpu = cpu };
+
+	return trace_call(t->fd, PERFTRACE_NOTIFY, &call);
+}
+
+/* One event with these fields, from this CPU. False: it was lost, and counted. */
+static bool put_event(const struct traced *t, int slot, int cpu, __u16 marker, const void *fields,
+		      size_t bytes)
+{
+	__u32 flags = t->control->slots[slot].flags;
+	__u64 ring = t->control->slots[slot].mask + 1ULL, all;
+	__u64 room[PERFTRACE_RECORD_MAX / 8] = { 0 };
+	struct perftrace_buffer *b = buffer_of(t, slot, cpu);
+	struct perftrace_record *record = (void *)room;
+	size_t key = flags & PERFTRACE_SHARED ? 8 : 0;
+
+	all = (sizeof(*record) + key + bytes + 7) / 8 * 8;
+	*record = (struct perftrace_record) {
+		.marker = marker, .words = all / 8, .thread = syscall(SYS_gettid),
+		.time = ticks_now(),
+	};
+	memcpy(record + 1, &t->attach.key, key);
+	memcpy((char *)(record + 1) + key, fields, bytes);
+	if (flags & PERFTRACE_FLIGHT) {
+		put_backward(b, ring, record, all);
+		return true;
+	}
+	if (b->lost != b->told) {
+		struct { struct perftrace_record record; __u64 lost; } lost = {
+			{ PERFTRACE_LOST, 3, record->thread, record->time }, b->lost,
+		};
+
+		if (put_forward(b, ring, &lost, sizeof(lost)))
+			b->told = lost.lost;
+	}
+	if (b->lost != b->told || !put_forward(b, ring, record, all)) {
+		b->lost++;
+		b->limit = 0;
+		notify(t, slot, cpu);
+		return false;
+	}
+	if (b->head > b->limit) {
+		/* Half full: the reader is told once for each half. */
+		if (b->head - b->tail >= ring / 2)
+			notify(t, slot, cpu);
+		b->limit = b->tail + ring;
+	}
+	return true;
+}
+
+static bool put_number(const struct traced *t, int slot, int cpu, __u16 marker, __u64 number)
+{
+	return put_event(t, slot, cpu, marker, &number, sizeof(number));
+}
+
+/* A trace. */
+
+static struct perftrace_create a_trace(const char *name, const char *globs, __u32 flags,
+				       __u32 bytes)
+{
+	struct perftrace_create create = {
+		.size = sizeof(create), .flags = flags, .bytes = bytes, .position = 77,
+	};
+
+	snprintf(create.name, sizeof(create.name), "%s", name);
+	snprintf(create.markers, sizeof(create.markers), "%s", globs);
+	return create;
+}
+
+/* Its file, or a negative errno. */
+static int trace_try(unsigned long request, struct perftrace_create *create)
+{
+	int fd = trace_device(), rc = trace_call(fd, request, create);
+
+	if (!rc)
+		return fd;
+	close(fd);
+	return rc;
+}
+
+static int trace_create(const char *name, const char *globs, __u32 flags, __u32 bytes, int *slot)
+{
+	struct perftrace_create create = a_trace(name, globs, flags, bytes);
+	int fd = trace_try(PERFTRACE_CREATE, &create);
+
+	errno = fd < 0 ? -fd : 0;
+	if (errno)
+		bail("PERFTRACE_CREATE");
+	*slot = create.slot;
+	return fd;
+}
+
+static struct perftrace_info trace_info(int fd)
+{
+	struct perftrace_info info = { .size = sizeof(info) };
+
+	errno = -trace_call(fd, PERFTRACE_INFO, &info);
+	if (errno)
+		bail("PERFTRACE_INFO");
+	return info;
+}
+
+/* The events that poll() has, at once. */
+static int trace_polled(int fd, int ms)
+{
+	struct pollfd one = { .fd = fd, .events = POLLIN };
+
+	return poll(&one, 1, ms) < 0 ? -errno : one.revents;
+}
+
+static const struct perftrace_read first_buffer = { .cpu = ~0U };
+
+static char trace_room[PERFTRACE_BYTES_MAX];
+
+/* The next buffer after the one in @r. */
+static int trace_next(int fd, struct perftrace_read *r)
+{
+	r->to = (unsigned long)trace_room;
+	r->bytes = sizeof(trace_room);
+	return trace_call(fd, PERFTRACE_READ, r);
+}
+
+/* What is in a buffer's part that was read, in the order of the numbers that were put. */
+struct tally {
+	__u64 events, lost_records, pads;
+	__u64 first, last;	/* numbers of events, as they were met */
+	__u64 gaps;		/* where the next one was not the last one + step */
+	__u64 thread, time;
+	bool broken;		/* a record that is none */
+};
+
+static void tally_add(struct tally *tally, const struct perftrace_record *record, __u64 number,
+		      int step)
+{
+	if (!tally->events)
+		tally->first = number;
+	else
+		tally->gaps += number != tally->last + step;
+	tally->events++;
+	tally->last = number;
+	tally->thread = record->thread;
+	tally->time = record->time;
+}
+
+/* Adds what is in these bytes; a flight recorder's step is -1, its last record may be cut. */
+static void tally_bytes(struct tally *tally, const char *from, __u32 bytes, int step, size_t key)
+{
+	__u32 at = 0;
+
+	while (bytes - at >= 8) {
+		const struct perftrace_record *record = (const void *)(from + at);
+		__u32 size = record->words * 8;
+
+		if (!size || size > bytes - at) {
+			tally->broken |= step > 0;
+			return;
+		}
+		if (record->marker == PERFTRACE_PAD)
+			tally->pads++;
+		else if (record->marker == PERFTRACE_LOST)
+			tally->lost_records++;
+		else if (size < sizeof(*record) + key + 8)
+			tally->broken = true;
+		else
+			tally_add(tally, record,
+				  *(const __u64 *)((const char *)(record + 1) + key), step);
+		at += size;
+	}
+	tally->broken |= at != bytes && step > 0;
+}
+
+/* Reads everything of one process (0: of all): the buffers that had something. */
+static int trace_drain(int fd, __u64 key, struct tally *tally)
+{
+	struct perftrace_read r = first_buffer;
+	int buffers = 0, rc;
+
+	while (!(rc = trace_next(fd, &r)))
+		if (!key || r.key == key) {
+			tally_bytes(tally, trace_room, r.bytes, 1, 0);
+			buffers++;
+		}
+	return rc == -ENOENT ? buffers : rc;
+}
+
+#endif
