@@ -29,6 +29,9 @@ use crate::tracepoints::{KernelEvents, MARKERS};
 
 /// Processes that are traced, or not read, at the most.
 const MOST: usize = 1 << 16;
+/// Of one user without CAP_PERFMON, at the most; and so many are left to those with it.
+const OF_ONE_USER: usize = 8;
+const LEFT: usize = 4;
 /// Keys below are no process's.
 const FIRST_KEY: u64 = 16;
 
@@ -128,7 +131,18 @@ impl Tracing {
         }
     }
 
-    fn free_slot(&self) -> Option<usize> {
+    /// For a new trace of the caller, who is this user.
+    fn free_slot(&self, owner: u32) -> Option<usize> {
+        let nr = |wanted: &dyn Fn(&Trace) -> bool| {
+            let there = self.traces.iter().filter(|t| t.slot.is_some() && wanted(t));
+            there.fold(0usize, |nr, _| nr.wrapping_add(1))
+        };
+        let own = nr(&|trace| trace.owner == owner);
+        if (own >= OF_ONE_USER || nr(&|_| true) >= NR_TRACES.wrapping_sub(LEFT))
+            && !sched::is_perfmon_capable()
+        {
+            return None;
+        }
         (0..NR_TRACES)
             .map(|n| self.next_slot.wrapping_add(n) % NR_TRACES)
             .find(|slot| self.slots.get(*slot) == Some(&0))
@@ -434,7 +448,7 @@ pub(crate) fn create(create: &Create, filter: KVec<u8>) -> Result<(u64, Arc<Sign
     if all.traces.iter().any(same) {
         return Err(EEXIST);
     }
-    let slot = all.free_slot().ok_or(EBUSY)?;
+    let slot = all.free_slot(trace.owner).ok_or(EBUSY)?;
     let paused = trace.is(flag::PAUSED);
     trace.kept = trace.is(flag::KEEP).then(Kept::new);
     trace.kernel = going.take();

@@ -263,7 +263,8 @@ struct perftrace_filter {
  *	     CAP_PERFMON: "kernel:sched_switch", "kernel:sys_enter", "kernel:sys_exit"
  *
  * PERFTRACE_OPEN takes @name, of one's own, or else, with CAP_PERFMON, of anybody.
- * EEXIST: the name is taken; EBUSY: 16 are there, or this file is something else.
+ * EEXIST: the name is taken; EBUSY: 16 are there, of users without CAP_PERFMON 12 in all or 8 of one's
+ * own; or this file is something else.
  */
 struct perftrace_create {
 	__u32	size;
