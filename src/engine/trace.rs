@@ -301,7 +301,7 @@ const PAD: u16 = 0xffff;
 const LOST: u16 = 0xfffe;
 
 const fn header(marker: u16, words: usize, thread: u32) -> u64 {
-    marker as u64 | (words as u64) << 16 | (thread as u64) << 32
+    marker as u64 | ((words as u64) << 16) | ((thread as u64) << 32)
 }
 
 /// Writes into a buffer that only this CPU writes, preemption off, where no other writer can

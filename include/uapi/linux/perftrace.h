@@ -69,7 +69,7 @@ struct perftrace_slot {
 };
 
 #define PERFTRACE_CLOCK_TSC		0	/* RDTSC */
-#define PERFTRACE_CLOCK_MONOTONIC	1	/* clock_gettime(), nanoseconds: where the TSC will not do */
+#define PERFTRACE_CLOCK_MONOTONIC	1	/* nanoseconds: where the TSC will not do */
 
 /**
  * struct perftrace_control - the page that a traced process reads
@@ -139,8 +139,8 @@ struct perftrace_record {
 
 /*
  * Fields of a marker, as text: "name:type" with single blanks between. Types are u8 u16 u32 u64 s8
- * s16 s32 s64 x8 x16 x32 x64 (shown in hex) f32 f64 str (bytes and a NUL). Names are letters, digits
- * and _, at most 31 bytes, and not twice; at most 16 fields. A name of a marker is
+ * s16 s32 s64 x8 x16 x32 x64 (shown in hex) f32 f64 str (bytes and a NUL). Names are letters,
+ * digits and _, at most 31 bytes, and not twice; at most 16 fields. A name of a marker is
  * "provider:event", both of letters, digits, and _.-
  */
 
@@ -153,7 +153,8 @@ struct perftrace_record {
  * @bytes: out: of the second piece
  * @key: out
  *
- * EBUSY: this file is something else, or this process has attached by another one. Ends with the mappings.
+ * EBUSY: this file is something else, or this process has attached by another one. Ends with
+ * the mappings.
  */
 struct perftrace_attach {
 	__u32	size;
@@ -186,8 +187,8 @@ struct perftrace_marker {
  * @bad: out: which of them is refused; none of them is there then
  * @reserved: 0
  *
- * One that is there already, with the same fields, gets the same number and is counted; it goes when it
- * has been taken back as often. EINVAL: a bad name or fields; ENOSPC: PERFTRACE_NR_MARKERS.
+ * One that is there already, with the same fields, gets the same number and is counted; it goes
+ * when it has been taken back as often. EINVAL: a bad name or fields; ENOSPC: PERFTRACE_NR_MARKERS.
  */
 struct perftrace_markers {
 	__u32	size;
@@ -203,14 +204,16 @@ struct perftrace_markers {
  * another kind, makes any comparison false. Besides fields there are $thread and $process
  * (numbers), $marker (text, "provider:event").
  */
-#define PERFTRACE_EQ		1	/* integers; by their values, whatever their sizes and signs */
+/* Integers compare by their values, whatever their sizes and signs. */
+#define PERFTRACE_EQ		1
 #define PERFTRACE_NE		2
 #define PERFTRACE_LT		3
 #define PERFTRACE_LE		4
 #define PERFTRACE_GT		5
 #define PERFTRACE_GE		6
 #define PERFTRACE_ANY		7	/* a bit of the constant is set */
-#define PERFTRACE_GLOB		8	/* text: * ? [a-z] [!a-z] \x; @value: where the pattern is */
+/* Text, by * ? [a-z] [!a-z] \x; @value: where the pattern is. */
+#define PERFTRACE_GLOB		8
 #define PERFTRACE_OP		0x0f
 #define PERFTRACE_SIGNED	0x10	/* @value is an __s64 */
 #define PERFTRACE_FLOAT		0x20	/* @value is a double, and so compared; not ANY, GLOB */
@@ -263,8 +266,8 @@ struct perftrace_filter {
  *	     CAP_PERFMON: "kernel:sched_switch", "kernel:sys_enter", "kernel:sys_exit"
  *
  * PERFTRACE_OPEN takes @name, of one's own, or else, with CAP_PERFMON, of anybody.
- * EEXIST: the name is taken; EBUSY: 16 are there, of users without CAP_PERFMON 12 in all or 8 of one's
- * own; or this file is something else.
+ * EEXIST: the name is taken; EBUSY: 16 are there, of users without CAP_PERFMON 12 in all or 8
+ * of one's own; or this file is something else.
  */
 struct perftrace_create {
 	__u32	size;
@@ -405,11 +408,17 @@ struct perftrace_notify {
 #define PERFTRACE_UNREGISTER	_IOWR('A', 0x82, struct perftrace_markers)
 #define PERFTRACE_NOTIFY	_IOW('A', 0x83, struct perftrace_notify)
 
-/* Of any file: traces that the caller may open (ENOENT: no more), markers of processes that he may trace. */
+/*
+ * Of any file: traces that the caller may open (ENOENT: no more), markers of processes that he
+ * may trace.
+ */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
 
-/* Of a trace. poll() says POLLIN when a buffer became half full, a process came or ended; POLLHUP when it has ended. */
+/*
+ * Of a trace. poll() says POLLIN when a buffer became half full, a process came or ended;
+ * POLLHUP when it has ended.
+ */
 #define PERFTRACE_CREATE	_IOWR('A', 0x90, struct perftrace_create)
 #define PERFTRACE_OPEN		_IOWR('A', 0x91, struct perftrace_create)
 #define PERFTRACE_INFO		_IOWR('A', 0x92, struct perftrace_info)
