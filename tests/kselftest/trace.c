@@ -355,7 +355,7 @@ int main(void)
 	trace_load();
 	log = klog_mark();
 	on_cpu(0);
-	plan(97);
+	plan(89);
 	attach();
 	protection();
 	markers();
