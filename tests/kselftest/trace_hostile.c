@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * User tracing: each call with what it must refuse, and buffers in which their writer has put
+ * what makes no sense. Nothing of it harms the kernel, nor those who behave.
+ */
+#include "trace.h"
+#include <stddef.h>
+
+#define FIELDS	"number:u64"
+#define BAD	((void *)0x10)
+
+static struct traced me;
+
+/* Arguments. */
+
+static void no_role(void)
+{
+	int fd = trace_device(), refused = 0, rc;
+	struct perftrace_markers m = { .size = sizeof(m) };
+	struct perftrace_read r = first_buffer;
+	__u32 on = 1;
+
+	refused += trace_call(fd, PERFTRACE_REGISTER, &m) < 0;
+	refused += trace_call(fd, PERFTRACE_UNREGISTER, &m) < 0;
+	refused += notify(&(struct traced) { .fd = fd }, 0, 0) < 0;
+	refused += trace_call(fd, PERFTRACE_READ, &r) < 0;
+	refused += trace_call(fd, PERFTRACE_PAUSE, &on) < 0;
+	refused += trace_call(fd, PERFTRACE_END, NULL) < 0;
+	is(refused, 6, "3.7 a file that is nothing yet does nothing");
+	rc = trace_call(fd, _IO('A', 0x9f), NULL);
+	ok(rc == -ENOTTY || rc == -EINVAL, "3.7 a call that is none is refused");
+	close(fd);
+}
+
+static void sizes(void)
+{
+	struct perftrace_attach attach = { 0 };
+	struct perftrace_markers m = { 0 };
+	struct perftrace_create create;
+	struct perftrace_info info = { 0 };
+	int fd = trace_device(), refused = 0;
+
+	for (int i = 0; i < 3; i++) {
+		attach.size = i == 0 ? 0 : i == 1 ? sizeof(attach) - 1 : ~0U;
+		refused += trace_call(fd, PERFTRACE_ATTACH, &attach) < 0;
+		m.size = i == 0 ? 0 : i == 1 ? sizeof(m) - 1 : ~0U;
+		refused += trace_call(me.fd, PERFTRACE_REGISTER, &m) < 0;
+		create = a_trace("size", "", 0, 0);
+		create.size = i == 0 ? 0 : i == 1 ? sizeof(create) - 1 : ~0U;
+		refused += trace_call(fd, PERFTRACE_CREATE, &create) < 0;
+		info.size = i == 0 ? 0 : i == 1 ? sizeof(info) - 1 : ~0U;
+		refused += trace_call(fd, PERFTRACE_NEXT_TRACE, &info) < 0;
+	}
+	is(refused, 12, "3.7 structures of another size are refused");
+	attach = (struct perftrace_attach) { .size = sizeof(attach), .flags = 0x80 };
+	is(trace_call(fd, PERFTRACE_ATTACH, &attach), -EINVAL, "3.7 unknown flags are refused");
+	refused = 0;
+	refused += trace_call(fd, PERFTRACE_ATTACH, BAD) == -EFAULT;
+	refused += trace_call(fd, PERFTRACE_CREATE, BAD) == -EFAULT;
+	refused += trace_call(fd, PERFTRACE_OPEN, BAD) == -EFAULT;
+	refused += trace_call(fd, PERFTRACE_NEXT_TRACE, BAD) == -EFAULT;
+	refused += trace_call(fd, PERFTRACE_NEXT_MARKER, BAD) == -EFAULT;
+	refused += trace_call(me.fd, PERFTRACE_REGISTER, BAD) == -EFAULT;
+	refused += trace_call(me.fd, PERFTRACE_NOTIFY, BAD) == -EFAULT;
+	is(refused, 7, "3.7 structures that are nowhere are refused");
+	close(fd);
+}
+
+static void markers(void)
+{
+	static const char * const names[] = {
+		"", ":", "a", "a:", ":b", "a:b:c", "a b:c", "a:b\n", "a:\xc3\xa4", NULL
+	};
+	static const char * const fields[] = {
+		" ", "a", "a:", ":u8", "a:u8 ", " a:u8", "a:u8  b:u8", "a:u8 a:u8", "a:u9", "a:f16",
+		"a-b:u8", "a:u8\tb:u8", "$thread:u32", "abcdefghijklmnopqrstuvwxyz123456:u8",
+		"a:u8 b:u8 c:u8 d:u8 e:u8 f:u8 g:u8 h:u8 i:u8 j:u8 k:u8 l:u8 m:u8 n:u8 o:u8 p:u8 q:u8",
+		NULL
+	};
+	struct perftrace_marker marker = a_marker("a:b", "");
+	int wrong = 0, rc;
+
+	for (int i = 0; names[i]; i++)
+		if (marker_register(&me, names[i], "") != -EINVAL)
+			note("name \"%s\" %d", names[i], ++wrong);
+	is(wrong, 0, "3.8 bad names are refused");
+	for (int i = 0; fields[i]; i++)
+		if (marker_register(&me, "a:b", fields[i]) != -EINVAL)
+			note("fields \"%s\" %d", fields[i], ++wrong);
+	is(wrong, 0, "3.7 bad fields are refused");
+	memset(marker.name, 'x', sizeof(marker.name));
+	marker.name[1] = ':';
+	is(markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL), -EINVAL,
+	   "3.7 a name without an end is refused");
+	marker = a_marker("a:b", "");
+	memset(marker.fields, 'x', sizeof(marker.fields));
+	is(markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL), -EINVAL,
+	   "3.7 so are fields");
+	is(markers_call(me.fd, PERFTRACE_REGISTER, BAD, 1, NULL), -EFAULT,
+	   "3.7 and markers that are nowhere");
+	ok(markers_call(me.fd, PERFTRACE_REGISTER, &marker, ~0U, NULL) < 0 &&
+	   markers_call(me.fd, PERFTRACE_REGISTER, &marker, PERFTRACE_NR_MARKERS + 1, NULL) < 0,
+	   "3.7 and more than there can be");
+	marker = a_marker("a:b", "");
+	rc = markers_call(me.fd, PERFTRACE_REGISTER, &marker, 0, NULL);
+	ok(!rc || rc == -EINVAL, "3.7 none at all harm nobody");
+	ok(marker_unregister(&me, "a:b", "", 77) < 0 && marker_unregister(&me, "a:b", "", ~0U) < 0,
+	   "3.7 what was never registered is not taken back");
+}
+
+/* In a process of its own, whose numbers are used up then. */
+static void all_markers(void)
+{
+	char name[PERFTRACE_NAME_MAX];
+	struct traced t;
+	int nr = 0, rc, slot, fd, set = 0;
+
+	traced_open(&t, 0);
+	do {
+		snprintf(name, sizeof(name), "many:m%d", nr);
+		rc = marker_register(&t, name, "");
+	} while (rc >= 0 && ++nr);
+	fd = trace_create("all", "many:*", 0, 0, &slot);
+	for (int i = 0; i < nr; i++)
+		set += wanted(&t, i, slot);
+	close(fd);
+	note("%d markers, %d wanted, then %d", nr, set, rc);
+	_exit(rc == -ENOSPC && nr == PERFTRACE_NR_MARKERS && set == nr ? 0 : 1);
+}
+
+/* Filters. */
+
+struct one_step {
+	struct perftrace_filter header;
+	struct perftrace_step step;
+	char text[8];
+};
+
+static const struct one_step good_filter = {
+	{ sizeof(good_filter), 1, 0, {} },
+	{ PERFTRACE_EQ, 0, offsetof(struct one_step, text), PERFTRACE_ACCEPT, PERFTRACE_REJECT, 7 },
+	"number",
+};
+
+static int with_filter(const void *filter, __u32 bytes, __u32 *position)
+{
+	struct perftrace_create create = a_trace("filtered", "filter:*", 0, 0);
+	int fd;
+
+	create.filter = (unsigned long)filter;
+	create.filter_bytes = bytes;
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	*position = fd < 0 ? create.position : create.slot;
+	return fd;
+}
+
+static void filters(void)
+{
+	struct one_step f = good_filter;
+	static char page[PERFTRACE_FILTER_MAX + 1];
+	int fd, wrong = 0;
+	__u32 at;
+
+	fd = with_filter(&f, sizeof(f), &at);
+	ok(fd >= 0, "3.10 a filter is taken");
+	ok(me.control->slots[at].flags & PERFTRACE_FILTERED &&
+	   !memcmp(me.filters + at * 4096UL, &f, sizeof(f)),
+	   "3.10 the processes see it, as it was given");
+	close(fd);
+	f.step.op = PERFTRACE_OP;
+	is(with_filter(&f, sizeof(f), &at), -EINVAL, "3.10 a step that is none is refused");
+	is(at, 0, "3.10 and which one it was is told");
+	f = good_filter;
+	f.step.yes = 0;
+	wrong += with_filter(&f, sizeof(f), &at) != -EINVAL;
+	f = good_filter;
+	f.step.field = sizeof(f);
+	wrong += with_filter(&f, sizeof(f), &at) != -EINVAL;
+	f = good_filter;
+	f.text[7] = 'x';
+	wrong += with_filter(&f, sizeof(f), &at) != -EINVAL;
+	f = good_filter;
+	f.header.nr_steps = 0xffff;
+	wrong += with_filter(&f, sizeof(f), &at) != -EINVAL;
+	f = good_filter;
+	wrong += with_filter(&f, sizeof(f) - 1, &at) != -EINVAL;
+	wrong += with_filter(&f, 1, &at) != -EINVAL;
+	wrong += with_filter(page, sizeof(page), &at) >= 0;
+	wrong += with_filter(page, ~0U, &at) >= 0;
+	wrong += with_filter(BAD, sizeof(f), &at) != -EFAULT;
+	is(wrong, 0, "3.10 bad filters are refused");
+}
+
+static void traces(void)
+{
+	static const struct { const char *name, *globs; __u32 flags, bytes; } bad[] = {
+		{ "", "", 0, 0 }, { "a b", "", 0, 0 }, { "a:b", "", 0, 0 }, { "a", " ", 0, 0 },
+		{ "a", "b  c", 0, 0 }, { "a", "b ", 0, 0 }, { "a", "", 0x8000, 0 },
+		{ "a", "", PERFTRACE_FILTERED, 0 }, { "a", "", 0, 1 }, { "a", "", 0, 2048 },
+		{ "a", "", 0, 4097 }, { "a", "", 0, 8 << 20 }, { "a", "", 0, ~0U },
+		{ NULL, NULL, 0, 0 },
+	};
+	struct perftrace_create create;
+	int wrong = 0;
+
+	for (int i = 0; bad[i].name; i++) {
+		create = a_trace(bad[i].name, bad[i].globs, bad[i].flags, bad[i].bytes);
+		if (trace_try(PERFTRACE_CREATE, &create) != -EINVAL)
+			note("trace \"%s\" %#x %u %d", bad[i].globs, bad[i].flags, bad[i].bytes,
+			     ++wrong);
+	}
+	is(wrong, 0, "3.2 what no trace can be is refused");
+	create = a_trace("", "", 0, 0);
+	memset(create.name, 'x', sizeof(create.name));
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "3.7 a name without an end is refused");
+	create = a_trace("a", "", 0, 0);
+	memset(create.markers, 'x', sizeof(create.markers));
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "3.7 so are globs");
+	create = a_trace("", "", 0, 0);
+	memset(create.name, 'x', sizeof(create.name));
+	ok(trace_try(PERFTRACE_OPEN, &create) < 0, "3.7 also where one is opened");
+}
+
+/* Buffers. */
+
+/* What a hostile writer does to its buffer, which has 50 events. */
+static void head_beyond(struct perftrace_buffer *b, char *records)
+{
+	(void)records;
+	b->head = b->tail + (1ULL << 40);
+}
+
+static void head_back(struct perftrace_buffer *b, char *records)
+{
+	(void)records;
+	b->head = b->tail - 64;
+}
+
+static void head_askew(struct perftrace_buffer *b, char *records)
+{
+	(void)records;
+	b->head -= 3;
+}
+
+static void head_high(struct perftrace_buffer *b, char *records)
+{
+	(void)records;
+	b->head = ~0ULL;
+}
+
+static void tail_too(struct perftrace_buffer *b, char *records)
+{
+	(void)records;
+	b->tail = 1ULL << 50;
+	b->head = b->tail + 4096;
+}
+
+static void no_words(struct perftrace_buffer *b, char *records)
+{
+	(void)b;
+	((struct perftrace_record *)(records + 24))->words = 0;
+}
+
+static void many_words(struct perftrace_buffer *b, char *records)
+{
+	(void)b;
+	((struct perftrace_record *)(records + 24))->words = 0xffff;
+}
+
+static void across(struct perftrace_buffer *b, char *records)
+{
+	/* The last record begins before the end, and ends behind it. */
+	struct perftrace_record *r = (void *)records;
+
+	for (__u64 at = 0; at < 4080; at += 48) {
+		r = (void *)(records + at);
+		r->marker = 0;
+		r->words = 6;
+	}
+	b->head = 4096;
+}
+
+static void pads(struct perftrace_buffer *b, char *records)
+{
+	(void)b;
+	for (int at = 0; at < 4096; at += 8)
+		*(struct perftrace_record *)(records + (at & 4080)) =
+			(struct perftrace_record) { .marker = PERFTRACE_PAD, .words = 0x7fff };
+}
+
+static void lost_many(struct perftrace_buffer *b, char *records)
+{
+	(void)records;
+	b->lost = ~0ULL;
+	b->told = 5;
+	b->limit = 0x123456789;
+}
+
+static void all_ones(struct perftrace_buffer *b, char *records)
+{
+	memset(b, 0xff, sizeof(*b));
+	memset(records, 0xff, 4096);
+}
+
+static void rings(__u32 flags)
+{
+	static const struct {
+		const char *what;
+		void (*harm)(struct perftrace_buffer *b, char *records);
+		bool cut;	/* it makes no sense, which is counted */
+	} all[] = {
+		{ "a head beyond the buffer", head_beyond, true },
+		{ "a head that went back", head_back, true },
+		{ "a head that is not a multiple of 8", head_askew, true },
+		{ "a head that is the largest number", head_high, true },
+		{ "a tail that was written", tail_too, false },
+		{ "a record of no words", no_words, true },
+		{ "a record beyond the head", many_words, true },
+		{ "a record across the end", across, true },
+		{ "pads everywhere", pads, true },
+		{ "counts of losses", lost_many, false },
+		{ "ones everywhere", all_ones, false },
+		{ NULL, NULL, false },
+	};
+	const char *mode = flags & PERFTRACE_FLIGHT ? "a flight recorder's" : "a";
+	int slot, fd, marker = marker_register(&me, "ring:x", FIELDS), rc, rounds;
+
+	for (int i = 0; all[i].what; i++) {
+		struct perftrace_read r = first_buffer;
+		struct perftrace_buffer *b;
+		struct tally good = { 0 };
+		__u64 cut;
+
+		fd = trace_create("ring", "ring:x", flags, 4096, &slot);
+		b = buffer_of(&me, slot, 0);
+		for (int n = 0; n < 50; n++)
+			put_number(&me, slot, 0, marker, n);
+		all[i].harm(b, (char *)b + PERFTRACE_RECORDS);
+		for (rounds = 0; rounds < 10 && !(rc = trace_next(fd, &r)); rounds++)
+			;
+		cut = trace_info(fd).cut;
+		/* Another buffer of the same process is as it was. */
+		put_number(&me, slot, 1, marker, 7);
+		r = first_buffer;
+		while (!trace_next(fd, &r))
+			if (r.cpu == 1)
+				tally_bytes(&good, trace_room, r.bytes, 1, 0);
+		ok(rc == -ENOENT && good.events == 1 && good.last == 7 && !good.broken &&
+		   (flags & PERFTRACE_FLIGHT || !all[i].cut || cut),
+		   "3.7 %s buffer with %s harms nobody (%llu bytes cut)", mode, all[i].what, cut);
+		close(fd);
+	}
+}
+
+static void readers(void)
+{
+	int marker = marker_register(&me, "ring:y", FIELDS), slot;
+	int fd = trace_create("readers", "ring:y", 0, 4096, &slot);
+	struct perftrace_read r = first_buffer;
+
+	put_number(&me, slot, 0, marker, 1);
+	r.to = (unsigned long)BAD;
+	r.bytes = 4096;
+	is(trace_call(fd, PERFTRACE_READ, &r), -EFAULT, "3.7 a place that is nowhere is refused");
+	r = (struct perftrace_read) { .key = ~0ULL, .cpu = ~0U };
+	is(trace_next(fd, &r), -ENOENT, "3.7 behind the last key there is nothing");
+	r = (struct perftrace_read) { .key = me.attach.key, .cpu = 1 << 30 };
+	is(trace_next(fd, &r), -ENOENT, "3.7 nor behind the last CPU");
+	r = first_buffer;
+	ok(!trace_next(fd, &r) && r.bytes == 24, "3.7 and nothing was lost by that");
+	close(fd);
+}
+
+int main(void)
+{
+	int log;
+
+	trace_load();
+	log = klog_mark();
+	on_cpu(0);
+	plan(51);
+	traced_open(&me, 0);
+	no_role();
+	sizes();
+	markers();
+	is(in_child(all_markers()), 0, "3.8 a process has so many markers, and no more");
+	filters();
+	traces();
+	rings(0);
+	rings(PERFTRACE_FLIGHT);
+	readers();
+	traced_close(&me);
+	ok(!klog_bad(log), "3.7 the kernel log is clean");
+	return finish();
+}
