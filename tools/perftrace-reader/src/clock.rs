@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ticks and times.
+
+use crate::source::Info;
+
+const SECOND: i128 = 1_000_000_000;
+
+/// What ticks are, by one moment of which both clocks are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    /// Ticks of a millisecond; not 0.
+    khz: u32,
+    ticks: u64,
+    realtime: u64,
+}
+
+impl Clock {
+    /// That of a trace.
+    pub fn new(info: &Info) -> Self {
+        Self {
+            khz: info.khz.max(1),
+            ticks: info.ticks,
+            realtime: info.realtime,
+        }
+    }
+
+    /// Ticks of a second.
+    pub fn frequency(&self) -> u64 {
+        u64::from(self.khz) * 1000
+    }
+
+    /// Nanoseconds since 1970; what lies before that is 0.
+    pub fn realtime(&self, time: u64) -> u64 {
+        let since = i128::from(time) - i128::from(self.ticks);
+        let ns = i128::from(self.realtime) + since * 1_000_000 / i128::from(self.khz);
+        u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Nanoseconds from one to a later one.
+    pub fn between(&self, from: u64, to: u64) -> u64 {
+        let ns = u128::from(to.saturating_sub(from)) * 1_000_000 / u128::from(self.khz);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    /// When tick 0 was: seconds since 1970, and ticks of the next one.
+    pub fn origin(&self) -> (i64, u64) {
+        let frequency = i128::from(self.frequency());
+        let ticks = i128::from(self.realtime) * frequency / SECOND - i128::from(self.ticks);
+        let seconds = ticks.div_euclid(frequency);
+        let rest = ticks.rem_euclid(frequency);
+        // Both fit: ticks of 64 bits at a frequency of at least 1000.
+        (
+            i64::try_from(seconds).unwrap_or_default(),
+            u64::try_from(rest).unwrap_or_default(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(khz: u32, ticks: u64, realtime: u64) -> Clock {
+        Clock::new(&Info {
+            khz,
+            ticks,
+            realtime,
+            ..Info::default()
+        })
+    }
+
+    #[test]
+    fn r3_6_ticks_become_times() {
+        let c = clock(2_000_000, 4_000_000_000, 1_000_000_000_500_000_000);
+        assert_eq!(c.realtime(4_000_000_000), 1_000_000_000_500_000_000);
+        assert_eq!(c.realtime(4_000_000_002), 1_000_000_000_500_000_001);
+        assert_eq!(c.realtime(0), 999_999_998_500_000_000);
+        assert_eq!(c.between(10, 30), 10);
+        assert_eq!(c.between(30, 10), 0);
+        assert_eq!(c.origin(), (999_999_998, 1_000_000_000));
+        assert_eq!(clock(1, u64::MAX, 0).realtime(0), 0);
+        assert_eq!(clock(0, 0, 0).realtime(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn r3_6_tick_zero_may_lie_before_1970() {
+        let c = clock(1000, 5_000_001, 0);
+        assert_eq!(c.origin(), (-6, 999_999));
+    }
+}

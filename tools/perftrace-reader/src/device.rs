@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The device: which traces and markers there are; a trace of one's own.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::abi::{
+    self, RawCreate, RawDescribe, RawInfo, RawProcess, RawRead, ALL_USERS, BYTES_MAX, ENDED,
+};
+use crate::error::Error;
+use crate::source::{Chunk, Description, Info, Place, Source, Task};
+
+/// Where traces are made.
+pub const DEVICE: &str = "/dev/perftrace";
+
+/// A new trace.
+#[derive(Clone, Debug, Default)]
+pub struct Recipe {
+    /// What it is called.
+    pub name: String,
+    /// Globs of markers' names with single blanks between; empty: all but the kernel's.
+    pub markers: String,
+    /// [`crate::FLIGHT`], `WAIT`, `SHARED`, `KEEP`, `PAUSED`, `ALL_USERS`.
+    pub flags: u32,
+    /// Bytes of a buffer's records; 0: what is usual.
+    pub bytes: u32,
+    /// As [`crate::filter::compile`] makes it; empty: none.
+    pub filter: Vec<u8>,
+}
+
+/// The open device.
+#[derive(Debug)]
+pub struct Device {
+    file: File,
+}
+
+impl Device {
+    /// Opens it. `NotFound`: the module is not loaded.
+    pub fn open() -> Result<Self, Error> {
+        let file = File::options().read(true).write(true).open(DEVICE);
+        Ok(Self {
+            file: file.map_err(Error::Open)?,
+        })
+    }
+
+    /// The traces that the caller may open.
+    pub fn traces(&self) -> Result<Vec<Info>, Error> {
+        let mut all = Vec::new();
+        let mut slot = 0;
+        while slot < abi::NR_TRACES {
+            let mut raw = RawInfo::new(slot);
+            match again(|| abi::next_trace(self.file.as_fd(), &mut raw)) {
+                Ok(()) if raw.slot >= slot => {}
+                Ok(()) => return Err(Error::Corrupt("a trace comes again".to_owned())),
+                Err(Errno::NOENT) => break,
+                Err(e) => return Err(Error::Call("list traces", e.into())),
+            }
+            slot = raw.slot.saturating_add(1);
+            all.push(info(&raw));
+        }
+        Ok(all)
+    }
+
+    /// The markers of processes that the caller may trace.
+    pub fn markers(&self) -> Result<Vec<Description>, Error> {
+        let mut all: Vec<Description> = Vec::new();
+        let mut next = (0, 0);
+        loop {
+            let mut raw = RawDescribe::new(next.0, next.1);
+            match again(|| abi::next_marker(self.file.as_fd(), &mut raw)) {
+                Ok(()) => {}
+                Err(Errno::NOENT) => return Ok(all),
+                Err(e) => return Err(Error::Call("list markers", e.into())),
+            }
+            // Processes come in the kernel's order, but none twice in a row.
+            if raw.key == next.0 && raw.number < next.1 {
+                return Err(Error::Corrupt("a marker comes again".to_owned()));
+            }
+            next = match raw.number.checked_add(1) {
+                Some(number) => (raw.key, number),
+                None => return Err(Error::Corrupt("a marker without a number".to_owned())),
+            };
+            all.push(description(&raw));
+        }
+    }
+
+    /// A process by its key, as far as the kernel tells that without a trace.
+    pub fn process(&self, key: u64) -> Option<Task> {
+        task(self.file.as_fd(), key).ok().flatten()
+    }
+
+    /// Makes a trace.
+    pub fn create(self, recipe: &Recipe) -> Result<Trace, Error> {
+        let mut raw = RawCreate::new();
+        raw.flags = recipe.flags;
+        raw.bytes = recipe.bytes;
+        put(&mut raw.name, &recipe.name, "the name")?;
+        put(&mut raw.markers, &recipe.markers, "the list of markers")?;
+        let made = again(|| abi::create(self.file.as_fd(), &mut raw, &recipe.filter));
+        made.map_err(|e| match e {
+            Errno::EXIST => Error::Exists(recipe.name.clone()),
+            Errno::BUSY => Error::Full,
+            Errno::PERM | Errno::ACCESS => Error::Denied(match recipe.flags & ALL_USERS {
+                0 => "the kernel's markers are for CAP_PERFMON",
+                _ => "traces of all users are for CAP_PERFMON",
+            }),
+            // Step 0 may be the one, so a filter is asked for first.
+            Errno::INVAL if !recipe.filter.is_empty() => Error::Filter(raw.position),
+            Errno::INVAL => Error::Invalid("this name, marker or size".to_owned()),
+            e => Error::Call("make a trace", e.into()),
+        })?;
+        Ok(Trace { file: self.file })
+    }
+
+    /// Takes hold of a trace that is there.
+    pub fn take(self, name: &str) -> Result<Trace, Error> {
+        let mut raw = RawCreate::new();
+        // What can be no name is none.
+        if put(&mut raw.name, name, "").is_err() {
+            return Err(Error::NoTrace(name.to_owned()));
+        }
+        again(|| abi::open(self.file.as_fd(), &mut raw)).map_err(|e| match e {
+            Errno::NOENT | Errno::INVAL => Error::NoTrace(name.to_owned()),
+            Errno::PERM | Errno::ACCESS => Error::Denied("it is somebody else's trace"),
+            e => Error::Call("open the trace", e.into()),
+        })?;
+        Ok(Trace { file: self.file })
+    }
+}
+
+/// The hold of a trace.
+#[derive(Debug)]
+pub struct Trace {
+    file: File,
+}
+
+impl Trace {
+    /// No event is wanted any more.
+    pub fn end(&self) -> Result<(), Error> {
+        again(|| abi::end(self.file.as_fd())).map_err(|e| Error::Call("end the trace", e.into()))
+    }
+
+    /// No event is wanted for now, or they are again.
+    pub fn pause(&self, on: bool) -> Result<(), Error> {
+        again(|| abi::pause(self.file.as_fd(), on))
+            .map_err(|e| Error::Call("pause the trace", e.into()))
+    }
+
+    /// Has somebody ended it?
+    pub fn has_ended(&self) -> Result<bool, Error> {
+        let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match poll(&mut fds, Some(&now)) {
+            Ok(_) => Ok(fds[0].revents().contains(PollFlags::HUP)),
+            Err(Errno::INTR) => Ok(false),
+            Err(e) => Err(Error::Call("wait for the trace", e.into())),
+        }
+    }
+}
+
+impl AsFd for Trace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Source for Trace {
+    fn info(&self) -> Result<Info, Error> {
+        let mut raw = RawInfo::new(0);
+        again(|| abi::info(self.file.as_fd(), &mut raw))
+            .map_err(|e| Error::Call("ask for the trace", e.into()))?;
+        if raw.khz == 0 {
+            return Err(Error::Corrupt("ticks have no length".to_owned()));
+        }
+        Ok(info(&raw))
+    }
+
+    fn read(&self, after: Place, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
+        to.resize(to.capacity().max(1 << 16), 0);
+        loop {
+            let mut raw = RawRead {
+                key: after.key,
+                cpu: after.cpu,
+                ..RawRead::default()
+            };
+            match abi::read(self.file.as_fd(), &mut raw, to) {
+                Ok(()) if raw.bytes as usize <= to.len() => {
+                    to.truncate(raw.bytes as usize);
+                    return Ok(Some(Chunk {
+                        place: Place {
+                            key: raw.key,
+                            cpu: raw.cpu,
+                        },
+                        lost: raw.lost,
+                        position: raw.position,
+                        ticks: raw.ticks,
+                    }));
+                }
+                Ok(()) => return Err(Error::Corrupt("more was read than asked for".to_owned())),
+                Err(Errno::NOENT) => {
+                    to.clear();
+                    return Ok(None);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::NOSPC)
+                    if raw.bytes as usize > to.len() && raw.bytes <= BYTES_MAX =>
+                {
+                    to.resize(raw.bytes as usize, 0);
+                }
+                Err(Errno::BUSY) => return Err(Error::Busy),
+                Err(e) => return Err(Error::Call("read the trace", e.into())),
+            }
+        }
+    }
+
+    fn process(&self, key: u64) -> Result<Option<Task>, Error> {
+        task(self.file.as_fd(), key)
+    }
+
+    fn describe(&self, key: u64, number: u32) -> Result<Option<Description>, Error> {
+        let mut raw = RawDescribe::new(key, number);
+        match again(|| abi::describe(self.file.as_fd(), &mut raw)) {
+            Ok(()) => Ok(Some(description(&raw))),
+            Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
+            Err(e) => Err(Error::Call("ask for a marker", e.into())),
+        }
+    }
+}
+
+fn task(fd: BorrowedFd<'_>, key: u64) -> Result<Option<Task>, Error> {
+    let mut raw = RawProcess {
+        key,
+        ..RawProcess::default()
+    };
+    match again(|| abi::process(fd, &mut raw)) {
+        Ok(()) => Ok(Some(Task {
+            pid: raw.pid,
+            uid: raw.uid,
+            ended: raw.flags & ENDED != 0,
+            began: raw.began,
+            comm: text(&raw.comm),
+        })),
+        Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
+        Err(e) => Err(Error::Call("ask for a process", e.into())),
+    }
+}
+
+/// A signal is no reason to give up.
+fn again(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// Up to the first NUL.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// With a NUL behind.
+fn put(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
+    if text.len() >= to.len() || text.contains('\0') {
+        let most = to.len() - 1;
+        return Err(Error::Invalid(format!(
+            "{what}: it has more than {most} bytes, or a NUL"
+        )));
+    }
+    to[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(())
+}
+
+fn info(raw: &RawInfo) -> Info {
+    Info {
+        slot: raw.slot,
+        flags: raw.flags,
+        bytes: raw.bytes,
+        nr_cpus: raw.nr_cpus,
+        clock: raw.clock,
+        khz: raw.khz,
+        uid: raw.uid,
+        ticks: raw.ticks,
+        realtime: raw.realtime,
+        began: raw.began,
+        nr_processes: raw.nr_processes,
+        memory: raw.memory,
+        lost: raw.lost,
+        cut: raw.cut,
+        dropped: raw.dropped,
+        no_memory: raw.no_memory,
+        name: text(&raw.name),
+        markers: text(&raw.markers),
+    }
+}
+
+fn description(raw: &RawDescribe) -> Description {
+    Description {
+        key: raw.key,
+        number: raw.number,
+        refs: raw.refs,
+        name: text(&raw.marker.name),
+        fields: text(&raw.marker.fields),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r3_11_texts_end_at_a_nul_and_fit() {
+        assert_eq!(text(b"ab\0cd"), "ab");
+        assert_eq!(text(b"abcd"), "abcd");
+        assert_eq!(text(b"\xff\0"), "\u{fffd}");
+        let mut room = [0; 4];
+        assert!(put(&mut room, "abcd", "it").is_err());
+        assert!(put(&mut room, "a\0", "it").is_err());
+        assert!(put(&mut room, "abc", "it").is_ok());
+        assert_eq!(&room, b"abc\0");
+    }
+}

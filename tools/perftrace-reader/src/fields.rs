@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fields of a marker: the text that names them, and their values in a record.
+
+use std::fmt;
+
+/// Fields of a marker at most.
+const MOST: usize = 16;
+/// Bytes of a field's name at most.
+const LONGEST: usize = 31;
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// So many bytes.
+    Unsigned(u8),
+    /// So many bytes.
+    Signed(u8),
+    /// So many bytes, shown in hex.
+    Hex(u8),
+    /// 4 or 8 bytes.
+    Float(u8),
+    /// Bytes and a NUL.
+    Text,
+}
+
+impl Type {
+    /// `u32` and so on.
+    pub fn parse(word: &str) -> Option<Self> {
+        if word == "str" {
+            return Some(Self::Text);
+        }
+        let (kind, bits) = word.split_at_checked(1)?;
+        let bytes = match bits {
+            "8" => 1,
+            "16" => 2,
+            "32" => 4,
+            "64" => 8,
+            _ => return None,
+        };
+        match kind {
+            "u" => Some(Self::Unsigned(bytes)),
+            "s" => Some(Self::Signed(bytes)),
+            "x" => Some(Self::Hex(bytes)),
+            "f" if bytes >= 4 => Some(Self::Float(bytes)),
+            _ => None,
+        }
+    }
+}
+
+/// A field of a marker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub kind: Type,
+}
+
+/// Of the text that the kernel has; none if it is not one.
+pub fn parse(text: &str) -> Option<Vec<Field>> {
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
+    let mut fields: Vec<Field> = Vec::new();
+    for word in text.split(' ') {
+        let (name, kind) = word.split_once(':')?;
+        let is_name = !name.is_empty()
+            && name.len() <= LONGEST
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !is_name || fields.len() == MOST || fields.iter().any(|f| f.name == name) {
+            return None;
+        }
+        fields.push(Field {
+            name: name.to_owned(),
+            kind: Type::parse(kind)?,
+        });
+    }
+    Some(fields)
+}
+
+/// A field's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// u8 to u64.
+    Unsigned(u64),
+    /// s8 to s64.
+    Signed(i64),
+    /// x8 to x64, and how many bytes they have.
+    Hex(u64, u8),
+    /// f32.
+    Single(f32),
+    /// f64.
+    Double(f64),
+    /// str, without its NUL.
+    Text(&'a [u8]),
+}
+
+impl fmt::Display for Value<'_> {
+    /// As people read it: nothing in it moves a terminal's cursor.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsigned(n) => write!(f, "{n}"),
+            Self::Signed(n) => write!(f, "{n}"),
+            Self::Hex(n, _) => write!(f, "{n:#x}"),
+            Self::Single(n) => write!(f, "{n:?}"),
+            Self::Double(n) => write!(f, "{n:?}"),
+            Self::Text(bytes) => {
+                write!(f, "\"")?;
+                for chunk in bytes.utf8_chunks() {
+                    write!(f, "{}", chunk.valid().escape_debug())?;
+                    for byte in chunk.invalid() {
+                        write!(f, "\\x{byte:02x}")?;
+                    }
+                }
+                write!(f, "\"")
+            }
+        }
+    }
+}
+
+/// The first `N` bytes, which are taken off.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = bytes.split_first_chunk::<N>()?;
+    *bytes = rest;
+    Some(*first)
+}
+
+fn unsigned(bytes: &mut &[u8], size: u8) -> Option<u64> {
+    Some(match size {
+        1 => u8::from_ne_bytes(take(bytes)?).into(),
+        2 => u16::from_ne_bytes(take(bytes)?).into(),
+        4 => u32::from_ne_bytes(take(bytes)?).into(),
+        _ => u64::from_ne_bytes(take(bytes)?),
+    })
+}
+
+/// The value at the beginning of these bytes, which is taken off; none if it is not whole.
+pub fn value<'a>(kind: Type, bytes: &mut &'a [u8]) -> Option<Value<'a>> {
+    Some(match kind {
+        Type::Unsigned(size) => Value::Unsigned(unsigned(bytes, size)?),
+        Type::Hex(size) => Value::Hex(unsigned(bytes, size)?, size),
+        Type::Signed(1) => Value::Signed(i8::from_ne_bytes(take(bytes)?).into()),
+        Type::Signed(2) => Value::Signed(i16::from_ne_bytes(take(bytes)?).into()),
+        Type::Signed(4) => Value::Signed(i32::from_ne_bytes(take(bytes)?).into()),
+        Type::Signed(_) => Value::Signed(i64::from_ne_bytes(take(bytes)?)),
+        Type::Float(4) => Value::Single(f32::from_ne_bytes(take(bytes)?)),
+        Type::Float(_) => Value::Double(f64::from_ne_bytes(take(bytes)?)),
+        Type::Text => {
+            let whole: &'a [u8] = bytes;
+            let end = whole.iter().position(|b| *b == 0)?;
+            *bytes = &whole[end + 1..];
+            Value::Text(&whole[..end])
+        }
+    })
+}
+
+/// How many of these bytes the fields take; none if they are not all there.
+pub fn measure(fields: &[Field], bytes: &[u8]) -> Option<usize> {
+    let mut rest = bytes;
+    for field in fields {
+        value(field.kind, &mut rest)?;
+    }
+    Some(bytes.len() - rest.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r3_7_texts_of_fields_are_parsed_or_refused() {
+        assert_eq!(parse(""), Some(Vec::new()));
+        let fields = parse("a:u8 b_2:str c:x64 d:f32 e:s16").expect("fields");
+        let kinds: Vec<Type> = fields.iter().map(|f| f.kind).collect();
+        assert_eq!(
+            kinds,
+            [
+                Type::Unsigned(1),
+                Type::Text,
+                Type::Hex(8),
+                Type::Float(4),
+                Type::Signed(2)
+            ]
+        );
+        for bad in [
+            " ", "a", "a:", ":u8", "a:u8 ", " a:u8", "a:u8  b:u8", "a:u8 a:u8", "a:u7", "a:f8",
+            "a:f16", "a-b:u8", "a:str8", "a:ü8", "\0:u8", "a:u8\0",
+        ] {
+            assert_eq!(parse(bad), None, "{bad:?}");
+        }
+        let many = |n: usize| {
+            let words: Vec<String> = (0..n).map(|n| format!("f{n}:u8")).collect();
+            parse(&words.join(" "))
+        };
+        assert_eq!(many(16).map(|f| f.len()), Some(16));
+        assert_eq!(many(17), None);
+        let long = "n".repeat(32);
+        assert_eq!(parse(&format!("{long}:u8")), None);
+        assert!(parse(&format!("{}:u8", &long[1..])).is_some());
+    }
+
+    #[test]
+    fn r3_7_values_are_read_or_cut() {
+        let fields = parse("a:s8 b:u16 c:x32 d:f64 e:str f:f32").expect("fields");
+        let mut bytes = vec![0xff];
+        bytes.extend(0x1234_u16.to_ne_bytes());
+        bytes.extend(0xfff0_u32.to_ne_bytes());
+        bytes.extend((-1.5_f64).to_ne_bytes());
+        bytes.extend(b"x\ny\xff\0");
+        bytes.extend(f32::NAN.to_ne_bytes());
+        let len = bytes.len();
+        bytes.extend([0; 3]);
+        assert_eq!(measure(&fields, &bytes), Some(len));
+        let mut rest = &bytes[..];
+        let shown: Vec<String> = fields
+            .iter()
+            .map(|f| value(f.kind, &mut rest).expect("it is whole").to_string())
+            .collect();
+        assert_eq!(
+            shown,
+            ["-1", "4660", "0xfff0", "-1.5", "\"x\\ny\\xff\"", "NaN"]
+        );
+        for len in 0..len {
+            assert_eq!(measure(&fields, &bytes[..len]), None, "{len}");
+        }
+    }
+
+    #[test]
+    fn r3_7_a_text_without_its_end_is_no_value() {
+        let fields = parse("e:str").expect("fields");
+        assert_eq!(measure(&fields, b"abcdefgh"), None);
+        assert_eq!(measure(&fields, b"abcdefg\0"), Some(8));
+        assert_eq!(measure(&fields, b"\0\0\0\0"), Some(1));
+    }
+}

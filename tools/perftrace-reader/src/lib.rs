@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Traces of user programs, as their readers see them: `/dev/perftrace`.
+//!
+//! ```no_run
+//! use perftrace_reader::{output::Text, Device, Reader, Recipe, Source, Clock};
+//!
+//! let recipe = Recipe { name: "now".to_owned(), ..Recipe::default() };
+//! let trace = Device::open()?.create(&recipe)?;
+//! let info = trace.info()?;
+//! let mut lines = Text::new(std::io::stdout(), Clock::new(&info), false);
+//! let mut reader = Reader::new(&info);
+//! std::thread::sleep(std::time::Duration::from_secs(1));
+//! reader.round(&trace, &mut lines)?;
+//! # Ok::<(), perftrace_reader::Error>(())
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `abi.rs` | the structures and calls of `linux/perftrace.h`; unsafe |
+//! | `device.rs` | the device: traces and markers; making a trace |
+//! | `source.rs` | what a trace can be asked, by whomever it is answered |
+//! | `records.rs` | records in a buffer's bytes, which nobody vouches for |
+//! | `fields.rs` | fields of markers, and their values |
+//! | `metadata.rs` | processes and markers that are known |
+//! | `reader.rs` | rounds of reading |
+//! | `clock.rs` | ticks and times |
+//! | `output/` | CTF 2, text, Perfetto's JSON |
+//! | `filter.rs` | filters, from text to program |
+//! | `error.rs` | what can go wrong |
+
+mod abi;
+mod clock;
+mod device;
+mod error;
+pub mod fields;
+pub mod filter;
+mod metadata;
+pub mod output;
+mod reader;
+pub mod records;
+mod source;
+
+pub use abi::{
+    ALL_USERS, BYTES_MAX, BYTES_MIN, CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTERED, FILTER_MAX,
+    FLIGHT, KEEP, KEY_KERNEL, KEY_SHARED, LOST, NAME_MAX, NR_TRACES, PAD, PAUSED, RECORD_MAX,
+    SHARED, WAIT,
+};
+pub use clock::Clock;
+pub use device::{Device, Recipe, Trace, DEVICE};
+pub use error::Error;
+pub use metadata::{Marker, Metadata, Process};
+pub use reader::{Reader, Totals};
+pub use source::{Chunk, Description, Info, Place, Source, Task};

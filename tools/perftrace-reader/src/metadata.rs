@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is known of processes and markers, so that the kernel is asked once.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::abi::KEY_KERNEL;
+use crate::error::Error;
+use crate::fields::{self, Field, Value};
+use crate::source::{Source, Task};
+
+/// A kind of event: markers of the same name and fields are one.
+#[derive(Debug)]
+pub struct Marker {
+    /// By which outputs know it: 0, 1 and so on.
+    pub class: u32,
+    /// `provider:event`.
+    pub name: String,
+    /// Its fields.
+    pub fields: Vec<Field>,
+}
+
+impl Marker {
+    /// The fields' values in the payload of an event of it.
+    pub fn values<'a>(
+        &'a self,
+        payload: &'a [u8],
+    ) -> impl Iterator<Item = (&'a str, Value<'a>)> + 'a {
+        let mut rest = payload;
+        self.fields
+            .iter()
+            .map_while(move |f| Some((f.name.as_str(), fields::value(f.kind, &mut rest)?)))
+    }
+}
+
+/// A process that wrote events.
+#[derive(Debug)]
+pub struct Process {
+    /// What the trace knows it by.
+    pub key: u64,
+    /// The rest.
+    pub task: Task,
+}
+
+#[derive(Debug)]
+struct Known {
+    process: Rc<Process>,
+    markers: HashMap<u16, Rc<Marker>>,
+    /// In which round it was asked for last.
+    round: u64,
+}
+
+/// Processes by their keys, markers by their processes and numbers.
+#[derive(Debug, Default)]
+pub struct Metadata {
+    processes: HashMap<u64, Known>,
+    classes: HashMap<(String, String), Rc<Marker>>,
+    round: u64,
+}
+
+impl Metadata {
+    /// A process.
+    pub fn process(
+        &mut self,
+        source: &impl Source,
+        key: u64,
+    ) -> Result<Option<Rc<Process>>, Error> {
+        Ok(self.known(source, key)?.map(|k| Rc::clone(&k.process)))
+    }
+
+    fn known(&mut self, source: &impl Source, key: u64) -> Result<Option<&mut Known>, Error> {
+        let round = self.round;
+        if !self.processes.contains_key(&key) {
+            let task = match key {
+                KEY_KERNEL => Some(Task {
+                    comm: "kernel".to_owned(),
+                    ..Task::default()
+                }),
+                _ => source.process(key)?,
+            };
+            let Some(task) = task else {
+                return Ok(None);
+            };
+            let known = Known {
+                process: Rc::new(Process { key, task }),
+                markers: HashMap::new(),
+                round,
+            };
+            self.processes.insert(key, known);
+        }
+        let known = self.processes.get_mut(&key);
+        Ok(known.map(|known| {
+            known.round = round;
+            known
+        }))
+    }
+
+    /// A marker of a process. None: there is no such thing.
+    pub fn marker(
+        &mut self,
+        source: &impl Source,
+        key: u64,
+        number: u16,
+    ) -> Result<Option<Rc<Marker>>, Error> {
+        match self.known(source, key)? {
+            None => return Ok(None),
+            Some(known) => {
+                if let Some(marker) = known.markers.get(&number) {
+                    return Ok(Some(Rc::clone(marker)));
+                }
+            }
+        }
+        let found = source.describe(key, number.into())?;
+        let marker = found.and_then(|d| self.class(d.name, d.fields));
+        // What is not there may come later: it is asked for again.
+        if let (Some(known), Some(marker)) = (self.processes.get_mut(&key), &marker) {
+            known.markers.insert(number, Rc::clone(marker));
+        }
+        Ok(marker)
+    }
+
+    fn class(&mut self, name: String, text: String) -> Option<Rc<Marker>> {
+        let next = self.classes.len();
+        let key = (name, text);
+        if let Some(marker) = self.classes.get(&key) {
+            return Some(Rc::clone(marker));
+        }
+        let marker = Rc::new(Marker {
+            class: u32::try_from(next).ok()?,
+            name: key.0.clone(),
+            fields: fields::parse(&key.1)?,
+        });
+        self.classes.insert(key, Rc::clone(&marker));
+        Some(marker)
+    }
+
+    /// Another round begins. Of processes that were not met for so many, those that are
+    /// no more are forgotten: keys never come again. Their keys.
+    pub fn next_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
+        self.round += 1;
+        let mut gone = Vec::new();
+        if self.round % every != 0 {
+            return Ok(gone);
+        }
+        for (key, known) in &self.processes {
+            let idle = self.round - known.round > every;
+            if idle && *key != KEY_KERNEL && source.process(*key)?.is_none() {
+                gone.push(*key);
+            }
+        }
+        for key in &gone {
+            self.processes.remove(key);
+        }
+        Ok(gone)
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! CTF 2: a directory of a file `metadata`, and a file for each buffer.
+//!
+//! A data stream is a buffer, not a CPU: only along a buffer do times rise and lost events
+//! have one count, and what was read of it at once can be written at once. A packet is
+//! written by one call, after the metadata that it needs; so whoever reads the directory
+//! after we were killed finds whole packets.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::fields::{self, Type, Value};
+use crate::output::schema::{self, MAGIC, STREAM_CLASS};
+use crate::output::{About, Event, Output, Packet};
+use crate::source::Place;
+
+/// A file of packets.
+#[derive(Debug)]
+struct Stream {
+    number: u64,
+    path: PathBuf,
+    /// Bytes of whole packets.
+    len: u64,
+    packets: u64,
+    /// Up to here its last packet goes.
+    end: u64,
+    /// Lost events that the last packet has told.
+    told: u64,
+    /// Those that are known.
+    lost: u64,
+}
+
+/// A directory.
+#[derive(Debug)]
+pub struct Ctf {
+    directory: PathBuf,
+    metadata: File,
+    began: u64,
+    streams: HashMap<Place, Stream>,
+    /// By class: is it in the metadata?
+    classes: Vec<bool>,
+    next: u64,
+    bytes: u64,
+}
+
+impl Ctf {
+    /// A new trace. The directory is made; if it is there it must be empty.
+    pub fn create(directory: &Path, about: &About) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        if fs::read_dir(directory)?.next().is_some() {
+            return Err(ErrorKind::DirectoryNotEmpty.into());
+        }
+        let metadata = File::options()
+            .append(true)
+            .create_new(true)
+            .open(directory.join("metadata"))?;
+        let mut this = Self {
+            directory: directory.to_owned(),
+            metadata,
+            began: about.began,
+            streams: HashMap::new(),
+            classes: Vec::new(),
+            next: 0,
+            bytes: 0,
+        };
+        let head: Vec<u8> = schema::head(about)
+            .iter()
+            .flat_map(schema::fragment)
+            .collect();
+        this.describe(&head)?;
+        Ok(this)
+    }
+
+    fn describe(&mut self, fragments: &[u8]) -> io::Result<()> {
+        self.bytes += fragments.len() as u64;
+        self.metadata.write_all(fragments)
+    }
+
+    /// The kinds of these events that are new.
+    fn describe_all(&mut self, events: &[Event<'_>]) -> io::Result<()> {
+        let mut fragments = Vec::new();
+        for event in events {
+            let class = event.marker.class as usize;
+            if class >= self.classes.len() {
+                self.classes.resize(class + 1, false);
+            }
+            if !std::mem::replace(&mut self.classes[class], true) {
+                fragments.extend(schema::fragment(&schema::event(&event.marker)));
+            }
+        }
+        match fragments.is_empty() {
+            true => Ok(()),
+            false => self.describe(&fragments),
+        }
+    }
+
+    /// Tells what was lost at the end, of which no record tells.
+    fn close(&mut self, place: Place) -> io::Result<()> {
+        if let Some(mut stream) = self.streams.remove(&place) {
+            if stream.lost > stream.told {
+                stream.told = stream.lost;
+                self.bytes += stream.write(place.cpu, &[], (stream.end, stream.end), 0)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stream {
+    /// A packet of these events; its bytes.
+    fn write(
+        &mut self,
+        cpu: u32,
+        events: &[Event<'_>],
+        (begin, end): (u64, u64),
+        cut: u64,
+    ) -> io::Result<u64> {
+        let mut bytes = Vec::with_capacity(128 + events.len() * 64);
+        bytes.extend(MAGIC.to_ne_bytes());
+        bytes.extend(STREAM_CLASS.to_ne_bytes());
+        bytes.extend(self.number.to_ne_bytes());
+        let sizes = bytes.len();
+        // Twice how many bits there are: nothing is behind the content.
+        bytes.extend([0; 16]);
+        for word in [begin, end, self.told, self.packets, cut] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(cpu.to_ne_bytes());
+        for event in events {
+            put(event, &mut bytes);
+        }
+        let bits = (bytes.len() as u64 * 8).to_ne_bytes();
+        bytes[sizes..sizes + 8].copy_from_slice(&bits);
+        bytes[sizes + 8..sizes + 16].copy_from_slice(&bits);
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&self.path)?;
+        if let Err(error) = file.write_all_at(&bytes, self.len) {
+            // The disk is full, perhaps: half a packet would make all of it unreadable.
+            let _ = file.set_len(self.len);
+            return Err(error);
+        }
+        self.len += bytes.len() as u64;
+        self.packets += 1;
+        self.end = end;
+        Ok(bytes.len() as u64)
+    }
+}
+
+/// An event's bytes.
+fn put(event: &Event<'_>, to: &mut Vec<u8>) {
+    let task = &event.process.task;
+    to.extend(event.marker.class.to_ne_bytes());
+    to.extend(event.time.to_ne_bytes());
+    to.extend(task.pid.to_ne_bytes());
+    to.extend(event.thread.to_ne_bytes());
+    to.extend(task.comm.bytes().filter(|b| *b != 0));
+    to.push(0);
+    // Fields are as CTF has them, but for texts that are not UTF-8.
+    if event.marker.fields.iter().all(|f| f.kind != Type::Text) {
+        to.extend(event.payload);
+        return;
+    }
+    let mut rest = event.payload;
+    for field in &event.marker.fields {
+        let before = rest;
+        match fields::value(field.kind, &mut rest) {
+            Some(Value::Text(bytes)) => {
+                to.extend(String::from_utf8_lossy(bytes).as_bytes());
+                to.push(0);
+            }
+            _ => to.extend(&before[..before.len() - rest.len()]),
+        }
+    }
+}
+
+impl Output for Ctf {
+    fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+        self.describe_all(&packet.events)?;
+        let cpu = packet.place.cpu;
+        let first = packet.losses.iter().map(|l| l.time);
+        let first = first.chain(packet.events.first().map(|e| e.time)).min();
+        let began = self.began.min(first.unwrap_or(self.began));
+        if !self.streams.contains_key(&packet.place) {
+            let number = self.next;
+            self.next += 1;
+            let name = format!("stream_{}_{cpu}", packet.place.key);
+            let stream = Stream {
+                number,
+                path: self.directory.join(name),
+                len: 0,
+                packets: 0,
+                end: began,
+                told: 0,
+                lost: 0,
+            };
+            self.streams.insert(packet.place, stream);
+        }
+        let Some(stream) = self.streams.get_mut(&packet.place) else {
+            return Ok(());
+        };
+        stream.lost = stream.lost.max(packet.lost);
+        if packet.lost > 0 && stream.packets == 0 {
+            // Readers count what was lost since the packet before.
+            self.bytes += stream.write(cpu, &[], (began, began), 0)?;
+        }
+        let mut done = 0;
+        let mut cut = packet.cut;
+        let losses = packet.losses.iter().map(|l| (l.before, Some(l)));
+        for (end, loss) in losses.chain([(packet.events.len(), None)]) {
+            let events = packet.events.get(done..end).unwrap_or_default();
+            if let (Some(first), Some(last)) = (events.first(), events.last()) {
+                self.bytes += stream.write(cpu, events, (first.time, last.time), cut)?;
+                cut = 0;
+            }
+            done = end.max(done);
+            if let Some(loss) = loss {
+                stream.told = stream.told.max(loss.total);
+                stream.lost = stream.lost.max(stream.told);
+                self.bytes += stream.write(cpu, &[], (stream.end, loss.time), 0)?;
+            }
+        }
+        if cut > 0 {
+            self.bytes += stream.write(cpu, &[], (stream.end, stream.end), cut)?;
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, _until: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn gone(&mut self, key: u64) -> io::Result<()> {
+        let places: Vec<Place> = self.streams.keys().filter(|p| p.key == key).copied().collect();
+        places.into_iter().try_for_each(|place| self.close(place))
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let places: Vec<Place> = self.streams.keys().copied().collect();
+        places.into_iter().try_for_each(|place| self.close(place))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

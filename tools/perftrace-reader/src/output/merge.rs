@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What came out of several buffers, in the order of time.
+
+/// Things with their times, held until nothing older can come.
+#[derive(Debug)]
+pub struct Merge<T> {
+    held: Vec<(u64, T)>,
+}
+
+impl<T> Default for Merge<T> {
+    fn default() -> Self {
+        Self { held: Vec::new() }
+    }
+}
+
+impl<T> Merge<T> {
+    /// One more.
+    pub fn push(&mut self, time: u64, thing: T) {
+        self.held.push((time, thing));
+    }
+
+    /// Those up to this time, oldest first; of one time, as they came.
+    pub fn take(&mut self, until: u64) -> impl Iterator<Item = T> + '_ {
+        self.held.sort_by_key(|(time, _)| *time);
+        let ready = self.held.partition_point(|(time, _)| *time <= until);
+        self.held.drain(..ready).map(|(_, thing)| thing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r3_11_events_of_several_buffers_come_in_order() {
+        let mut merge = Merge::default();
+        for (time, word) in [(5, "e"), (1, "a"), (3, "c"), (3, "d"), (9, "f"), (2, "b")] {
+            merge.push(time, word);
+        }
+        assert_eq!(merge.take(4).collect::<String>(), "abcd");
+        merge.push(6, "x");
+        merge.push(1, "late");
+        assert_eq!(merge.take(u64::MAX).collect::<String>(), "lateexf");
+        assert_eq!(merge.take(u64::MAX).count(), 0);
+    }
+}

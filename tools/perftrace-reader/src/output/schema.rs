@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The metadata of a CTF 2 trace: fragments of JSON, one after the other, which say how the
+//! bytes of the data streams are to be read.
+
+use serde_json::{json, Map, Value as Json};
+
+use crate::fields::Type;
+use crate::metadata::Marker;
+use crate::output::About;
+
+/// Numbers are as this machine has them: fields are copied as they were written.
+const ORDER: &str = match cfg!(target_endian = "little") {
+    true => "little-endian",
+    false => "big-endian",
+};
+
+/// The packet's first number.
+pub const MAGIC: u32 = 0xc1fc_1fc1;
+/// The only class of data streams.
+pub const STREAM_CLASS: u32 = 0;
+
+/// A fragment among others: a record separator before, a line feed behind.
+pub fn fragment(json: &Json) -> Vec<u8> {
+    format!("\x1e{json}\n").into_bytes()
+}
+
+fn unsigned(bits: u32) -> Json {
+    json!({"type": "fixed-length-unsigned-integer", "length": bits, "byte-order": ORDER, "alignment": 8})
+}
+
+fn role(bits: u32, role: &str) -> Json {
+    let mut class = unsigned(bits);
+    class["roles"] = json!([role]);
+    class
+}
+
+fn text() -> Json {
+    json!({"type": "null-terminated-string"})
+}
+
+fn structure<'a>(members: impl IntoIterator<Item = (&'a str, Json)>) -> Json {
+    let members: Vec<Json> = members
+        .into_iter()
+        .map(|(name, class)| json!({"name": name, "field-class": class}))
+        .collect();
+    json!({"type": "structure", "member-classes": members})
+}
+
+/// What is before any event: preamble, trace, clock, data streams.
+pub fn head(about: &About) -> Vec<Json> {
+    let environment: Map<String, Json> = about
+        .environment
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    let (seconds, cycles) = about.clock.origin();
+    let packet_header = structure([
+        ("magic", role(32, "packet-magic-number")),
+        ("stream_class_id", role(32, "data-stream-class-id")),
+        ("stream_id", role(64, "data-stream-id")),
+    ]);
+    let packet_context = structure([
+        ("packet_size", role(64, "packet-total-length")),
+        ("content_size", role(64, "packet-content-length")),
+        ("timestamp_begin", role(64, "default-clock-timestamp")),
+        ("timestamp_end", role(64, "packet-end-default-clock-timestamp")),
+        ("events_discarded", role(64, "discarded-event-record-counter-snapshot")),
+        ("packet_seq_num", role(64, "packet-sequence-number")),
+        ("bytes_cut", unsigned(64)),
+        ("cpu_id", unsigned(32)),
+    ]);
+    let event_header = structure([
+        ("id", role(32, "event-record-class-id")),
+        ("timestamp", role(64, "default-clock-timestamp")),
+    ]);
+    let event_context = structure([
+        ("pid", unsigned(32)),
+        ("tid", unsigned(32)),
+        ("procname", text()),
+    ]);
+    vec![
+        json!({"type": "preamble", "version": 2}),
+        json!({
+            "type": "trace-class",
+            "name": about.name,
+            "environment": environment,
+            "packet-header-field-class": packet_header,
+        }),
+        json!({
+            "type": "clock-class",
+            "id": "ticks",
+            "name": "ticks",
+            "frequency": about.clock.frequency(),
+            "origin": "unix-epoch",
+            "offset-from-origin": {"seconds": seconds, "cycles": cycles},
+        }),
+        json!({
+            "type": "data-stream-class",
+            "id": STREAM_CLASS,
+            "default-clock-class-id": "ticks",
+            "packet-context-field-class": packet_context,
+            "event-record-header-field-class": event_header,
+            "event-record-common-context-field-class": event_context,
+        }),
+    ]
+}
+
+/// A kind of event.
+pub fn event(marker: &Marker) -> Json {
+    let members = marker
+        .fields
+        .iter()
+        .map(|field| (field.name.as_str(), field_class(field.kind)));
+    json!({
+        "type": "event-record-class",
+        "id": marker.class,
+        "data-stream-class-id": STREAM_CLASS,
+        "name": marker.name,
+        "payload-field-class": structure(members),
+    })
+}
+
+fn field_class(kind: Type) -> Json {
+    let bits = |bytes: u8| u32::from(bytes) * 8;
+    match kind {
+        Type::Unsigned(bytes) => unsigned(bits(bytes)),
+        Type::Signed(bytes) => {
+            let mut class = unsigned(bits(bytes));
+            class["type"] = json!("fixed-length-signed-integer");
+            class
+        }
+        Type::Hex(bytes) => {
+            let mut class = unsigned(bits(bytes));
+            class["preferred-display-base"] = json!(16);
+            class
+        }
+        Type::Float(bytes) => {
+            let mut class = unsigned(bits(bytes));
+            class["type"] = json!("fixed-length-floating-point-number");
+            class
+        }
+        Type::Text => text(),
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Lines, as perf script has them:
+//!
+//! ```text
+//! app 1234/1236 [003] 1795218782.123456789: app:begin: id=5 name="x"
+//! ```
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use crate::clock::Clock;
+use crate::output::{Event, Merge, Output, Packet};
+use crate::source::Place;
+
+/// Lines to somewhere.
+#[derive(Debug)]
+pub struct Text<W: Write> {
+    to: W,
+    clock: Clock,
+    colour: bool,
+    held: Merge<String>,
+    bytes: u64,
+}
+
+/// What is bright, dim, or to be noticed.
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const NOTICE: &str = "\x1b[33m";
+const PLAIN: &str = "\x1b[0m";
+
+impl<W: Write> Text<W> {
+    /// In colours or not.
+    pub fn new(to: W, clock: Clock, colour: bool) -> Self {
+        Self {
+            to,
+            clock,
+            colour,
+            held: Merge::default(),
+            bytes: 0,
+        }
+    }
+
+    fn style(&self, style: &'static str) -> &'static str {
+        match self.colour {
+            true => style,
+            false => "",
+        }
+    }
+
+    fn time(&self, time: u64) -> String {
+        let ns = self.clock.realtime(time);
+        format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+    }
+
+    fn line(&self, event: &Event<'_>, place: Place) -> String {
+        let task = &event.process.task;
+        let (bold, dim, plain) = (self.style(BOLD), self.style(DIM), self.style(PLAIN));
+        let mut line = format!(
+            "{} {}/{} [{:03}] {dim}{}{plain}: {bold}{}{plain}:",
+            task.comm.escape_debug(),
+            task.pid,
+            event.thread,
+            place.cpu,
+            self.time(event.time),
+            event.marker.name.escape_debug(),
+        );
+        for (name, value) in event.marker.values(event.payload) {
+            // To a String this cannot fail.
+            let _ = write!(line, " {name}={value}");
+        }
+        line.push('\n');
+        line
+    }
+
+    fn give(&mut self, until: u64) -> io::Result<()> {
+        for line in self.held.take(until) {
+            self.to.write_all(line.as_bytes())?;
+            self.bytes += line.len() as u64;
+        }
+        self.to.flush()
+    }
+}
+
+impl<W: Write> Output for Text<W> {
+    fn packet(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+        let cpu = packet.place.cpu;
+        let mut losses = packet.losses.iter().peekable();
+        for n in 0..=packet.events.len() {
+            while let Some(loss) = losses.next_if(|l| l.before == n) {
+                let (notice, plain) = (self.style(NOTICE), self.style(PLAIN));
+                let time = self.time(loss.time);
+                let count = loss.count;
+                let line = format!("{notice}# {count} events lost [{cpu:03}] {time}{plain}\n");
+                self.held.push(loss.time, line);
+            }
+            if let Some(event) = packet.events.get(n) {
+                let line = self.line(event, packet.place);
+                self.held.push(event.time, line);
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, until: u64) -> io::Result<()> {
+        self.give(until)
+    }
+
+    fn gone(&mut self, _key: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.give(u64::MAX)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A trace is read, round by round, and given to an output.
+
+use std::collections::HashMap;
+
+use crate::abi::{FLIGHT, KEY_SHARED};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::fields;
+use crate::metadata::Metadata;
+use crate::output::{Event, Loss, Output, Packet};
+use crate::records::{Item, Layout, Record, Records};
+use crate::source::{Chunk, Info, Place, Source};
+
+/// Rounds after which it is asked whether a silent process is still there.
+const SILENCE: u64 = 64;
+/// A record's time may be so much later than that of its reading, in milliseconds; a clock
+/// that differs from CPU to CPU differs by less.
+const AHEAD: u64 = 1000;
+/// Between the reading of the clock and the commit of a record, in milliseconds, as a rule.
+const LATE: u64 = 10;
+
+/// What was read, all in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Events.
+    pub events: u64,
+    /// Bytes of records.
+    pub bytes: u64,
+    /// Events that found no room, as far as it was told.
+    pub lost: u64,
+    /// Bytes that made no sense.
+    pub cut: u64,
+    /// Events whose times could not be: before the one before, or to come.
+    pub disorder: u64,
+}
+
+/// What is known of a buffer.
+#[derive(Debug, Default)]
+struct Stream {
+    last: u64,
+    told: u64,
+    lost: u64,
+    position: u64,
+}
+
+/// Reads a trace.
+#[derive(Debug)]
+pub struct Reader {
+    flight: bool,
+    khz: u64,
+    metadata: Metadata,
+    streams: HashMap<Place, Stream>,
+    buffer: Vec<u8>,
+    totals: Totals,
+}
+
+impl Reader {
+    /// Of a trace.
+    pub fn new(info: &Info) -> Self {
+        Self {
+            flight: info.is(FLIGHT),
+            khz: Clock::new(info).frequency() / 1000,
+            metadata: Metadata::default(),
+            streams: HashMap::new(),
+            buffer: Vec::with_capacity(info.bytes as usize),
+            totals: Totals::default(),
+        }
+    }
+
+    /// What was read so far.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Each buffer that has something, once. How many had.
+    pub fn round(
+        &mut self,
+        source: &impl Source,
+        output: &mut dyn Output,
+    ) -> Result<usize, Error> {
+        let begin = source.info()?.ticks;
+        for key in self.metadata.next_round(source, SILENCE)? {
+            self.streams.retain(|place, _| place.key != key);
+            output.gone(key).map_err(Error::Write)?;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut after = Place::FIRST;
+        let mut nr = 0;
+        let result = loop {
+            match source.read(after, &mut buffer) {
+                Ok(Some(chunk)) if chunk.place == after => {
+                    break Err(Error::Corrupt("a buffer comes again".to_owned()));
+                }
+                Ok(Some(chunk)) => {
+                    after = chunk.place;
+                    nr += 1;
+                    if let Err(error) = self.chunk(source, output, &chunk, &buffer) {
+                        break Err(error);
+                    }
+                }
+                Ok(None) => break Ok(nr),
+                Err(error) => break Err(error),
+            }
+        };
+        self.buffer = buffer;
+        output
+            .round(begin.saturating_sub(LATE * self.khz))
+            .map_err(Error::Write)?;
+        result
+    }
+
+    /// What was new in a buffer.
+    fn chunk(
+        &mut self,
+        source: &impl Source,
+        output: &mut dyn Output,
+        chunk: &Chunk,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let mut stream = self.streams.remove(&chunk.place).unwrap_or_default();
+        let result = self.packet(source, chunk, bytes, &mut stream);
+        self.streams.insert(chunk.place, stream);
+        let packet = result?;
+        self.totals.bytes += bytes.len() as u64;
+        self.totals.events += packet.events.len() as u64;
+        self.totals.cut += packet.cut;
+        if packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0 {
+            return Ok(());
+        }
+        output.packet(&packet).map_err(Error::Write)
+    }
+
+    fn packet<'a>(
+        &mut self,
+        source: &impl Source,
+        chunk: &Chunk,
+        bytes: &'a [u8],
+        stream: &mut Stream,
+    ) -> Result<Packet<'a>, Error> {
+        let layout = Layout {
+            shared: chunk.place.key == KEY_SHARED,
+            flight: self.flight,
+        };
+        let mut records = Records::new(bytes, layout);
+        let mut items = Vec::new();
+        let fresh = chunk.position.wrapping_sub(stream.position);
+        loop {
+            let at = bytes.len() - records.left();
+            // A flight recorder gives the same again, behind what is new.
+            if self.flight && at as u64 >= fresh {
+                break;
+            }
+            match records.next() {
+                Some(item) => items.push(item),
+                None => break,
+            }
+        }
+        if self.flight {
+            items.reverse();
+        }
+        stream.position = chunk.position;
+        let lost = stream.lost.max(chunk.lost);
+        self.totals.lost = self.totals.lost.saturating_add(lost - stream.lost);
+        stream.lost = lost;
+        let mut packet = Packet {
+            place: chunk.place,
+            events: Vec::with_capacity(items.len()),
+            losses: Vec::new(),
+            lost,
+            cut: records.cut() as u64,
+        };
+        for item in items {
+            match item {
+                Item::Event(record) => match self.event(source, chunk.place.key, &record)? {
+                    Some(event) => {
+                        let time = self.time(stream, chunk, record.time);
+                        packet.events.push(Event { time, ..event });
+                    }
+                    // Its length makes sense, so the next one is looked at.
+                    None => packet.cut += record.bytes as u64,
+                },
+                // It only grows; and nobody knows more than the buffer's own count, which
+                // was read later.
+                Item::Lost { time, total } => {
+                    let total = total.min(lost);
+                    if total > stream.told {
+                        let time = self.time(stream, chunk, time);
+                        packet.losses.push(Loss {
+                            before: packet.events.len(),
+                            time,
+                            count: total - stream.told,
+                            total,
+                        });
+                        stream.told = total;
+                    }
+                }
+            }
+        }
+        Ok(packet)
+    }
+
+    /// An event, if it is one that its marker can have written.
+    fn event<'a>(
+        &mut self,
+        source: &impl Source,
+        key: u64,
+        record: &Record<'a>,
+    ) -> Result<Option<Event<'a>>, Error> {
+        let key = record.key.unwrap_or(key);
+        let Some(marker) = self.metadata.marker(source, key, record.marker)? else {
+            return Ok(None);
+        };
+        let Some(process) = self.metadata.process(source, key)? else {
+            return Ok(None);
+        };
+        let size = fields::measure(&marker.fields, record.payload);
+        let payload = size.and_then(|size| {
+            let (payload, zeroes) = record.payload.split_at_checked(size)?;
+            (zeroes.len() < 8).then_some(payload)
+        });
+        Ok(payload.map(|payload| Event {
+            time: record.time,
+            thread: record.thread,
+            process,
+            marker,
+            payload,
+        }))
+    }
+
+    /// Times of a buffer do not fall, and do not lie in the future, whatever is written there:
+    /// readers of the output rely on it.
+    fn time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
+        let latest = chunk.ticks.saturating_add(AHEAD.saturating_mul(self.khz));
+        let possible = match time > latest {
+            true => chunk.ticks,
+            false => time,
+        };
+        let possible = possible.max(stream.last);
+        self.totals.disorder += u64::from(possible != time);
+        stream.last = possible;
+        possible
+    }
+}

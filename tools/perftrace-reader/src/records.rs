@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Records in the bytes of a buffer. Whoever wrote them may have had the worst in mind, so
+//! nothing is believed: a record that makes no sense ends what is read, and what is left is
+//! counted in bytes.
+
+use crate::abi::{LOST, PAD, RECORD_MAX};
+
+/// Bytes before the fields, without a key.
+const HEADER: usize = 16;
+/// Bytes of what tells of lost events.
+const LOST_BYTES: usize = HEADER + 8;
+
+/// Which bytes these are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Of a shared buffer: each record has its process's key.
+    pub shared: bool,
+    /// Of a flight recorder: newest first, and the oldest may be there in part.
+    pub flight: bool,
+}
+
+/// An event, as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The marker's number in its process.
+    pub marker: u16,
+    /// The thread, by its own count.
+    pub thread: u32,
+    /// Ticks.
+    pub time: u64,
+    /// The process, in shared buffers.
+    pub key: Option<u64>,
+    /// The fields, and zeroes behind them.
+    pub payload: &'a [u8],
+    /// Of all of it.
+    pub bytes: usize,
+}
+
+/// What is in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// An event.
+    Event(Record<'a>),
+    /// So many events were lost in this buffer, ever, up to here.
+    Lost {
+        /// When it was told.
+        time: u64,
+        /// How many.
+        total: u64,
+    },
+}
+
+/// The records of a buffer, in the order in which they are there.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+    layout: Layout,
+    cut: usize,
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let word = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_ne_bytes(*word))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_ne_bytes(*word))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let word = bytes.get(at..)?.first_chunk()?;
+    Some(u64::from_ne_bytes(*word))
+}
+
+/// What comes next in them.
+enum Step<'a> {
+    Pad(usize),
+    Item(usize, Item<'a>),
+    /// It began before the oldest byte that is left.
+    Overwritten,
+    Corrupt,
+}
+
+impl<'a> Records<'a> {
+    /// Of these bytes, as they were read.
+    pub fn new(bytes: &'a [u8], layout: Layout) -> Self {
+        Self {
+            rest: bytes,
+            layout,
+            cut: 0,
+        }
+    }
+
+    /// Bytes that made no sense, so far.
+    pub fn cut(&self) -> usize {
+        self.cut
+    }
+
+    /// Bytes that were not looked at yet.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    fn step(&self) -> Step<'a> {
+        let rest = self.rest;
+        // The first 8 bytes are there of every record.
+        let (Some(marker), Some(words), Some(thread)) =
+            (u16_at(rest, 0), u16_at(rest, 2), u32_at(rest, 4))
+        else {
+            return Step::Corrupt;
+        };
+        let bytes = usize::from(words) * 8;
+        if bytes == 0 {
+            return Step::Corrupt;
+        }
+        // No record is longer, and what is left at the end of a buffer is shorter than one.
+        if bytes > RECORD_MAX {
+            return Step::Corrupt;
+        }
+        let Some(record) = rest.get(..bytes) else {
+            return match self.layout.flight {
+                true => Step::Overwritten,
+                false => Step::Corrupt,
+            };
+        };
+        if marker == PAD {
+            return Step::Pad(bytes);
+        }
+        let Some(time) = u64_at(record, 8) else {
+            return Step::Corrupt;
+        };
+        if marker == LOST {
+            return match u64_at(record, HEADER) {
+                Some(total) if bytes == LOST_BYTES => {
+                    Step::Item(bytes, Item::Lost { time, total })
+                }
+                _ => Step::Corrupt,
+            };
+        }
+        let (key, begin) = match self.layout.shared {
+            false => (None, HEADER),
+            true => match u64_at(record, HEADER) {
+                Some(key) => (Some(key), HEADER + 8),
+                None => return Step::Corrupt,
+            },
+        };
+        let Some(payload) = record.get(begin..) else {
+            return Step::Corrupt;
+        };
+        let record = Record {
+            marker,
+            thread,
+            time,
+            key,
+            payload,
+            bytes,
+        };
+        Step::Item(bytes, Item::Event(record))
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Item<'a>;
+
+    fn next(&mut self) -> Option<Item<'a>> {
+        while !self.rest.is_empty() {
+            match self.step() {
+                // Of each step at least 8 bytes are taken, so this ends.
+                Step::Pad(bytes) => self.rest = self.rest.get(bytes..).unwrap_or_default(),
+                Step::Item(bytes, item) => {
+                    self.rest = self.rest.get(bytes..).unwrap_or_default();
+                    return Some(item);
+                }
+                Step::Overwritten => self.rest = &[],
+                Step::Corrupt => {
+                    self.cut += self.rest.len();
+                    self.rest = &[];
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(marker: u16, words: u16, time: u64, more: &[u64]) -> Vec<u8> {
+        let mut to = Vec::new();
+        to.extend(marker.to_ne_bytes());
+        to.extend(words.to_ne_bytes());
+        to.extend(7_u32.to_ne_bytes());
+        to.extend(time.to_ne_bytes());
+        to.extend(more.iter().flat_map(|w| w.to_ne_bytes()));
+        to
+    }
+
+    const PLAIN: Layout = Layout {
+        shared: false,
+        flight: false,
+    };
+
+    fn read(bytes: &[u8], layout: Layout) -> (Vec<Item<'_>>, usize) {
+        let mut records = Records::new(bytes, layout);
+        let all: Vec<Item<'_>> = records.by_ref().collect();
+        assert_eq!(records.left(), 0);
+        (all, records.cut())
+    }
+
+    #[test]
+    fn r3_7_records_are_read_and_pads_left_out() {
+        let mut bytes = record(3, 3, 100, &[5]);
+        // A pad of which only 8 bytes were written.
+        bytes.extend(&record(PAD, 2, 0xdead, &[])[..]);
+        bytes.extend(&record(PAD, 1, 0, &[])[..8]);
+        bytes.extend(record(LOST, 3, 110, &[9]));
+        bytes.extend(record(4, 2, 120, &[]));
+        let (all, cut) = read(&bytes, PLAIN);
+        assert_eq!(cut, 0);
+        let [Item::Event(first), lost, Item::Event(last)] = all[..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!((first.marker, first.thread, first.time), (3, 7, 100));
+        assert_eq!((first.payload, first.bytes), (&5_u64.to_ne_bytes()[..], 24));
+        assert_eq!(lost, Item::Lost { time: 110, total: 9 });
+        assert_eq!((last.marker, last.payload.len(), last.key), (4, 0, None));
+    }
+
+    #[test]
+    fn r3_7_what_makes_no_sense_cuts_the_rest() {
+        let good = record(3, 3, 100, &[5]);
+        for (bad, why) in [
+            (record(3, 0, 1, &[]), "no words"),
+            (record(3, 1, 1, &[]), "no time"),
+            (record(3, 4, 1, &[0]), "longer than what is there"),
+            (record(3, 0xffff, 1, &[0]), "longer than any"),
+            (record(LOST, 2, 1, &[]), "lost without a number"),
+            (record(LOST, 4, 1, &[1, 2]), "lost with two"),
+            (record(PAD, 0, 1, &[]), "a pad of nothing"),
+            (vec![1], "no header"),
+            (vec![1; 7], "half a header"),
+        ] {
+            let mut bytes = good.clone();
+            bytes.extend(&bad);
+            let (all, cut) = read(&bytes, PLAIN);
+            assert_eq!((all.len(), cut), (1, bad.len()), "{why}");
+        }
+    }
+
+    #[test]
+    fn r3_7_shared_records_have_a_key() {
+        let shared = Layout {
+            shared: true,
+            ..PLAIN
+        };
+        let mut bytes = record(3, 4, 100, &[77, 5]);
+        bytes.extend(record(LOST, 3, 110, &[9]));
+        bytes.extend(record(3, 2, 100, &[]));
+        let (all, cut) = read(&bytes, shared);
+        let [Item::Event(event), Item::Lost { total: 9, .. }] = all[..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!((event.key, event.payload.len()), (Some(77), 8));
+        assert_eq!(cut, 16, "one without a key is none");
+    }
+
+    #[test]
+    fn r3_7_the_oldest_of_a_flight_recorder_may_be_overwritten() {
+        let flight = Layout {
+            flight: true,
+            ..PLAIN
+        };
+        let mut bytes = record(3, 3, 100, &[5]);
+        bytes.extend(record(3, 5, 90, &[1]));
+        let (all, cut) = read(&bytes, flight);
+        assert_eq!((all.len(), cut), (1, 0));
+        let mut bytes = record(3, 3, 100, &[5]);
+        bytes.extend(record(3, 0, 90, &[1]));
+        assert_eq!(read(&bytes, flight).1, 24);
+    }
+}
