@@ -209,9 +209,7 @@ impl Source for Trace {
                     return Ok(None);
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::NOSPC)
-                    if raw.bytes as usize > to.len() && raw.bytes <= BYTES_MAX =>
-                {
+                Err(Errno::NOSPC) if raw.bytes as usize > to.len() && raw.bytes <= BYTES_MAX => {
                     to.resize(raw.bytes as usize, 0);
                 }
                 Err(Errno::BUSY) => return Err(Error::Busy),

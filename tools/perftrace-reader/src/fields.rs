@@ -184,8 +184,22 @@ mod tests {
             ]
         );
         for bad in [
-            " ", "a", "a:", ":u8", "a:u8 ", " a:u8", "a:u8  b:u8", "a:u8 a:u8", "a:u7", "a:f8",
-            "a:f16", "a-b:u8", "a:str8", "a:ü8", "\0:u8", "a:u8\0",
+            " ",
+            "a",
+            "a:",
+            ":u8",
+            "a:u8 ",
+            " a:u8",
+            "a:u8  b:u8",
+            "a:u8 a:u8",
+            "a:u7",
+            "a:f8",
+            "a:f16",
+            "a-b:u8",
+            "a:str8",
+            "a:ü8",
+            "\0:u8",
+            "a:u8\0",
         ] {
             assert_eq!(parse(bad), None, "{bad:?}");
         }

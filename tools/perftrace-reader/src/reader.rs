@@ -75,11 +75,7 @@ impl Reader {
     }
 
     /// Each buffer that has something, once. How many had.
-    pub fn round(
-        &mut self,
-        source: &impl Source,
-        output: &mut dyn Output,
-    ) -> Result<usize, Error> {
+    pub fn round(&mut self, source: &impl Source, output: &mut dyn Output) -> Result<usize, Error> {
         let begin = source.info()?.ticks;
         for key in self.metadata.next_round(source, SILENCE)? {
             self.streams.retain(|place, _| place.key != key);

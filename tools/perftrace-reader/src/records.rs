@@ -133,9 +133,7 @@ impl<'a> Records<'a> {
         };
         if marker == LOST {
             return match u64_at(record, HEADER) {
-                Some(total) if bytes == LOST_BYTES => {
-                    Step::Item(bytes, Item::Lost { time, total })
-                }
+                Some(total) if bytes == LOST_BYTES => Step::Item(bytes, Item::Lost { time, total }),
                 _ => Step::Corrupt,
             };
         }
@@ -225,7 +223,13 @@ mod tests {
         };
         assert_eq!((first.marker, first.thread, first.time), (3, 7, 100));
         assert_eq!((first.payload, first.bytes), (&5_u64.to_ne_bytes()[..], 24));
-        assert_eq!(lost, Item::Lost { time: 110, total: 9 });
+        assert_eq!(
+            lost,
+            Item::Lost {
+                time: 110,
+                total: 9
+            }
+        );
         assert_eq!((last.marker, last.payload.len(), last.key), (4, 0, None));
     }
 

@@ -10,6 +10,7 @@ use perfcounters::{Pattern, DEVICE};
 
 use crate::export;
 use crate::ppa::args::PpaArgs;
+use crate::trace::args::TraceArgs;
 
 /// Kernel counters, read without system calls; events, counted
 #[derive(Debug, Parser)]
@@ -29,6 +30,7 @@ Examples:
   pfc stat -e cycles make           events of a command
   pfc record -g make                where its time goes; then pfc report
   pfc ppa --top                     where the time of tasks goes, by time stamps
+  pfc trace live                    events that programs write, as they come
   pfc doctor                        why events cannot be counted
 
 PATTERN: a glob for the whole name if it has *, ? or [; else a part of it.
@@ -220,6 +222,21 @@ first. All tasks and CPUs are for CAP_PERFMON; one's own tasks are for anybody.
 Keys of --top: t time, l latency, i preemptions, r interrupts, s system calls,
 space pauses, q quits.")]
     Ppa(PpaArgs),
+    /// Trace events that programs write, without a system call
+    #[command(after_help = "\
+Examples:
+  pfc trace list --markers                   what programs can be asked for
+  pfc trace live -e 'app:*'                  events, as they come
+  pfc trace start all                        into a directory, until Ctrl-C; then
+  babeltrace2 all
+  pfc trace start box -e 'app:*' --flight    keep the newest; and after a crash
+  pfc trace snapshot box -o crash
+
+Programs have markers, of PERFTRACE() in C and a macro in Rust; what is not traced
+costs them next to nothing. A trace is of one's own programs, and there are 16 at
+most.
+Exit status: the command's, if there is one; 2 something is wrong, and said.")]
+    Trace(TraceArgs),
     /// Show the PMU's registers, and which tables of event names fit
     #[command(after_help = "\
 Examples:

@@ -19,6 +19,8 @@ pub enum Failure {
     Counters(Error),
     /// Accounting could not be read.
     Accounting(ppa::Error),
+    /// There is no trace, or it could not be read.
+    Tracing(perftrace_reader::Error),
     /// Output could not be written.
     Write(io::Error),
     /// The output file could not be made.
@@ -57,6 +59,7 @@ impl fmt::Display for Failure {
             Self::NoMatch(what) => write!(f, "nothing matches{what}"),
             Self::Counters(error) => f.write_str(&advice(error)),
             Self::Accounting(error) => f.write_str(&accounting(error)),
+            Self::Tracing(error) => f.write_str(&tracing(error)),
             Self::Write(e) => write!(f, "cannot write: {e}"),
             Self::Create(path, e) => {
                 let hint = match e.kind() {
@@ -164,5 +167,28 @@ fn accounting(error: &ppa::Error) -> String {
             format!("{error}; take the pfc that was built with the module")
         }
         Error::Read(..) | Error::NoTask(_) => error.to_string(),
+    }
+}
+
+/// The same of tracing.
+fn tracing(error: &perftrace_reader::Error) -> String {
+    use perftrace_reader::{Error, DEVICE};
+    match error {
+        Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
+            "{DEVICE}: no such device; load the module: modprobe perfcounters (is it built? make)"
+        ),
+        Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
+            format!("{DEVICE}: permission denied; this needs root, or have root do: chmod 0666 {DEVICE}")
+        }
+        Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep perfcounters"),
+        Error::NoTrace(_) => format!("{error}, or it is not yours; pfc trace list shows those that are there"),
+        Error::Exists(name) => format!("{error}; take another name, or end it: pfc trace stop {name}"),
+        Error::Full => format!("{error}; pfc trace list shows them, pfc trace stop NAME ends one"),
+        Error::Busy => format!("{error}: the pfc trace that made it, perhaps; a flight recorder (--flight) may be read by several, one after the other"),
+        Error::Denied(_) => format!("{error}; run this as root"),
+        Error::Filter(_) | Error::Corrupt(_) => {
+            format!("{error}; take the pfc that was built with the module")
+        }
+        Error::Invalid(_) | Error::Call(..) | Error::Write(_) => error.to_string(),
     }
 }

@@ -13,6 +13,7 @@
 //! | `record/` `data/` | samples, taken and written |
 //! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | samples, read and shown |
 //! | `ppa/` | where the time of tasks and CPUs went |
+//! | `trace/` | events of user programs |
 //! | `document.rs` | the JSON that list, read and snapshot share |
 //! | `table.rs` `units.rs` `time.rs` | what values look like to people |
 //! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
@@ -41,6 +42,7 @@ mod stat;
 mod table;
 mod time;
 mod top;
+mod trace;
 mod units;
 mod watch;
 
@@ -79,6 +81,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         }
         Command::Stat(args) => return stat::run(device, args, file),
         Command::Record(args) => return record::run(device, args, file),
+        Command::Trace(args) => return trace::run(args, file),
         Command::Watch(_) | Command::Top(_) => Out::stream(file)?,
         Command::Ppa(args) if ppa::is_stream(args) => Out::stream(file)?,
         _ => Out::open(file)?,
@@ -97,7 +100,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Script(args) => script::run(args, &mut out)?,
         Command::Ppa(args) => ppa::run(args, file, &mut out)?,
         Command::Doctor(args) => code = doctor::run(args, &mut out)?,
-        Command::Export(_) | Command::Stat(_) | Command::Record(_) => {}
+        Command::Export(_) | Command::Stat(_) | Command::Record(_) | Command::Trace(_) => {}
     }
     out.finish()?;
     Ok(code)

@@ -237,7 +237,12 @@ impl Output for Ctf {
     }
 
     fn gone(&mut self, key: u64) -> io::Result<()> {
-        let places: Vec<Place> = self.streams.keys().filter(|p| p.key == key).copied().collect();
+        let places: Vec<Place> = self
+            .streams
+            .keys()
+            .filter(|p| p.key == key)
+            .copied()
+            .collect();
         places.into_iter().try_for_each(|place| self.close(place))
     }
 

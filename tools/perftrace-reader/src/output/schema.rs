@@ -64,8 +64,14 @@ pub fn head(about: &About) -> Vec<Json> {
         ("packet_size", role(64, "packet-total-length")),
         ("content_size", role(64, "packet-content-length")),
         ("timestamp_begin", role(64, "default-clock-timestamp")),
-        ("timestamp_end", role(64, "packet-end-default-clock-timestamp")),
-        ("events_discarded", role(64, "discarded-event-record-counter-snapshot")),
+        (
+            "timestamp_end",
+            role(64, "packet-end-default-clock-timestamp"),
+        ),
+        (
+            "events_discarded",
+            role(64, "discarded-event-record-counter-snapshot"),
+        ),
         ("packet_seq_num", role(64, "packet-sequence-number")),
         ("bytes_cut", unsigned(64)),
         ("cpu_id", unsigned(32)),

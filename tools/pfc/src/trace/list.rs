@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Traces, and markers of programs that run.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use perftrace_reader::{
+    Clock, Description, Device, Info, Task, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, WAIT,
+};
+use serde_json::{json, Value};
+
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::table::{Lean, Table};
+use crate::time;
+use crate::trace::args::ListArgs;
+use crate::trace::summary::size;
+
+/// Processes of a marker that are named in a line.
+const NAMED: usize = 4;
+
+pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
+    let device = Device::open()?;
+    if args.markers {
+        return markers(&device, args.json, out);
+    }
+    let traces = device.traces()?;
+    if args.json {
+        let list: Vec<Value> = traces.iter().map(object).collect();
+        writeln!(out, "{}", json!({"traces": list}))?;
+        return Ok(());
+    }
+    if traces.is_empty() {
+        eprintln!("pfc: there is no trace; pfc trace start NAME makes one");
+        return Ok(());
+    }
+    table(&traces).print(out)?;
+    Ok(())
+}
+
+fn table(traces: &[Info]) -> Table {
+    let mut table = Table::new()
+        .column("NAME", Lean::Left)
+        .column("USER", Lean::Right)
+        .column("SINCE", Lean::Left)
+        .column("BUFFER", Lean::Right)
+        .column("PROCESSES", Lean::Right)
+        .column("MEMORY", Lean::Right)
+        .column("LOST", Lean::Right)
+        .column("MODE", Lean::Left)
+        .column("MARKERS", Lean::Left);
+    for info in traces {
+        let cells = vec![
+            info.name.clone(),
+            info.uid.to_string(),
+            time::utc(began(info), 0),
+            size(info.bytes.into()),
+            info.nr_processes.to_string(),
+            size(info.memory),
+            info.lost.to_string(),
+            modes(info).join(","),
+            match info.markers.as_str() {
+                "" => "all".to_owned(),
+                globs => globs.to_owned(),
+            },
+        ];
+        table.row(cells, None);
+    }
+    table
+}
+
+/// When it was made.
+fn began(info: &Info) -> u64 {
+    Clock::new(info).realtime(info.began)
+}
+
+fn modes(info: &Info) -> Vec<&'static str> {
+    let disk = if info.is(FLIGHT) { "flight" } else { "stream" };
+    let others = [
+        (WAIT, "wait"),
+        (SHARED, "shared"),
+        (FILTERED, "filter"),
+        (KEEP, "keep"),
+        (PAUSED, "paused"),
+        (ALL_USERS, "all-users"),
+    ];
+    let others = others.iter().filter(|(flag, _)| info.is(*flag));
+    [disk]
+        .into_iter()
+        .chain(others.map(|(_, word)| *word))
+        .collect()
+}
+
+fn object(info: &Info) -> Value {
+    json!({
+        "name": info.name,
+        "slot": info.slot,
+        "uid": info.uid,
+        "modes": modes(info),
+        "markers": info.markers,
+        "bytes": info.bytes,
+        "khz": info.khz,
+        "began_ns": began(info),
+        "processes": info.nr_processes,
+        "memory": info.memory,
+        "lost": info.lost,
+        "cut": info.cut,
+        "dropped": info.dropped,
+        "no_memory": info.no_memory,
+    })
+}
+
+/// Markers of one name and the same fields, with their processes.
+type Kinds = BTreeMap<(String, String), Vec<(u64, Option<Task>)>>;
+
+fn markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
+    let kinds = kinds(device.markers()?, |key| device.process(key));
+    if json {
+        let list: Vec<Value> = kinds.iter().map(|(kind, who)| marker(kind, who)).collect();
+        writeln!(out, "{}", json!({"markers": list}))?;
+        return Ok(());
+    }
+    if kinds.is_empty() {
+        eprintln!("pfc: no program that runs has markers, or none of yours");
+        return Ok(());
+    }
+    let mut table = Table::new()
+        .column("MARKER", Lean::Left)
+        .column("PROCESSES", Lean::Right)
+        .column("OF", Lean::Left)
+        .column("FIELDS", Lean::Left);
+    for ((name, fields), who) in &kinds {
+        let cells = vec![
+            name.clone(),
+            who.len().to_string(),
+            names(who),
+            fields.clone(),
+        ];
+        table.row(cells, None);
+    }
+    table.print(out)?;
+    Ok(())
+}
+
+fn kinds(all: Vec<Description>, process: impl Fn(u64) -> Option<Task>) -> Kinds {
+    let mut tasks: BTreeMap<u64, Option<Task>> = BTreeMap::new();
+    let mut kinds = Kinds::new();
+    for marker in all.into_iter().filter(|m| m.refs > 0) {
+        let key = marker.key;
+        let task = tasks.entry(key).or_insert_with(|| process(key));
+        let who = kinds.entry((marker.name, marker.fields)).or_default();
+        who.push((key, task.clone()));
+    }
+    kinds
+}
+
+/// Of the first ones.
+fn names(who: &[(u64, Option<Task>)]) -> String {
+    let known = who.iter().filter_map(|(_, task)| task.as_ref());
+    let mut words: Vec<String> = known
+        .take(NAMED)
+        .map(|task| format!("{}/{}", task.comm.escape_debug(), task.pid))
+        .collect();
+    if who.len() > NAMED && !words.is_empty() {
+        words.push("...".to_owned());
+    }
+    words.join(" ")
+}
+
+fn marker((name, fields): &(String, String), who: &[(u64, Option<Task>)]) -> Value {
+    let process = |(key, task): &(u64, Option<Task>)| match task {
+        Some(task) => json!({"key": key, "pid": task.pid, "uid": task.uid, "name": task.comm}),
+        None => json!({"key": key}),
+    };
+    let who: Vec<Value> = who.iter().map(process).collect();
+    json!({"name": name, "fields": fields, "processes": who})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r3_11_a_trace_is_a_row() {
+        let info = Info {
+            name: "box".to_owned(),
+            flags: FLIGHT | KEEP,
+            khz: 1000,
+            ticks: 3_000_000,
+            realtime: 5_000_000_000,
+            began: 1_000_000,
+            lost: 4,
+            ..Info::default()
+        };
+        assert_eq!(modes(&info), ["flight", "keep"]);
+        let json = object(&info);
+        assert_eq!(json["began_ns"], 3_000_000_000_u64);
+        assert_eq!((&json["name"], &json["lost"]), (&json!("box"), &json!(4)));
+    }
+
+    #[test]
+    fn r3_8_markers_of_several_processes_are_one() {
+        let one = |key, name: &str, refs| Description {
+            key,
+            name: name.to_owned(),
+            refs,
+            ..Description::default()
+        };
+        let all = vec![
+            one(5, "a:b", 1),
+            one(6, "a:b", 2),
+            one(6, "a:c", 1),
+            one(7, "a:d", 0),
+        ];
+        let task = |key| {
+            (key == 6).then(|| Task {
+                pid: 60,
+                comm: "app".to_owned(),
+                ..Task::default()
+            })
+        };
+        let kinds = kinds(all, task);
+        let counts: Vec<usize> = kinds.values().map(Vec::len).collect();
+        assert_eq!(counts, [2, 1]);
+        let first = kinds.values().next().expect("two");
+        assert_eq!(names(first), "app/60");
+    }
+}

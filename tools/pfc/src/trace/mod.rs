@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc trace`: events of user programs, of `/dev/perftrace`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `args.rs` | the command line |
+//! | `make.rs` | a new trace: markers, filter, what is there to be traced |
+//! | `sink.rs` | where events go, in which format |
+//! | `recorder.rs` | events are written as they come |
+//! | `summary.rs` | how far it is, what came of it, and what is missing |
+//! | `list.rs` | traces and markers |
+
+pub mod args;
+mod list;
+mod make;
+mod recorder;
+mod sink;
+mod summary;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use perftrace_reader::{Device, Reader, Source, FLIGHT, KEEP};
+
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::stat::exit_code;
+use crate::stat::wait::Waiter;
+use crate::trace::args::{Format, LiveArgs, SnapshotArgs, StartArgs, TraceArgs, TraceCommand};
+use crate::trace::recorder::Recorder;
+use crate::trace::sink::Sink;
+
+pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
+    match &args.command {
+        TraceCommand::Start(args) => return start(args, file),
+        TraceCommand::Stop(args) => {
+            Device::open()?.take(&args.name)?.end()?;
+            eprintln!("[ pfc trace: '{}' has ended ]", args.name);
+        }
+        TraceCommand::Snapshot(args) => snapshot(args, file)?,
+        TraceCommand::Live(args) => live(args, file)?,
+        TraceCommand::List(args) => {
+            let mut out = Out::open(file)?;
+            list::run(args, &mut out)?;
+            out.finish()?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(args: &StartArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
+    if args.flight {
+        make::make(&args.name, &args.wanted, FLIGHT | KEEP)?;
+        let name = &args.name;
+        eprintln!("[ pfc trace: '{name}' keeps the newest events; pfc trace snapshot {name} writes them, pfc trace stop {name} ends it ]");
+        return Ok(ExitCode::SUCCESS);
+    }
+    // From now on signals are heard, however long the rest takes.
+    let waiter = Waiter::new()?;
+    let trace = make::make(&args.name, &args.wanted, 0)?;
+    let sink = Sink::open(args.format, file, &args.name, &trace.info()?)?;
+    let recorder = Recorder::new(trace, sink, waiter)?;
+    let status = recorder.run(&args.command)?;
+    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+}
+
+fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
+    let trace = Device::open()?.take(&args.name)?;
+    let info = trace.info()?;
+    if !info.is(FLIGHT) {
+        return Err(Failure::Refused(format!(
+            "'{}' is no flight recorder: its events are written as they come, by the pfc trace start that made it",
+            args.name
+        )));
+    }
+    let mut sink = Sink::open(args.format, file, &args.name, &info)?;
+    let mut reader = Reader::new(&info);
+    let read = reader
+        .round(&trace, sink.output.as_mut())
+        .map_err(|e| sink.blame(e));
+    sink.output
+        .finish()
+        .map_err(|e| sink.blame(perftrace_reader::Error::Write(e)))?;
+    read?;
+    summary::say(&reader.totals(), &trace.info()?, &sink);
+    Ok(())
+}
+
+fn live(args: &LiveArgs, file: Option<&Path>) -> Result<(), Failure> {
+    let waiter = Waiter::new()?;
+    let trace = match &args.name {
+        Some(name) => Device::open()?.take(name)?,
+        None => {
+            let name = format!("live-{}", std::process::id());
+            make::make(&name, &args.wanted, 0)?
+        }
+    };
+    let info = trace.info()?;
+    let sink = Sink::open(Format::Text, file, &info.name, &info)?;
+    let recorder = Recorder::new(trace, sink, waiter)?;
+    match &args.name {
+        Some(_) => recorder.look().map(|_| ()),
+        None => recorder.run(&[]).map(|_| ()),
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How far it is, what came of it, and what is missing.
+
+use perfcounters::Unit;
+use perftrace_reader::{Info, Totals};
+
+use crate::trace::sink::Sink;
+use crate::units::Measure;
+
+/// Bytes as people read them.
+pub fn size(bytes: u64) -> String {
+    let measure = Measure {
+        unit: Unit::Bytes,
+        exponent: 0,
+    };
+    measure.amount(bytes as f64)
+}
+
+/// While it goes on.
+pub fn progress(totals: &Totals, bytes: u64) -> String {
+    format!(
+        "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C ends ]\x1b[K",
+        totals.events,
+        totals.lost,
+        size(bytes)
+    )
+}
+
+/// At the end.
+pub fn say(totals: &Totals, info: &Info, sink: &Sink) {
+    if let Some(place) = &sink.place {
+        eprintln!(
+            "[ pfc trace: {} events, {} in {} ]",
+            totals.events,
+            size(sink.output.bytes()),
+            place.display()
+        );
+    }
+    for line in missing(totals, info) {
+        eprintln!("pfc: {line}");
+    }
+}
+
+/// A line for each reason why something is not there.
+fn missing(totals: &Totals, info: &Info) -> Vec<String> {
+    // The kernel's count has those of which no record told.
+    let lost = totals.lost.max(info.lost);
+    let cut = totals.cut.saturating_add(info.cut);
+    let lines = [
+        (lost, "events found no room and are lost; a larger buffer (-s), fewer events (-e, -f) or --wait keep them"),
+        (cut, "bytes made no sense and were left out; some program has written over its buffer"),
+        (totals.disorder, "events had times that cannot be; they have those of the ones before"),
+        (info.dropped, "processes had ended and were dropped unread, for there were too many"),
+        (info.no_memory, "buffers got no memory; their events are lost, and not counted"),
+    ];
+    lines
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r3_7_what_is_missing_is_said() {
+        assert!(missing(&Totals::default(), &Info::default()).is_empty());
+        let totals = Totals {
+            lost: 3,
+            cut: 8,
+            disorder: 1,
+            ..Totals::default()
+        };
+        let info = Info {
+            lost: 5,
+            cut: 16,
+            dropped: 2,
+            no_memory: 4,
+            ..Info::default()
+        };
+        let lines = missing(&totals, &info);
+        let first: Vec<&str> = lines.iter().filter_map(|l| l.split(' ').next()).collect();
+        assert_eq!(first, ["5", "24", "1", "2", "4"]);
+        let line = progress(&totals, 2048);
+        assert!(line.contains("0 events, 3 lost, 2 KiB"), "{line}");
+    }
+}
