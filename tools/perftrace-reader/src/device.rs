@@ -28,7 +28,7 @@ pub struct Recipe {
     pub flags: u32,
     /// Bytes of a buffer's records; 0: what is usual.
     pub bytes: u32,
-    /// As [`crate::filter::compile`] makes it; empty: none.
+    /// As the crate perftrace-filter makes it; empty: none.
     pub filter: Vec<u8>,
 }
 

@@ -26,7 +26,6 @@
 //! | `reader.rs` | rounds of reading |
 //! | `clock.rs` | ticks and times |
 //! | `output/` | CTF 2, text, Perfetto's JSON |
-//! | `filter.rs` | filters, from text to program |
 //! | `error.rs` | what can go wrong |
 
 mod abi;
@@ -34,7 +33,6 @@ mod clock;
 mod device;
 mod error;
 pub mod fields;
-pub mod filter;
 mod metadata;
 pub mod output;
 mod reader;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use perfcounters::Pattern;
-use perftrace_reader::filter::{self, FilterError};
+use perftrace_filter::compile;
 use perftrace_reader::{Device, Error, Recipe, Trace, FILTER_MAX};
 
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ pub fn make(name: &str, wanted: &Wanted, flags: u32) -> Result<Trace, Failure> {
 }
 
 fn program(text: &str) -> Result<Vec<u8>, Failure> {
-    let program = filter::compile(text).map_err(|error| Failure::Refused(pointed(text, &error)))?;
+    let program = compile(text).map_err(|error| Failure::Refused(pointed(text, &error)))?;
     match program.len() <= FILTER_MAX {
         true => Ok(program),
         false => Err(Failure::Refused(format!(
@@ -46,7 +46,7 @@ fn program(text: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// The filter, and a caret under what is wrong.
-fn pointed(text: &str, error: &FilterError) -> String {
+fn pointed(text: &str, error: &perftrace_filter::Error) -> String {
     // What would move the cursor would move the caret from its place.
     let shown = |text: &str| -> String {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn r3_10_a_caret_is_under_what_is_wrong() {
-        let error = FilterError {
+        let error = perftrace_filter::Error {
             position: 4,
             message: "a number".to_owned(),
         };
@@ -129,7 +129,7 @@ mod tests {
             text,
             "the filter makes no sense: a number\n  é > x \n     ^"
         );
-        let beyond = FilterError {
+        let beyond = perftrace_filter::Error {
             position: 99,
             message: "more".to_owned(),
         };
