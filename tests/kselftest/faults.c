@@ -13,6 +13,7 @@
  * failed by fail_nth.c where the kernel can do that.
  */
 #include "faults.h"
+#include "faults_trace.h"
 #include <limits.h>
 
 static unsigned long all_failed;
@@ -270,11 +271,13 @@ static void all(void)
 		bail("modprobe null_blk");
 	inject(&disk, "");
 	inject(&accounting, "");
+	inject(&tracing, "");
+	inject(&touching, "");
 }
 
 int main(void)
 {
-	plan(1 + OPERATIONS + 2 * DRIVERS + 1 + 1 + 2);
+	plan(1 + OPERATIONS + 2 * DRIVERS + 1 + 1 + 2 + 2);
 	log_fd = klog_mark();
 	unload();
 	errno = -insmod("faults", "");

@@ -101,6 +101,18 @@ struct Held {
     signal: Arc<Signal>,
 }
 
+impl Drop for Attached {
+    fn drop(&mut self) {
+        tracing::detach(self.key);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        tracing::close(self.id, self.reader);
+    }
+}
+
 impl Opened {
     fn role(&self) -> Option<Arc<Role>> {
         self.role.lock().clone()
@@ -152,13 +164,7 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: From `into_raw` in open; the file is used no more.
-    let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
-    let role = opened.role.lock().take();
-    match role.as_deref() {
-        Some(Role::Process(attached)) => tracing::detach(attached.key),
-        Some(Role::Trace(held)) => tracing::close(held.id, held.reader),
-        None => {}
-    }
+    drop(unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) });
     0
 }
 
