@@ -311,17 +311,17 @@ static void rings(__u32 flags)
 	static const struct {
 		const char *what;
 		void (*harm)(struct perftrace_buffer *b, char *records);
-		bool cut;	/* it makes no sense, which is counted */
+		bool cut;	/* it is counted; records are the reader's business */
 	} all[] = {
 		{ "a head beyond the buffer", head_beyond, true },
 		{ "a head that went back", head_back, true },
 		{ "a head that is not a multiple of 8", head_askew, true },
 		{ "a head that is the largest number", head_high, true },
 		{ "a tail that was written", tail_too, false },
-		{ "a record of no words", no_words, true },
-		{ "a record beyond the head", many_words, true },
-		{ "a record across the end", across, true },
-		{ "pads everywhere", pads, true },
+		{ "a record of no words", no_words, false },
+		{ "a record beyond the head", many_words, false },
+		{ "a record across the end", across, false },
+		{ "pads everywhere", pads, false },
 		{ "counts of losses", lost_many, false },
 		{ "ones everywhere", all_ones, false },
 		{ NULL, NULL, false },
