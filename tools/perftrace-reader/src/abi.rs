@@ -160,7 +160,7 @@ impl RawCreate {
             bytes: 0,
             filter_bytes: 0,
             filter: 0,
-            position: 0,
+            position: u32::MAX,
             slot: 0,
             name: [0; NAME_MAX],
             markers: [0; FIELDS_MAX],

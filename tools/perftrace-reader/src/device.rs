@@ -108,8 +108,7 @@ impl Device {
                 0 => "the kernel's markers are for CAP_PERFMON",
                 _ => "traces of all users are for CAP_PERFMON",
             }),
-            // Step 0 may be the one, so a filter is asked for first.
-            Errno::INVAL if !recipe.filter.is_empty() => Error::Filter(raw.position),
+            Errno::INVAL if raw.position != u32::MAX => Error::Filter(raw.position),
             Errno::INVAL => Error::Invalid("this name, marker or size".to_owned()),
             e => Error::Call("make a trace", e.into()),
         })?;

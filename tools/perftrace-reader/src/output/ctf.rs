@@ -103,7 +103,7 @@ impl Ctf {
         if let Some(mut stream) = self.streams.remove(&place) {
             if stream.lost > stream.told {
                 stream.told = stream.lost;
-                self.bytes += stream.write(place.cpu, &[], (stream.end, stream.end), 0)?;
+                self.bytes += stream.write(place.cpu, &[], (stream.end, stream.end))?;
             }
         }
         Ok(())
@@ -117,7 +117,6 @@ impl Stream {
         cpu: u32,
         events: &[Event<'_>],
         (begin, end): (u64, u64),
-        cut: u64,
     ) -> io::Result<u64> {
         let mut bytes = Vec::with_capacity(128 + events.len() * 64);
         bytes.extend(MAGIC.to_ne_bytes());
@@ -126,7 +125,7 @@ impl Stream {
         let sizes = bytes.len();
         // Twice how many bits there are: nothing is behind the content.
         bytes.extend([0; 16]);
-        for word in [begin, end, self.told, self.packets, cut] {
+        for word in [begin, end, self.told, self.packets] {
             bytes.extend(word.to_ne_bytes());
         }
         bytes.extend(cpu.to_ne_bytes());
@@ -208,26 +207,21 @@ impl Output for Ctf {
         stream.lost = stream.lost.max(packet.lost);
         if packet.lost > 0 && stream.packets == 0 {
             // Readers count what was lost since the packet before.
-            self.bytes += stream.write(cpu, &[], (began, began), 0)?;
+            self.bytes += stream.write(cpu, &[], (began, began))?;
         }
         let mut done = 0;
-        let mut cut = packet.cut;
         let losses = packet.losses.iter().map(|l| (l.before, Some(l)));
         for (end, loss) in losses.chain([(packet.events.len(), None)]) {
             let events = packet.events.get(done..end).unwrap_or_default();
             if let (Some(first), Some(last)) = (events.first(), events.last()) {
-                self.bytes += stream.write(cpu, events, (first.time, last.time), cut)?;
-                cut = 0;
+                self.bytes += stream.write(cpu, events, (first.time, last.time))?;
             }
             done = end.max(done);
             if let Some(loss) = loss {
                 stream.told = stream.told.max(loss.total);
                 stream.lost = stream.lost.max(stream.told);
-                self.bytes += stream.write(cpu, &[], (stream.end, loss.time), 0)?;
+                self.bytes += stream.write(cpu, &[], (stream.end, loss.time))?;
             }
-        }
-        if cut > 0 {
-            self.bytes += stream.write(cpu, &[], (stream.end, stream.end), cut)?;
         }
         Ok(())
     }

@@ -73,7 +73,6 @@ pub fn head(about: &About) -> Vec<Json> {
             role(64, "discarded-event-record-counter-snapshot"),
         ),
         ("packet_seq_num", role(64, "packet-sequence-number")),
-        ("bytes_cut", unsigned(64)),
         ("cpu_id", unsigned(32)),
     ]);
     let event_header = structure([

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+# timeout: 300
+#
+# What pfc trace writes as CTF 2 is read by babeltrace2: made-up traces, each event of them
+# with its fields and its time, and not a word of warning but where events were lost.
+
+# shellcheck disable=SC2317,SC2329 # checks are functions that check() calls
+set -u
+target=${TOOLS_OUT:?}
+target=${target%/*/*}
+top=${TOP:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+n=0 failed=0
+check() { # NAME COMMAND...
+	local name=$1
+	shift
+	n=$((n + 1))
+	if "$@" >"$work/said" 2>&1; then
+		echo "ok $n $name"
+	else
+		failed=1
+		echo "not ok $n $name"
+	fi
+	head -n 20 "$work/said" | cut -c1-300 | sed 's/^/# /'
+}
+
+echo "TAP version 13"
+CARGO_TARGET_DIR=$target RUSTFLAGS="" cargo build --quiet --locked --manifest-path "$top/tools/Cargo.toml" \
+	-p perftrace-reader --example synthetic >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
+"$target/debug/examples/synthetic" "$work/traces" >"$work/cases" || {
+	echo "Bail out! there are no traces"
+	exit 1
+}
+
+# read_trace CASE [OPTIONS...]: its events, in ticks; what is said besides is in $work/words.
+read_trace() {
+	local case=$1
+	shift
+	babeltrace2 --clock-cycles --no-delta "$@" "$work/traces/$case" 2>"$work/words"
+}
+# The count and the two times of each warning that events were lost.
+discarded() {
+	sed -nE 's/^WARNING: Tracer discarded ([0-9]+) events? between (\[[^]]*\]) and (\[[^]]*\]) .*/\1 \2 \3/p' "$work/words"
+}
+same() { # CASE
+	read_trace "$1" >"$work/events" || { cat "$work/words"; return 1; }
+	diff "$work/traces/$1.expected" "$work/events" || return 1
+	diff "$work/traces/$1.discarded" <(discarded) || return 1
+	! grep -v '^WARNING: Tracer discarded ' "$work/words"
+}
+while read -r case; do
+	# Row 3.7: what makes no sense is left out.
+	row="pfc trace:"
+	[ "$case" != corrupt ] || row=3.7
+	check "$row babeltrace2 reads the trace '$case' as it was written" same "$case"
+done <"$work/cases"
+
+seconds() {
+	babeltrace2 --clock-seconds --no-delta "$work/traces/types" >"$work/events" &&
+		grep -q '^\[1700000000\.000001000\] types:all' "$work/events"
+}
+check "pfc trace: babeltrace2 has the real time of an event" seconds
+details() {
+	babeltrace2 -c sink.text.details "$work/traces/lost" >"$work/events" &&
+		grep -q 'Discarded events' "$work/events" && [ "$(grep -c 'Packet beginning' "$work/events")" = 8 ]
+}
+check "pfc trace: what was lost lies between packets" details
+
+# What is read only as far as it was written is an error for babeltrace2, so that none of the
+# above is of a reader that takes anything.
+torn() {
+	local file=$work/traces/types/stream_17_0
+	truncate -s -5 "$file"
+	! read_trace types >"$work/events"
+}
+check "pfc trace: babeltrace2 refuses a packet that is cut off" torn
+echo "1..$n"
+exit $failed

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Traces that are made up, as CTF, and what a reader of CTF must say of each:
+//!
+//! ```text
+//! synthetic DIRECTORY
+//! ```
+//!
+//! writes DIRECTORY/CASE/, DIRECTORY/CASE.expected (as babeltrace2 prints it, in ticks) and
+//! DIRECTORY/CASE.discarded (a line for each time that events were lost).
+
+#[path = "../tests/fake/mod.rs"]
+mod fake;
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use fake::{Bytes, Fake, ALL};
+use perftrace_reader::output::{About, Ctf, Output};
+use perftrace_reader::{Reader, Source};
+
+/// An event that is to be seen.
+struct Seen {
+    time: u64,
+    line: String,
+}
+
+/// A trace, and what is to be seen of it.
+struct Case {
+    name: &'static str,
+    fake: Fake,
+    seen: Vec<Seen>,
+    discarded: Vec<String>,
+    /// Nothing ends it.
+    killed: bool,
+}
+
+impl Case {
+    fn new(name: &'static str, fake: Fake) -> Self {
+        Self {
+            name,
+            fake,
+            seen: Vec::new(),
+            discarded: Vec::new(),
+            killed: false,
+        }
+    }
+
+    fn see(&mut self, time: u64, cpu: u32, task: (u32, u32, &str), name: &str, fields: &str) {
+        let (pid, tid, comm) = task;
+        self.seen.push(Seen {
+            time,
+            line: format!(
+                "[{time:020}] {name}: {{ cpu_id = {cpu} }}, {{ pid = {pid}, tid = {tid}, procname = \"{comm}\" }}, {fields}"
+            ),
+        });
+    }
+
+    fn write(mut self, directory: &Path) -> Result<(), Box<dyn Error>> {
+        let environment = vec![("tracer_name".to_owned(), "synthetic".to_owned())];
+        let about = About::new(&self.fake.info()?, environment);
+        let mut ctf = Ctf::create(&directory.join(self.name), &about)?;
+        let mut reader = Reader::new(&self.fake.info);
+        for _ in 0..=self.fake.nr_rounds() {
+            reader.round(&self.fake, &mut ctf)?;
+        }
+        if !self.killed {
+            ctf.finish()?;
+        }
+        self.seen.sort_by_key(|seen| seen.time);
+        let lines: String = self.seen.iter().map(|s| format!("{}\n", s.line)).collect();
+        let file = |what: &str| directory.join(format!("{}.{what}", self.name));
+        fs::write(file("expected"), lines)?;
+        let lines: String = self.discarded.iter().map(|d| format!("{d}\n")).collect();
+        fs::write(file("discarded"), lines)?;
+        Ok(())
+    }
+}
+
+fn bytes(parts: &[&[u8]]) -> Vec<u8> {
+    parts.concat()
+}
+
+/// As babeltrace2 has it, in nanoseconds: tick 0 is 22:13:20.
+fn clock(time: u64) -> String {
+    format!("[22:13:20.{:09}]", time * 1_000_000 / u64::from(fake::KHZ))
+}
+
+/// Every type, with its least and its greatest.
+fn types() -> Case {
+    let fields = "a:u8 b:u16 c:u32 d:u64 e:s8 f:s16 g:s32 h:s64 i:x8 j:x16 k:x32 l:x64 m:f32 n:f64";
+    let fake = Fake::new()
+        .process(17, 100, "app")
+        .marker(17, 0, "types:all", fields);
+    let least = bytes(&[
+        &[0],
+        &0_u16.to_ne_bytes(),
+        &0_u32.to_ne_bytes(),
+        &0_u64.to_ne_bytes(),
+        &i8::MIN.to_ne_bytes(),
+        &i16::MIN.to_ne_bytes(),
+        &i32::MIN.to_ne_bytes(),
+        &i64::MIN.to_ne_bytes(),
+        &[0],
+        &0_u16.to_ne_bytes(),
+        &0_u32.to_ne_bytes(),
+        &0_u64.to_ne_bytes(),
+        &(-1.5_f32).to_ne_bytes(),
+        &(-0.25_f64).to_ne_bytes(),
+    ]);
+    let most = bytes(&[
+        &[0xff; 15],
+        &i8::MAX.to_ne_bytes(),
+        &i16::MAX.to_ne_bytes(),
+        &i32::MAX.to_ne_bytes(),
+        &i64::MAX.to_ne_bytes(),
+        &[0xab],
+        &0xabcd_u16.to_ne_bytes(),
+        &0xabcd_ef01_u32.to_ne_bytes(),
+        &0xabcd_ef01_2345_6789_u64.to_ne_bytes(),
+        &1e10_f32.to_ne_bytes(),
+        &2.5e100_f64.to_ne_bytes(),
+    ]);
+    let mut case = Case::new("types", fake);
+    let all = Bytes::default()
+        .event(0, 101, 2000, &least)
+        .event(0, 102, 2001, &most);
+    case.fake.round(&[(17, 0, &all.0, 0)]);
+    case.see(2000, 0, (100, 101, "app"), "types:all",
+        "{ a = 0, b = 0, c = 0, d = 0, e = -128, f = -32768, g = -2147483648, h = -9223372036854775808, i = 0x0, j = 0x0, k = 0x0, l = 0x0, m = -1.5, n = -0.25 }");
+    case.see(2001, 0, (100, 102, "app"), "types:all",
+        "{ a = 255, b = 65535, c = 4294967295, d = 18446744073709551615, e = 127, f = 32767, g = 2147483647, h = 9223372036854775807, i = 0xAB, j = 0xABCD, k = 0xABCDEF01, l = 0xABCDEF0123456789, m = 1e+10, n = 2.5e+100 }");
+    case
+}
+
+fn texts() -> Case {
+    let fake = Fake::new()
+        .process(17, 100, "a b")
+        .marker(17, 0, "text:one", "s:str")
+        .marker(17, 1, "text:two", "n:u8 s:str m:u16 t:str")
+        .marker(17, 2, "text:none", "");
+    let long = "x".repeat(1900);
+    let mixed = bytes(&[&[7], b"\xc3\xa9\0", &513_u16.to_ne_bytes(), b"\0"]);
+    // Not UTF-8, and behind a byte that could be the first one of a letter.
+    let broken = bytes(&[&[0xc3], b"\xa9x\0", &0xffff_u16.to_ne_bytes(), b"y\0"]);
+    let all = Bytes::default()
+        .event(0, 100, 2000, b"hello\0")
+        .event(2, 100, 2001, &[])
+        .event(0, 100, 2002, b"\0")
+        .pad(3)
+        .event(1, 100, 2003, &mixed)
+        .event(0, 100, 2004, &bytes(&[long.as_bytes(), b"\0"]))
+        .event(1, 100, 2005, &broken);
+    let mut case = Case::new("texts", fake);
+    case.fake.round(&[(17, 0, &all.0, 0)]);
+    let who = (100, 100, "a b");
+    case.see(2000, 0, who, "text:one", "{ s = \"hello\" }");
+    case.see(2001, 0, who, "text:none", "{ }");
+    case.see(2002, 0, who, "text:one", "{ s = \"\" }");
+    case.see(
+        2003,
+        0,
+        who,
+        "text:two",
+        "{ n = 7, s = \"\u{e9}\", m = 513, t = \"\" }",
+    );
+    case.see(2004, 0, who, "text:one", &format!("{{ s = \"{long}\" }}"));
+    case.see(
+        2005,
+        0,
+        who,
+        "text:two",
+        "{ n = 195, s = \"\u{fffd}x\", m = 65535, t = \"y\" }",
+    );
+    case
+}
+
+/// 64 CPUs, 3 processes, 5 rounds: each round goes on in the midst of the one before.
+fn many() -> Case {
+    let mut fake = Fake::new();
+    for key in 17..20 {
+        fake = fake
+            .process(key, key as u32 * 10, "many")
+            .marker(key, 5, "many:event", "n:u64");
+    }
+    let mut case = Case::new("many", fake);
+    for round in 0..5 {
+        let mut buffers = Vec::new();
+        for key in 17..20_u64 {
+            for cpu in 0..64_u32 {
+                let mut all = Bytes::default();
+                let first = 5000 + round * 4000 + (u64::from(cpu) * 3 + key - 17) * 5;
+                let times = (0..4).map(|i| first + i * 1000);
+                for time in times {
+                    all = all.event(5, cpu, time, &time.to_ne_bytes());
+                    case.see(
+                        time,
+                        cpu,
+                        (key as u32 * 10, cpu, "many"),
+                        "many:event",
+                        &format!("{{ n = {time} }}"),
+                    );
+                }
+                buffers.push((key, cpu, all.0));
+            }
+        }
+        let round: Vec<(u64, u32, &[u8], u64)> = buffers
+            .iter()
+            .map(|(key, cpu, bytes)| (*key, *cpu, &bytes[..], 0))
+            .collect();
+        case.fake.round(&round);
+    }
+    case
+}
+
+/// Lost before the first event, in the midst, and at the end.
+fn lost() -> Case {
+    let fake = Fake::new()
+        .process(17, 100, "app")
+        .marker(17, 0, "lost:event", "n:u8");
+    let mut case = Case::new("lost", fake);
+    let first = Bytes::default()
+        .lost(2000, 3)
+        .event(0, 1, 2000, &[1])
+        .event(0, 1, 2010, &[2])
+        .lost(2050, 8)
+        .event(0, 1, 2060, &[3]);
+    case.fake.round(&[(17, 2, &first.0, 12)]);
+    let second = Bytes::default().lost(2100, 12).event(0, 1, 2110, &[4]);
+    case.fake.round(&[(17, 2, &second.0, 14)]);
+    for (time, n) in [(2000, 1), (2010, 2), (2060, 3), (2110, 4)] {
+        case.see(
+            time,
+            2,
+            (100, 1, "app"),
+            "lost:event",
+            &format!("{{ n = {n} }}"),
+        );
+    }
+    case.discarded = [
+        (3, 1000, 2000),
+        (5, 2010, 2050),
+        (4, 2060, 2100),
+        (2, 2110, 2110),
+    ]
+    .map(|(n, from, to)| format!("{n} {} {}", clock(from), clock(to)))
+    .into();
+    case
+}
+
+/// What makes no sense is left out, what is around it is there.
+fn corrupt() -> Case {
+    let fake = Fake::new()
+        .process(17, 100, "app")
+        .process(18, 101, "bad")
+        .marker(17, 0, "good:event", "n:u32")
+        .marker(18, 0, "good:event", "n:u32")
+        .marker(18, 1, "bad:fields", "n:u33")
+        .marker(18, 2, "bad:text", "s:str");
+    let mut case = Case::new("corrupt", fake);
+    let n = |n: u32| n.to_ne_bytes();
+    let good = Bytes::default().event(0, 1, 2000, &n(1));
+    let cut = Bytes::default()
+        .event(0, 2, 2001, &n(2))
+        .raw(&[0; 64])
+        .event(0, 2, 2002, &n(3));
+    let odd = Bytes::default()
+        // Unknown marker, fields that are none, a text without an end, too much, too little.
+        .event(9, 2, 2003, &n(4))
+        .event(1, 2, 2004, &n(5))
+        .event(2, 2, 2005, b"12345678")
+        .event(0, 2, 2006, &[0; 16])
+        .event(0, 2, 2006, &[])
+        // A time to come, and one that falls.
+        .event(0, 2, u64::MAX, &n(6))
+        .event(0, 2, 5, &n(7))
+        .raw(&[0xff; 8]);
+    case.fake.round(&[
+        (17, 0, &good.0, 0),
+        (18, 0, &cut.0, 0),
+        (18, 1, &odd.0, 0),
+        (99, 0, &good.0, 0),
+    ]);
+    case.see(2000, 0, (100, 1, "app"), "good:event", "{ n = 1 }");
+    case.see(2001, 0, (101, 2, "bad"), "good:event", "{ n = 2 }");
+    case.see(fake::NOW, 1, (101, 2, "bad"), "good:event", "{ n = 6 }");
+    case.see(fake::NOW, 1, (101, 2, "bad"), "good:event", "{ n = 7 }");
+    case
+}
+
+/// Newest first, the oldest one half overwritten.
+fn flight() -> Case {
+    let fake = Fake::flight()
+        .process(17, 100, "app")
+        .marker(17, 0, "flight:event", "n:u16");
+    let mut case = Case::new("flight", fake);
+    let events: Vec<Bytes> = (0..50_u16)
+        .map(|n| Bytes::default().event(0, 1, 3000 + u64::from(n), &n.to_ne_bytes()))
+        .collect();
+    let mut all = Bytes::newest_first(&events);
+    all.truncate(all.len() - 8);
+    case.fake.round(&[(17, 3, &all, 0)]);
+    for n in 1..50_u64 {
+        case.see(
+            3000 + n,
+            3,
+            (100, 1, "app"),
+            "flight:event",
+            &format!("{{ n = {n} }}"),
+        );
+    }
+    case
+}
+
+/// Several processes in one buffer, with markers of the same name.
+fn shared() -> Case {
+    let fake = Fake::shared()
+        .process(17, 100, "one")
+        .process(18, 200, "two")
+        .marker(17, 0, "both:event", "n:u16")
+        .marker(18, 3, "both:event", "n:u16")
+        .marker(18, 0, "both:event", "s:str");
+    let mut case = Case::new("shared", fake);
+    let all = Bytes::default()
+        .of(17, 0, 1, 2000, &5_u16.to_ne_bytes())
+        .of(18, 3, 2, 2001, &6_u16.to_ne_bytes())
+        .of(77, 0, 2, 2002, &6_u16.to_ne_bytes())
+        .of(18, 0, 2, 2003, b"x\0");
+    case.fake.round(&[(ALL, 1, &all.0, 0)]);
+    case.see(2000, 1, (100, 1, "one"), "both:event", "{ n = 5 }");
+    case.see(2001, 1, (200, 2, "two"), "both:event", "{ n = 6 }");
+    case.see(2003, 1, (200, 2, "two"), "both:event", "{ s = \"x\" }");
+    case
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let directory = std::env::args()
+        .nth(1)
+        .ok_or("usage: synthetic DIRECTORY")?;
+    let directory = Path::new(&directory);
+    fs::create_dir_all(directory)?;
+    let mut killed = texts();
+    (killed.name, killed.killed) = ("killed", true);
+    let empty = Case::new("empty", Fake::new());
+    for case in [
+        types(),
+        texts(),
+        many(),
+        lost(),
+        corrupt(),
+        flight(),
+        shared(),
+        killed,
+        empty,
+    ] {
+        println!("{}", case.name);
+        case.write(directory)?;
+    }
+    Ok(())
+}

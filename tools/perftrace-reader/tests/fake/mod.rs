@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A trace that is made up: what buffers hold, round by round.
+#![allow(dead_code, reason = "each program uses its part")]
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+
+use perftrace_reader::{
+    Chunk, Description, Error, Info, Place, Source, Task, FLIGHT, KEY_SHARED, LOST, PAD, SHARED,
+};
+
+/// Ticks of a millisecond.
+pub const KHZ: u32 = 2_000_000;
+/// When it is read.
+pub const NOW: u64 = 10_000_000_000;
+/// When that is, since 1970.
+pub const REALTIME: u64 = 1_700_000_005_000_000_000;
+
+type Buffers = VecDeque<(Chunk, Vec<u8>)>;
+
+/// Buffers of rounds to come.
+pub struct Fake {
+    pub info: Info,
+    processes: HashMap<u64, Task>,
+    markers: HashMap<(u64, u32), (String, String)>,
+    rounds: RefCell<VecDeque<Buffers>>,
+    current: RefCell<Buffers>,
+}
+
+impl Fake {
+    pub fn new() -> Self {
+        Self {
+            info: Info {
+                name: "made-up".to_owned(),
+                bytes: 16 << 10,
+                nr_cpus: 64,
+                khz: KHZ,
+                ticks: NOW,
+                realtime: REALTIME,
+                began: 1000,
+                ..Info::default()
+            },
+            processes: HashMap::new(),
+            markers: HashMap::new(),
+            rounds: RefCell::default(),
+            current: RefCell::default(),
+        }
+    }
+
+    pub fn flight() -> Self {
+        let mut this = Self::new();
+        this.info.flags = FLIGHT;
+        this
+    }
+
+    pub fn shared() -> Self {
+        let mut this = Self::new();
+        this.info.flags = SHARED;
+        this
+    }
+
+    pub fn process(mut self, key: u64, pid: u32, comm: &str) -> Self {
+        let task = Task {
+            pid,
+            comm: comm.to_owned(),
+            ..Task::default()
+        };
+        self.processes.insert(key, task);
+        self
+    }
+
+    pub fn marker(mut self, key: u64, number: u32, name: &str, fields: &str) -> Self {
+        let marker = (name.to_owned(), fields.to_owned());
+        self.markers.insert((key, number), marker);
+        self
+    }
+
+    /// Another round: buffers by key and CPU, what they hold, what they have lost.
+    pub fn round(&mut self, buffers: &[(u64, u32, &[u8], u64)]) {
+        let chunk = |(key, cpu, bytes, lost): &(u64, u32, &[u8], u64)| {
+            let chunk = Chunk {
+                place: Place {
+                    key: *key,
+                    cpu: *cpu,
+                },
+                lost: *lost,
+                position: bytes.len() as u64,
+                ticks: NOW,
+            };
+            (chunk, bytes.to_vec())
+        };
+        let buffers = buffers.iter().map(chunk).collect();
+        self.rounds.borrow_mut().push_back(buffers);
+    }
+
+    /// The same, where buffers are already at these positions.
+    pub fn round_at(&mut self, key: u64, cpu: u32, bytes: &[u8], position: u64) {
+        self.round(&[(key, cpu, bytes, 0)]);
+        if let Some(round) = self.rounds.borrow_mut().back_mut() {
+            round[0].0.position = position;
+        }
+    }
+
+    pub fn nr_rounds(&self) -> usize {
+        self.rounds.borrow().len()
+    }
+
+    /// What is so is no more.
+    pub fn forget(&mut self, key: u64) {
+        self.processes.remove(&key);
+    }
+}
+
+impl Source for Fake {
+    fn info(&self) -> Result<Info, Error> {
+        Ok(self.info.clone())
+    }
+
+    fn read(&self, after: Place, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
+        let mut current = self.current.borrow_mut();
+        if after == Place::FIRST {
+            *current = self.rounds.borrow_mut().pop_front().unwrap_or_default();
+        }
+        let Some((chunk, bytes)) = current.pop_front() else {
+            return Ok(None);
+        };
+        *to = bytes;
+        Ok(Some(chunk))
+    }
+
+    fn process(&self, key: u64) -> Result<Option<Task>, Error> {
+        Ok(self.processes.get(&key).cloned())
+    }
+
+    fn describe(&self, key: u64, number: u32) -> Result<Option<Description>, Error> {
+        let found = self.markers.get(&(key, number));
+        Ok(found.map(|(name, fields)| Description {
+            key,
+            number,
+            refs: 1,
+            name: name.clone(),
+            fields: fields.clone(),
+        }))
+    }
+}
+
+/// Bytes of records, as a writer leaves them.
+#[derive(Clone, Default)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Bytes {
+    fn head(&mut self, marker: u16, bytes: usize, thread: u32, time: u64) {
+        let words = (bytes / 8) as u16;
+        self.0.extend(marker.to_ne_bytes());
+        self.0.extend(words.to_ne_bytes());
+        self.0.extend(thread.to_ne_bytes());
+        self.0.extend(time.to_ne_bytes());
+    }
+
+    pub fn event(mut self, marker: u16, thread: u32, time: u64, payload: &[u8]) -> Self {
+        let size = payload.len().next_multiple_of(8);
+        self.head(marker, 16 + size, thread, time);
+        self.0.extend(payload);
+        self.0.resize(self.0.len() + size - payload.len(), 0);
+        self
+    }
+
+    /// In a shared buffer.
+    pub fn of(self, key: u64, marker: u16, thread: u32, time: u64, payload: &[u8]) -> Self {
+        let mut whole = key.to_ne_bytes().to_vec();
+        whole.extend(payload);
+        self.event(marker, thread, time, &whole)
+    }
+
+    pub fn lost(mut self, time: u64, total: u64) -> Self {
+        self.head(LOST, 24, 0, time);
+        self.0.extend(total.to_ne_bytes());
+        self
+    }
+
+    pub fn pad(mut self, words: u16) -> Self {
+        self.0.extend(PAD.to_ne_bytes());
+        self.0.extend(words.to_ne_bytes());
+        self.0.extend([0xee; 4]);
+        self.0
+            .resize(self.0.len() + (usize::from(words) - 1) * 8, 0xee);
+        self
+    }
+
+    pub fn raw(mut self, bytes: &[u8]) -> Self {
+        self.0.extend(bytes);
+        self
+    }
+
+    /// As a flight recorder's reader gets it: newest first.
+    pub fn newest_first(events: &[Bytes]) -> Vec<u8> {
+        events.iter().rev().flat_map(|e| e.0.clone()).collect()
+    }
+}
+
+/// The shared buffer of a CPU.
+pub const ALL: u64 = KEY_SHARED;
