@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bytes that somebody made up: nothing panics, nothing goes on for ever, and each byte is in
+//! a record or counted as cut.
+
+mod fake;
+
+use fake::{Bytes, Fake, ALL};
+use perftrace_reader::fields;
+use perftrace_reader::output::{About, Ctf, Output, Packet, Perfetto, Text};
+use perftrace_reader::records::{Item, Layout, Records};
+use perftrace_reader::{Clock, Reader, Source, PAD};
+use proptest::prelude::*;
+
+/// Bytes of what is read as records and pads, and bytes that were cut; all of them.
+fn account(bytes: &[u8], layout: Layout) -> (usize, usize) {
+    let mut records = Records::new(bytes, layout);
+    let mut seen = 0;
+    let mut steps = 0;
+    let mut before = records.left();
+    while let Some(item) = records.next() {
+        steps += 1;
+        assert!(steps <= bytes.len() / 8, "it goes on for ever");
+        assert!(records.left() < before, "nothing was taken");
+        before = records.left();
+        seen += match item {
+            Item::Event(event) => {
+                assert!(event.payload.len() + 16 <= event.bytes);
+                assert_eq!(event.key.is_some(), layout.shared);
+                event.bytes
+            }
+            Item::Lost { .. } => 24,
+        };
+    }
+    assert_eq!(records.left(), 0);
+    (seen, records.cut())
+}
+
+const LAYOUTS: [Layout; 4] = [
+    Layout {
+        shared: false,
+        flight: false,
+    },
+    Layout {
+        shared: true,
+        flight: false,
+    },
+    Layout {
+        shared: false,
+        flight: true,
+    },
+    Layout {
+        shared: true,
+        flight: true,
+    },
+];
+
+/// Checks what was given to an output, as each output relies on it.
+#[derive(Default)]
+struct Strict {
+    last: std::collections::HashMap<(u64, u32), (u64, u64)>,
+    events: u64,
+    cut: u64,
+}
+
+impl Output for Strict {
+    fn packet(&mut self, packet: &Packet<'_>) -> std::io::Result<()> {
+        let place = (packet.place.key, packet.place.cpu);
+        let (time, lost) = self.last.entry(place).or_default();
+        let mut losses = packet.losses.iter().peekable();
+        for n in 0..=packet.events.len() {
+            while let Some(loss) = losses.next_if(|l| l.before == n) {
+                assert!(loss.time >= *time && loss.count > 0);
+                assert_eq!(loss.total, *lost + loss.count);
+                (*time, *lost) = (loss.time, loss.total);
+            }
+            let Some(event) = packet.events.get(n) else {
+                break;
+            };
+            assert!(event.time >= *time);
+            *time = event.time;
+            let fields = &event.marker.fields;
+            assert_eq!(
+                fields::measure(fields, event.payload),
+                Some(event.payload.len())
+            );
+            assert_eq!(event.marker.values(event.payload).count(), fields.len());
+        }
+        assert!(losses.next().is_none(), "a loss behind all events");
+        assert!(packet.lost >= *lost);
+        self.events += packet.events.len() as u64;
+        self.cut += packet.cut;
+        Ok(())
+    }
+
+    fn round(&mut self, _until: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn gone(&mut self, _key: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+fn source(flight: bool) -> Fake {
+    let fake = if flight { Fake::flight() } else { Fake::new() };
+    fake.process(17, 100, "app\x1b[31m")
+        .marker(17, 0, "a:none", "")
+        .marker(17, 1, "a:text", "s:str n:u8 t:str")
+        .marker(17, 2, "a:numbers", "a:u8 b:s64 c:x16 d:f32 e:f64")
+        .marker(17, 3, "a:wrong", "a:u9")
+}
+
+/// Valid records, of which some bytes may be changed afterwards.
+fn valid() -> impl Strategy<Value = Vec<u8>> {
+    let payload = proptest::collection::vec(any::<u8>(), 0..60);
+    let one = (0..6_u16, 0..3_u8, any::<u16>(), payload);
+    proptest::collection::vec(one, 0..40).prop_map(|all| {
+        let mut to = Bytes::default();
+        let mut time = 2000;
+        for (marker, kind, step, payload) in all {
+            time += u64::from(step);
+            to = match kind {
+                0 => to.lost(time, time / 3),
+                1 => to.pad(1 + marker),
+                _ => to.event(marker, 7, time, &payload),
+            };
+        }
+        to.0
+    })
+}
+
+/// Where records and pads end.
+fn ends(bytes: &[u8]) -> Vec<usize> {
+    let mut all = vec![0];
+    while let Some(words) = bytes
+        .get(all[all.len() - 1] + 2..)
+        .and_then(<[u8]>::first_chunk)
+    {
+        all.push(all[all.len() - 1] + usize::from(u16::from_ne_bytes(*words)) * 8);
+    }
+    all
+}
+
+/// What was cut, and events, where an output looks at all that it gets.
+fn through(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
+    let mut fake = source(flight);
+    fake.round(&[(key, 3, bytes, lost), (key, 4, bytes, lost / 2)]);
+    fake.round(&[(key, 3, bytes, lost / 3)]);
+    let mut strict = Strict::default();
+    let mut reader = Reader::new(&fake.info);
+    for _ in 0..3 {
+        reader
+            .round(&fake, &mut strict)
+            .expect("bytes are no errors");
+    }
+    let totals = reader.totals();
+    assert_eq!((totals.events, totals.cut), (strict.events, strict.cut));
+    (totals.cut, totals.events)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn r3_7_any_bytes_are_records_or_cut(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
+        for layout in LAYOUTS {
+            let (seen, cut) = account(&bytes, layout);
+            prop_assert!(seen + cut <= bytes.len());
+        }
+        for key in [17, ALL] {
+            through(&bytes, key, false, 5);
+            through(&bytes, key, true, 5);
+        }
+    }
+
+    #[test]
+    fn r3_7_changed_bytes_are_records_or_cut(
+        mut bytes in valid(),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+        lost in any::<u64>(),
+    ) {
+        for (place, byte) in changes {
+            if !bytes.is_empty() {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+        }
+        for layout in LAYOUTS {
+            let (seen, cut) = account(&bytes, layout);
+            prop_assert!(seen + cut <= bytes.len());
+        }
+        for key in [17, ALL] {
+            through(&bytes, key, false, lost);
+            through(&bytes, key, true, lost);
+        }
+    }
+
+    #[test]
+    fn r3_7_what_is_whole_is_not_cut(bytes in valid()) {
+        let (_, cut) = account(&bytes, LAYOUTS[0]);
+        prop_assert_eq!(cut, 0);
+    }
+
+    #[test]
+    fn r3_7_a_buffer_that_ends_early_is_cut_there(bytes in valid(), place in any::<prop::sample::Index>()) {
+        let len = place.index(bytes.len() + 1);
+        let whole = ends(&bytes).into_iter().filter(|end| *end <= len).max().unwrap_or(0);
+        prop_assert_eq!(account(&bytes[..len], LAYOUTS[0]).1, len - whole);
+        // Of a flight recorder that is the oldest one, of which the rest is written over.
+        if len % 8 == 0 {
+            prop_assert_eq!(account(&bytes[..len], LAYOUTS[2]).1, 0);
+        }
+    }
+
+    #[test]
+    fn r3_7_any_text_of_fields_is_parsed_or_refused(text in "[a-z0-9_: ]{0,80}", bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        if let Some(fields) = fields::parse(&text) {
+            if let Some(size) = fields::measure(&fields, &bytes) {
+                prop_assert!(size <= bytes.len());
+            }
+        }
+    }
+}
+
+/// All changes of one byte, of a buffer with one of everything.
+#[test]
+fn r3_7_any_changed_byte_does_no_harm() {
+    let bytes = Bytes::default()
+        .event(0, 1, 2000, &[])
+        .lost(2001, 4)
+        .event(1, 1, 2002, b"text\0\x05more\0")
+        .pad(2)
+        .event(2, 1, 2003, &[1; 23])
+        .0;
+    assert_eq!(through(&bytes, 17, false, 4), (0, 9));
+    for place in 0..bytes.len() {
+        for value in 0..=255 {
+            let mut changed = bytes.clone();
+            changed[place] = value;
+            // Each of the three rounds' buffers is whole, or a part of it is cut.
+            let (cut, events) = through(&changed, 17, false, 4);
+            assert!(cut > 0 || events >= 6, "{place} {value}");
+        }
+    }
+}
+
+/// What hostile programs wrote is whole in each output, and moves no terminal's cursor.
+#[test]
+fn r3_7_outputs_of_hostile_events_are_whole() {
+    let mut fake = source(false);
+    let bytes = Bytes::default()
+        .event(1, 1, u64::MAX, b"\x1b[2J\0\x05\xff\xfe\"\\\0")
+        .event(2, 1, 0, &[0xff; 23])
+        .event(PAD - 2, 1, 5, &[])
+        .0;
+    fake.round(&[(17, 0, &bytes, u64::MAX)]);
+    let info = fake.info().expect("it is there");
+    let mut reader = Reader::new(&info);
+    let mut text = Vec::new();
+    let mut lines = Text::new(&mut text, Clock::new(&info), false);
+    reader.round(&fake, &mut lines).expect("it is read");
+    lines.finish().expect("it is written");
+    let text = String::from_utf8(text).expect("text");
+    assert!(!text.contains('\x1b'), "{text:?}");
+    assert_eq!(text.lines().count(), 2, "{text:?}");
+
+    fake.round(&[(17, 0, &bytes, u64::MAX)]);
+    let path = std::env::temp_dir().join(format!("perftrace-{}.json", std::process::id()));
+    let file = std::fs::File::create(&path).expect("a file");
+    let about = About::new(&info, Vec::new());
+    let mut json = Perfetto::new(file, about.clone()).expect("a file");
+    Reader::new(&info)
+        .round(&fake, &mut json)
+        .expect("it is read");
+    // Nobody has ended it.
+    let bytes_of_file = std::fs::read(&path).expect("the file");
+    std::fs::remove_file(&path).expect("the file");
+    let value: serde_json::Value = serde_json::from_slice(&bytes_of_file).expect("JSON");
+    let events = value["traceEvents"].as_array().expect("events");
+    assert_eq!(events.len(), 3, "{value}");
+
+    fake.round(&[(17, 0, &bytes, u64::MAX)]);
+    let directory = std::env::temp_dir().join(format!("perftrace-{}", std::process::id()));
+    let mut ctf = Ctf::create(&directory, &about).expect("a directory");
+    Reader::new(&info)
+        .round(&fake, &mut ctf)
+        .expect("it is read");
+    ctf.finish().expect("it is written");
+    std::fs::remove_dir_all(&directory).expect("the directory");
+    assert!(ctf.bytes() > 0);
+}

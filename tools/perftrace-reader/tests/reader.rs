@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Rounds of reading, and what outputs make of them.
+
+mod fake;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use fake::{Bytes, Fake, NOW, REALTIME};
+use perftrace_reader::output::{About, Ctf, Output, Perfetto, Text};
+use perftrace_reader::{Clock, Error, Reader, Source};
+use serde_json::Value;
+
+fn app() -> Fake {
+    Fake::new()
+        .process(17, 100, "app")
+        .process(18, 200, "other")
+        .marker(17, 0, "app:event", "n:u8 name:str")
+        .marker(18, 0, "other:event", "x:x16")
+}
+
+/// A place of its own, which goes with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("perftrace-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn lines(fake: &Fake, rounds: usize) -> Vec<String> {
+    let mut text = Vec::new();
+    let mut output = Text::new(&mut text, Clock::new(&fake.info), false);
+    let mut reader = Reader::new(&fake.info);
+    for _ in 0..rounds {
+        reader.round(fake, &mut output).expect("it is read");
+    }
+    output.finish().expect("it is written");
+    let text = String::from_utf8(text).expect("text");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn r3_11_lines_of_several_buffers_are_in_order() {
+    let mut fake = app();
+    let zero = Bytes::default()
+        .event(0, 101, NOW - 200, b"\x05a b\0")
+        .event(0, 101, NOW, b"\x06\0");
+    let one = Bytes::default()
+        .lost(NOW - 100, 3)
+        .event(0, 201, NOW - 100, &0xff_u16.to_ne_bytes());
+    fake.round(&[(17, 0, &zero.0, 0), (18, 1, &one.0, 3)]);
+    assert_eq!(
+        lines(&fake, 1),
+        [
+            "app 100/101 [000] 1700000004.999999900: app:event: n=5 name=\"a b\"",
+            "# 3 events lost [001] 1700000004.999999950",
+            "other 200/201 [001] 1700000004.999999950: other:event: x=0xff",
+            "app 100/101 [000] 1700000005.000000000: app:event: n=6 name=\"\"",
+        ]
+    );
+}
+
+#[test]
+fn r3_11_what_came_later_but_is_older_waits() {
+    // The second round has what is older than the last of the first one.
+    let mut fake = app();
+    let late = NOW - 1000;
+    let first = Bytes::default().event(0, 1, late + 10, b"\x02\0");
+    let second = Bytes::default().event(0, 2, late, &[1, 0]);
+    fake.round(&[(17, 0, &first.0, 0)]);
+    fake.round(&[(18, 0, &second.0, 0)]);
+    let all = lines(&fake, 2);
+    assert!(
+        all[0].starts_with("other") && all[1].starts_with("app"),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn r3_11_a_flight_recorder_gives_each_event_once() {
+    let mut fake = Fake::flight()
+        .process(17, 100, "app")
+        .marker(17, 0, "app:event", "n:u8");
+    let event = |n: u8| Bytes::default().event(0, 1, 5000 + u64::from(n), &[n]);
+    let all: Vec<Bytes> = (0..6).map(event).collect();
+    let (first, second) = (
+        Bytes::newest_first(&all[..3]),
+        Bytes::newest_first(&all[1..6]),
+    );
+    fake.round_at(17, 0, &first, first.len() as u64);
+    fake.round_at(17, 0, &second, 6 * 24);
+    fake.round_at(17, 0, &second, 6 * 24);
+    let numbers: Vec<String> = lines(&fake, 3)
+        .iter()
+        .filter_map(|l| l.split("n=").nth(1).map(str::to_owned))
+        .collect();
+    assert_eq!(numbers, ["0", "1", "2", "3", "4", "5"]);
+}
+
+#[test]
+fn r3_8_processes_that_are_gone_are_forgotten() {
+    let mut fake = app();
+    let bytes = Bytes::default().event(0, 1, 2000, b"\x01\0");
+    fake.round(&[(17, 0, &bytes.0, 7)]);
+    let place = Place::new("gone");
+    let about = About::new(&fake.info, Vec::new());
+    let mut ctf = Ctf::create(&place.0, &about).expect("a directory");
+    let mut reader = Reader::new(&fake.info);
+    reader.round(&fake, &mut ctf).expect("it is read");
+    fake.forget(17);
+    let before = ctf.bytes();
+    for _ in 0..200 {
+        reader.round(&fake, &mut ctf).expect("it is read");
+    }
+    // What it lost is told, by a packet.
+    let after = ctf.bytes();
+    assert!(after > before, "{before} {after}");
+    ctf.finish().expect("it is written");
+    assert_eq!(ctf.bytes(), after);
+}
+
+#[test]
+fn r3_7_a_buffer_that_comes_again_is_an_error() {
+    struct Again;
+    impl Source for Again {
+        fn info(&self) -> Result<perftrace_reader::Info, Error> {
+            Ok(Fake::new().info)
+        }
+        fn read(
+            &self,
+            after: perftrace_reader::Place,
+            to: &mut Vec<u8>,
+        ) -> Result<Option<perftrace_reader::Chunk>, Error> {
+            to.clear();
+            Ok(Some(perftrace_reader::Chunk {
+                place: after,
+                lost: 0,
+                position: 0,
+                ticks: 0,
+            }))
+        }
+        fn process(&self, _: u64) -> Result<Option<perftrace_reader::Task>, Error> {
+            Ok(None)
+        }
+        fn describe(&self, _: u64, _: u32) -> Result<Option<perftrace_reader::Description>, Error> {
+            Ok(None)
+        }
+    }
+    let info = Again.info().expect("it is there");
+    let mut text = Text::new(Vec::new(), Clock::new(&info), false);
+    let error = Reader::new(&info)
+        .round(&Again, &mut text)
+        .expect_err("for ever");
+    assert!(matches!(error, Error::Corrupt(_)), "{error}");
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("the file")).expect("JSON")
+}
+
+#[test]
+fn r3_11_perfettos_json_is_whole_at_any_time() {
+    let place = Place::new("json");
+    let mut fake = app();
+    fake.info.began = NOW - 2_000_000;
+    let file = File::create(&place.0).expect("a file");
+    let environment = vec![("tracer".to_owned(), "pfc".to_owned())];
+    let mut output = Perfetto::new(file, About::new(&fake.info, environment)).expect("a file");
+    assert_eq!(json(&place.0)["traceEvents"], Value::Array(Vec::new()));
+    let mut reader = Reader::new(&fake.info);
+    for n in 0..3_u8 {
+        let bytes = Bytes::default().event(0, 101, NOW - 1 + u64::from(n), &[n, b'"', 0]);
+        fake.round(&[(17, 2, &bytes.0, 0)]);
+        reader.round(&fake, &mut output).expect("it is read");
+        let all = json(&place.0);
+        let events = all["traceEvents"].as_array().expect("events");
+        // The process's name is the first one.
+        assert_eq!(events.len(), usize::from(n) + 2);
+        let last = &events[usize::from(n) + 1];
+        assert_eq!(last["args"]["n"], n);
+        assert_eq!(last["args"]["name"], "\"");
+        assert_eq!(last["args"]["$cpu"], 2);
+        assert_eq!((&last["pid"], &last["tid"]), (&100.into(), &101.into()));
+    }
+    output.finish().expect("it is written");
+    let all = json(&place.0);
+    assert_eq!(all["otherData"]["tracer"], "pfc");
+    assert_eq!(all["traceEvents"][1]["ts"], 999.999);
+    assert_eq!(all["traceEvents"][0]["args"]["name"], "app");
+    assert_eq!(
+        output.bytes(),
+        fs::metadata(&place.0).expect("the file").len()
+    );
+}
+
+#[test]
+fn r3_11_ctf_goes_into_a_directory_of_its_own() {
+    let place = Place::new("ctf");
+    let about = About::new(&Fake::new().info, Vec::new());
+    assert!(Ctf::create(&place.0, &about).is_ok());
+    let error = Ctf::create(&place.0, &about).expect_err("there is one");
+    assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty);
+}
+
+#[test]
+fn r3_6_the_clock_of_a_trace_is_its_readers() {
+    let clock = Clock::new(&Fake::new().info);
+    assert_eq!(clock.realtime(NOW), REALTIME);
+    assert_eq!(clock.origin(), (1_700_000_000, 0));
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `pfc trace` as a user runs it, where nothing has to be traced.
+
+mod device;
+
+use std::fs;
+
+use device::pfc;
+
+fn refused(args: &[&str], word: &str) {
+    let run = pfc(args);
+    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
+    assert!(run.err.contains(word), "{args:?}: {}", run.err);
+    assert!(!run.err.contains("panicked"), "{args:?}: {}", run.err);
+}
+
+#[test]
+fn r3_11_names_sizes_and_options_are_checked() {
+    refused(&["trace"], "Usage");
+    refused(&["trace", "start"], "NAME");
+    for name in ["", "a b", "a/b", "é", "*", &"x".repeat(64)] {
+        refused(&["trace", "start", name], "letters, digits and _.-");
+    }
+    refused(&["trace", "stop"], "NAME");
+    refused(&["trace", "snapshot"], "NAME");
+    refused(
+        &["trace", "start", "a", "-s", "3K"],
+        "a power of two from 4K to 4M",
+    );
+    refused(
+        &["trace", "start", "a", "-s", "8M"],
+        "a power of two from 4K to 4M",
+    );
+    refused(
+        &["trace", "start", "a", "--kernel", "irq"],
+        "sched, syscalls",
+    );
+    refused(
+        &["trace", "start", "a", "--format", "svg"],
+        "ctf, text, perfetto",
+    );
+    refused(
+        &["trace", "start", "a", "--flight", "--wait"],
+        "cannot be used",
+    );
+    refused(
+        &["trace", "start", "a", "--flight", "--", "true"],
+        "cannot be used",
+    );
+    refused(
+        &["trace", "start", "a", "--flight", "-o", "x"],
+        "cannot be used",
+    );
+    refused(&["trace", "start", "a", "true"], "unexpected argument");
+    refused(&["trace", "live", "a", "-e", "b:c"], "cannot be used");
+    refused(&["trace", "live", "a", "--shared"], "cannot be used");
+}
+
+#[test]
+fn r3_10_a_bad_filter_has_a_caret_under_it() {
+    let run = pfc(&["trace", "start", "a", "-f", "size > && x == 1"]);
+    assert_eq!(run.code, Some(2));
+    let lines: Vec<&str> = run.err.lines().collect();
+    let [what, text, caret] = lines[..] else {
+        panic!("{}", run.err)
+    };
+    assert!(
+        what.starts_with("pfc: the filter makes no sense: "),
+        "{what}"
+    );
+    assert_eq!(text, "  size > && x == 1");
+    assert_eq!(caret, "         ^");
+    refused(
+        &["trace", "live", "-f", "size"],
+        "the filter makes no sense",
+    );
+    refused(&["trace", "start", "a", "-e", "a b"], "no name of a marker");
+    let long = vec!["x".repeat(20); 13].join(",");
+    refused(&["trace", "start", "a", "-e", &long], "room for 255");
+}
+
+#[test]
+fn r3_11_help_has_examples() {
+    for command in ["start", "stop", "snapshot", "live", "list"] {
+        let text = pfc(&["trace", command, "--help"]).ok();
+        assert!(text.contains("Examples:"), "{command}: {text}");
+        assert!(text.lines().all(|l| l.len() <= 100), "{command}: {text}");
+    }
+    let text = pfc(&["trace", "--help"]).ok();
+    assert!(text.contains("babeltrace2"), "{text}");
+}
+
+#[test]
+fn r3_11_there_are_manual_pages_and_completions() {
+    let directory = std::env::temp_dir().join(format!("pfc-man-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    assert_eq!(pfc(&["man", directory.to_str().expect("text")]).ok(), "");
+    for page in ["pfc-trace", "pfc-trace-start", "pfc-trace-snapshot"] {
+        let text = fs::read_to_string(directory.join(format!("{page}.1"))).expect(page);
+        assert!(text.contains("Examples:"), "{page}");
+    }
+    fs::remove_dir_all(&directory).expect("the directory");
+    for shell in ["bash", "zsh", "fish"] {
+        let text = pfc(&["completions", shell]).ok();
+        assert!(
+            text.contains("snapshot") && text.contains("all-users"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn r3_11_without_the_module_it_says_what_to_do() {
+    if std::path::Path::new(perftrace_reader::DEVICE).exists() {
+        return;
+    }
+    let directory = std::env::temp_dir().join(format!("pfc-trace-{}", std::process::id()));
+    let directory = directory.to_str().expect("text");
+    for args in [
+        &["trace", "start", "a", "-o", directory][..],
+        &["trace", "start", "a", "-o", directory, "--", "true"],
+        &["trace", "start", "a", "--flight"],
+        &["trace", "stop", "a"],
+        &["trace", "snapshot", "a", "-o", directory],
+        &["trace", "live"],
+        &["trace", "live", "a"],
+        &["trace", "list"],
+        &["trace", "list", "--markers", "--json"],
+    ] {
+        refused(args, "load the module: modprobe perfcounters");
+    }
+    assert!(!std::path::Path::new(directory).exists());
+}
