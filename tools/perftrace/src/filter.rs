@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whether a trace's filter lets an event in: the engine's evaluator, on the page that the kernel
+//! shows.
+#![expect(unsafe_code, reason = "a marker's texts, fields as bytes")]
+
+use core::ffi::CStr;
+use core::slice;
+
+use engine::filter::{Event, Filter};
+use engine::sync::Word;
+
+use crate::site::Site;
+
+/// Is this event wanted? The kernel has checked the filter, and the evaluator bears anything, so
+/// that a page which changes meanwhile gives any answer; then the trace's generation changes, too.
+pub(crate) fn accepts(
+    filter: &[Word],
+    site: &Site,
+    fields: &[u64],
+    thread: u32,
+    process: u32,
+) -> bool {
+    // SAFETY: By the invariant of sites: a name, its NUL, fields and a NUL. Words are bytes, too.
+    let (marker, texts, payload) = unsafe {
+        let marker = CStr::from_ptr(site.text).to_bytes();
+        let texts = CStr::from_ptr(site.text.add(marker.len() + 1)).to_bytes();
+        let payload = slice::from_raw_parts(fields.as_ptr().cast(), size_of_val(fields));
+        (marker, texts, payload)
+    };
+    Filter::new(filter).accepts(&Event {
+        marker,
+        fields: texts.strip_prefix(b" ").unwrap_or(texts),
+        payload,
+        thread,
+        process,
+    })
+}
