@@ -51,6 +51,7 @@ pub mod c {
     /// # Safety
     ///
     /// As for [`write_2`].
+    #[inline]
     pub unsafe extern "C" fn write_0(site: *const Site) {
         // SAFETY: By the caller's word.
         unsafe {
@@ -65,6 +66,7 @@ pub mod c {
     /// # Safety
     ///
     /// As for [`write_2`].
+    #[inline]
     pub unsafe extern "C" fn write_1(site: *const Site, first: u64) {
         // SAFETY: By the caller's word.
         unsafe {
@@ -79,6 +81,7 @@ pub mod c {
     /// # Safety
     ///
     /// `site` is live, its invariants hold, and its fields have that size.
+    #[inline]
     pub unsafe extern "C" fn write_2(site: *const Site, first: u64, second: u64) {
         // SAFETY: By the caller's word.
         unsafe {
@@ -93,6 +96,7 @@ pub mod c {
     /// # Safety
     ///
     /// As for [`write_2`]; there are `words` words of fields, at least one.
+    #[inline]
     pub unsafe extern "C" fn write(site: *const Site, fields: *const u64, words: usize) {
         // SAFETY: By the caller's word.
         unsafe {
