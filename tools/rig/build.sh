@@ -57,8 +57,8 @@ tools() {
 	built "tools" "$LOGS/tools.log" inside env "CARGO_TARGET_DIR=$TARGET" "RUSTFLAGS=-C target-feature=+crt-static" \
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked --target x86_64-unknown-linux-gnu
 	# What is linked statically cannot be a shared library.
-	built "libperfmon" "$LOGS/libperfmon.log" inside env "CARGO_TARGET_DIR=$TARGET" \
-		cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon --target x86_64-unknown-linux-gnu
+	built "libraries" "$LOGS/libraries.log" inside env "CARGO_TARGET_DIR=$TARGET" \
+		cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace --target x86_64-unknown-linux-gnu
 }
 
 [ $# -gt 0 ] || set -- modules tools
@@ -71,8 +71,8 @@ if [ -n "${KDIR:-}" ]; then
 			command -v cargo >/dev/null || { say "    no cargo on this host: tools are left out (without KDIR= they are built in the chroot)"; continue; }
 			built "tools" "$LOGS/tools.log" env "CARGO_TARGET_DIR=$TARGET" \
 				cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked
-			built "libperfmon" "$LOGS/libperfmon.log" env "CARGO_TARGET_DIR=$TARGET" \
-				cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon
+			built "libraries" "$LOGS/libraries.log" env "CARGO_TARGET_DIR=$TARGET" \
+				cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace
 			;;
 		esac
 	done

@@ -72,22 +72,23 @@ if [ -d "$tools_out" ]; then
 	find "$root/bin" -type f ! -name busybox -exec strip {} +
 fi
 
-# Test programs and libperfmon's examples (in /tests/examples): static, rebuilt
+# Test programs and the libraries' examples (in /tests/examples): static, rebuilt
 # when they or any header changed, or the library that they use.
 : >"$programs/.stamp.new"
-libperfmon=$TOP/tools/libperfmon
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 mkdir -p "$programs/examples" "$root/tests/examples"
-for c in "$TOP"/tests/kselftest/*.c "$libperfmon"/examples/*.c; do
+for c in "$TOP"/tests/kselftest/*.c "$libperfmon"/examples/*.c "$libperftrace"/examples/*.c; do
 	[ -e "$c" ] || continue
 	prog=$(basename "$c" .c)
 	[ "${c%/examples/*}" = "$c" ] || prog=examples/$prog
 	to=$root/tests/$prog prog=$programs/$prog
 	archive=
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
+	! grep -q '<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
 	if [ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ]; then
 		gcc-14 -std=gnu11 -O2 -g -Wall -Wextra -pthread -static -I "$TOP/include/uapi" -I "$TOP/include" \
-			-I "$libperfmon/include" -o "$prog.new" "$c" ${archive:+"$archive"} || {
+			-I "$libperfmon/include" -I "$libperftrace/include" -o "$prog.new" "$c" ${archive:+"$archive"} || {
 			echo "image: $c does not compile" >&2
 			[ -n "${LENIENT:-}" ] || exit 1
 			rm -f "$prog"

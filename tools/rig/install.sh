@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # make install: the modules for the kernel they were built for, the tools,
-# libperfmon, the headers for programs (linux/perfcounters.h) and for drivers.
+# libperfmon, libperftrace, the headers for programs (linux/perfcounters.h) and for drivers.
 
 "$(dirname "$0")/build.sh"
 # shellcheck source=tools/rig/lib.sh
@@ -49,6 +49,8 @@ fi
 if [ -e "$library/libperfmon.so" ]; then
 	PREFIX=$prefix "$TOP/tools/libperfmon/install.sh" "$library" "$dest$prefix"
 	say "    $dest$prefix/lib/libperfmon.so.2, libperfmon.a, with header, pkg-config file and manual pages"
+	PREFIX=$prefix "$TOP/tools/libperftrace/install.sh" "$library" "$dest$prefix"
+	say "    $dest$prefix/lib/libperftrace.so.1, libperftrace.a, with header, pkg-config file and manual page"
 	[ -n "$dest" ] || ldconfig || :
 fi
 for h in "$TOP"/include/uapi/linux/*.h; do
