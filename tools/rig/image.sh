@@ -85,7 +85,7 @@ for c in "$TOP"/tests/kselftest/*.c "$libperfmon"/examples/*.c "$libperftrace"/e
 	to=$root/tests/$prog prog=$programs/$prog
 	archive=
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
-	! grep -q '<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
+	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
 	if [ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ]; then
 		gcc-14 -std=gnu11 -O2 -g -Wall -Wextra -pthread -static -I "$TOP/include/uapi" -I "$TOP/include" \
 			-I "$libperfmon/include" -I "$libperftrace/include" -o "$prog.new" "$c" ${archive:+"$archive"} || {

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 600
+ *
+ * A program that traces is killed, at any instruction, two hundred times: everything that it had
+ * committed is read afterwards, and nothing else.
+ */
+#include "perftrace.h"
+#include <pthread.h>
+#include <signal.h>
+
+#define THREADS	2
+#define ROUNDS	200
+
+static struct shared {
+	/* Events whose calls have returned. */
+	__u64 done[THREADS];
+	int ready;
+} *shared;
+
+static void *write_on(void *arg)
+{
+	__u32 thread = (__u32)(unsigned long)arg;
+
+	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_RELAXED);
+	for (__u64 n = 0;; n++) {
+		PERFTRACE(kill, event, (u32, thread, thread), (u64, number, n));
+		__atomic_store_n(&shared->done[thread], n + 1, __ATOMIC_RELEASE);
+	}
+	return NULL;
+}
+
+static void writer(void)
+{
+	pthread_t thread;
+
+	shared = perftrace_shared_here(sizeof(*shared));
+	pthread_create(&thread, NULL, write_on, (void *)1);
+	write_on(NULL);
+}
+
+/* Of one round. */
+static struct {
+	__u64 nr[THREADS], last[THREADS];
+	bool broken;
+} got;
+
+static void look_at(const struct perftrace_record *record, __u32 cpu)
+{
+	const __u32 *fields = (const void *)(record + 1);
+	__u64 number;
+
+	if (record->marker >= PERFTRACE_LOST)
+		return;
+	memcpy(&number, fields + 1, sizeof(number));
+	if (record->marker || record->words != 4 || fields[0] >= THREADS || cpu > 1) {
+		got.broken = true;
+		return;
+	}
+	got.nr[fields[0]]++;
+	if (number > got.last[fields[0]])
+		got.last[fields[0]] = number;
+}
+
+static void drain(int fd)
+{
+	struct perftrace_read r = first_buffer;
+
+	while (!trace_next(fd, &r))
+		got.broken |= !perftrace_each(trace_room, r.bytes, look_at, r.cpu);
+}
+
+/* A flight recorder's oldest record may be cut. */
+static void look_back(int fd)
+{
+	struct perftrace_read r = first_buffer;
+
+	while (!trace_next(fd, &r))
+		perftrace_each(trace_room, r.bytes, look_at, r.cpu);
+}
+
+static __u64 events, early;
+
+static bool round_is_good(bool flight, int n)
+{
+	bool good = true;
+	int slot, fd;
+	pid_t pid;
+
+	memset(&got, 0, sizeof(got));
+	memset(shared, 0, sizeof(*shared));
+	fd = trace_create("kill", "kill:*", flight ? PERFTRACE_FLIGHT : PERFTRACE_WAIT, 16384, &slot);
+	pid = perftrace_spawn("writer");
+	while (__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) < THREADS)
+		usleep(200);
+	for (long us = random() % 20000; us > 0; us -= 1000) {
+		if (!flight)
+			drain(fd);
+		usleep(us > 1000 ? 1000 : us);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	(flight ? look_back : drain)(fd);
+	for (int i = 0; i < THREADS; i++) {
+		__u64 done = shared->done[i], last = got.nr[i] ? got.last[i] + 1 : 0;
+
+		events += done;
+		early += last > done;
+		/* One may have been committed, and its call not returned. */
+		if (last != done && last != done + 1)
+			good = false;
+		if (!flight && got.nr[i] != last)
+			good = false;
+		if (!good)
+			note("round %d: thread %d has written %llu, read %llu, up to %llu", n, i,
+			     done, got.nr[i], last);
+	}
+	good &= !got.broken && !trace_info(fd).cut;
+	close(fd);
+	return good;
+}
+
+int main(int argc, char **argv)
+{
+	int log, good[2] = { 0 }, rounds = bounded(ROUNDS / 2);
+
+	if (argc > 1)
+		writer();
+	perftrace_off(argv);
+	plan(4);
+	log = klog_mark();
+	trace_load();
+	shared = perftrace_shared(sizeof(*shared));
+	srandom(getpid());
+	for (int n = 0; n < 2 * rounds; n++)
+		good[n & 1] += round_is_good(n & 1, n);
+	note("%llu events; %llu committed just before their calls would have returned", events,
+	     early);
+	is(good[0], rounds, "3.1 killed: each event that was committed is read, once");
+	is(good[1], rounds, "3.11 killed: flight recorders have the newest events");
+	ok(!klog_bad(log), "3.7 the kernel has nothing to say");
+	unload();
+	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	return finish();
+}

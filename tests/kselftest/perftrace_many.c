@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * Sixteen traces at once of one program, each with a filter and a mode of its own: each has what it
+ * wants, all of it and nothing else. Children of fork() are traced as themselves; another program in
+ * the same process, too.
+ */
+#include "perftrace.h"
+
+#define EVENTS	20000
+
+static void write_all(void)
+{
+	for (__u64 n = 0; n < EVENTS; n++) {
+		PERFTRACE(many, number, (u64, number, n), (s32, negative, -(__s32)n));
+		if (n % 10 == 0)
+			PERFTRACE(many, text, (str, text, n % 20 ? "odd" : "even"));
+	}
+}
+
+static void child_writes(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid) {
+		PERFTRACE(many, child, (u64, number, getpid()));
+		execl("/proc/self/exe", "perftrace_test", "after", NULL);
+		_exit(1);
+	}
+	waitpid(pid, &status, 0);
+	PERFTRACE(many, parent, (u64, number, pid));
+}
+
+static void as_program(const char *what)
+{
+	if (!strcmp(what, "writer")) {
+		write_all();
+		child_writes();
+	} else {
+		PERFTRACE(many, after, (u64, number, getpid()));
+	}
+	_exit(0);
+}
+
+/* A filter of up to four steps, all of which have to be true. */
+struct program {
+	struct perftrace_filter head;
+	struct perftrace_step steps[4];
+	char texts[128];
+};
+
+static __u16 put_text(struct program *p, const char *text)
+{
+	size_t at = 0;
+
+	while (p->texts[at] || (at && p->texts[at - 1]))
+		at++;
+	strcpy(p->texts + at, text);
+	return offsetof(struct program, texts) + at;
+}
+
+static void add_step(struct program *p, const char *field, __u8 op, __u64 value)
+{
+	struct perftrace_step *step = &p->steps[p->head.nr_steps++];
+
+	*step = (struct perftrace_step) {
+		.op = op, .field = put_text(p, field), .yes = p->head.nr_steps,
+		.no = PERFTRACE_REJECT, .value = value,
+	};
+}
+
+static void add_glob(struct program *p, const char *field, const char *glob)
+{
+	add_step(p, field, PERFTRACE_GLOB, put_text(p, glob));
+}
+
+/* Unused steps are behind the end. */
+static void finish_program(struct program *p)
+{
+	p->head.bytes = sizeof(*p);
+	p->steps[p->head.nr_steps - 1].yes = PERFTRACE_ACCEPT;
+	for (int i = p->head.nr_steps; i < 4; i++)
+		p->steps[i] = p->steps[0];
+}
+
+static struct {
+	const char *name;
+	__u32 flags;
+	const char *globs;
+	void (*filter)(struct program *p);
+	__u64 want;
+} traces[16];
+
+static void below_100(struct program *p) { add_step(p, "number", PERFTRACE_LT, 100); }
+static void one(struct program *p) { add_step(p, "number", PERFTRACE_EQ, 4711); }
+static void not_one(struct program *p) { add_step(p, "number", PERFTRACE_NE, 4711); }
+static void from_to(struct program *p)
+{
+	add_step(p, "number", PERFTRACE_GE, 1000);
+	add_step(p, "number", PERFTRACE_LE, 1999);
+}
+
+static void negative(struct program *p)
+{
+	add_step(p, "negative", PERFTRACE_LT | PERFTRACE_SIGNED, -19990LL);
+}
+
+static void bits(struct program *p) { add_step(p, "number", PERFTRACE_ANY, 1); }
+static void even(struct program *p) { add_glob(p, "text", "e*"); }
+static void odd(struct program *p) { add_glob(p, "text", "?dd"); }
+static void marker(struct program *p) { add_glob(p, "$marker", "many:n[a-z]mber"); }
+static void missing(struct program *p) { add_step(p, "nothing", PERFTRACE_NE, 1); }
+static void half(struct program *p)
+{
+	double d = 9999.5;
+	__u64 value;
+
+	memcpy(&value, &d, sizeof(value));
+	add_step(p, "number", PERFTRACE_GT | PERFTRACE_FLOAT, value);
+}
+
+static void no_thread(struct program *p) { add_step(p, "$thread", PERFTRACE_EQ, 0); }
+
+static const typeof(traces[0]) wanted_traces[16] = {
+	{ "all", 0, "many:number many:text", NULL, EVENTS + EVENTS / 10 },
+	{ "below", 0, "many:*", below_100, 100 },
+	{ "one", 0, "many:number", one, 1 },
+	{ "others", 0, "many:number", not_one, EVENTS - 1 },
+	{ "some", 0, "many:num*", from_to, 1000 },
+	{ "negative", 0, "", negative, 9 },
+	{ "bits", PERFTRACE_WAIT, "many:number", bits, EVENTS / 2 },
+	{ "even", 0, "many:*", even, EVENTS / 20 },
+	{ "odd", PERFTRACE_WAIT, "", odd, EVENTS / 20 },
+	{ "marker", 0, "*", marker, EVENTS },
+	{ "missing", 0, "", missing, 0 },
+	{ "half", 0, "many:number", half, EVENTS - 10000 },
+	{ "nobody", 0, "", no_thread, 0 },
+	{ "flight", PERFTRACE_FLIGHT, "many:number", NULL, 0 },
+	{ "one of both", PERFTRACE_FLIGHT, "many:number", one, 1 },
+	{ "others' names", 0, "few:* man:*", NULL, 0 },
+};
+
+static __u64 nr, newest;
+
+static void look_at(const struct perftrace_record *record, __u32 cpu)
+{
+	(void)cpu;
+	if (record->marker >= PERFTRACE_LOST)
+		return;
+	nr++;
+	/* Of flight recorders it comes first. */
+	if (nr == 1)
+		memcpy(&newest, record + 1, sizeof(newest));
+}
+
+static __u64 drain(int fd)
+{
+	struct perftrace_read r = first_buffer;
+
+	nr = 0;
+	while (!trace_next(fd, &r))
+		perftrace_each(trace_room, r.bytes, look_at, r.cpu);
+	return nr;
+}
+
+static int begin(int n)
+{
+	struct perftrace_create create;
+	static struct program program;
+	char name[16];
+	int fd;
+
+	traces[n] = wanted_traces[n];
+	snprintf(name, sizeof(name), "many-%d", n);
+	create = a_trace(name, traces[n].globs, traces[n].flags, 1 << 20);
+	memset(&program, 0, sizeof(program));
+	if (traces[n].filter) {
+		traces[n].filter(&program);
+		finish_program(&program);
+		create.filter = (unsigned long)&program;
+		create.filter_bytes = sizeof(program);
+	}
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	if (fd < 0)
+		note("%s: %d, step %u", traces[n].name, fd, create.position);
+	return fd;
+}
+
+static void sixteen(void)
+{
+	__u64 found[16] = { 0 };
+	int fds[16], status;
+	bool good = true;
+	pid_t pid;
+
+	for (int n = 0; n < 16; n++) {
+		fds[n] = begin(n);
+		good &= fds[n] >= 0;
+	}
+	ok(good, "3.11 sixteen traces with filters begin");
+	pid = perftrace_spawn("writer");
+	while (waitpid(pid, &status, WNOHANG) != pid) {
+		for (int n = 0; n < 16; n++)
+			if (!(traces[n].flags & PERFTRACE_FLIGHT))
+				found[n] += drain(fds[n]);
+		usleep(1000);
+	}
+	is(status, 0, "3.11 the program that is in all of them ends well");
+	for (int n = 0; n < 16; n++) {
+		found[n] += drain(fds[n]);
+		if (!strcmp(traces[n].name, "flight")) {
+			is(newest, EVENTS - 1, "3.11 trace %d, a flight recorder, has the newest", n);
+			ok(found[n] > EVENTS / 10, "3.11 trace %d has many of them", n);
+			continue;
+		}
+		is(found[n] + trace_info(fds[n]).lost, traces[n].want,
+		   "3.10 trace %d, %s: what it wants, all of it, nothing else", n, traces[n].name);
+		is(trace_info(fds[n]).lost, 0, "3.10 trace %d: nothing is lost", n);
+	}
+	for (int n = 0; n < 16; n++)
+		close(fds[n]);
+}
+
+/* Who has written: by the processes' keys and markers' names. */
+static void family(void)
+{
+	struct perftrace_read r = first_buffer;
+	int slot, fd = trace_create("family", "many:child many:parent many:after", 0, 0, &slot);
+	__u64 numbers[3] = { 0 }, pids[3] = { 0 }, keys[3] = { 0 };
+	const char *const names[] = { "many:parent", "many:child", "many:after" };
+	pid_t pid = perftrace_spawn("writer");
+	int status;
+
+	waitpid(pid, &status, 0);
+	while (!trace_next(fd, &r)) {
+		struct perftrace_describe d = { .key = r.key };
+		struct perftrace_process p = { .key = r.key };
+		const struct perftrace_record *record = (const void *)trace_room;
+
+		d.number = record->marker;
+		trace_call(fd, PERFTRACE_DESCRIBE, &d);
+		trace_call(fd, PERFTRACE_PROCESS, &p);
+		for (int i = 0; i < 3; i++) {
+			if (strcmp(d.marker.name, names[i]))
+				continue;
+			memcpy(&numbers[i], record + 1, sizeof(__u64));
+			pids[i] = p.pid ? p.pid : record->thread;
+			keys[i] = r.key;
+		}
+	}
+	ok(keys[0] && keys[1] && keys[2] && keys[0] != keys[1] && keys[1] != keys[2],
+	   "3.8 parent, child and what it becomes are three processes");
+	is(numbers[1], numbers[0], "3.8 the child is traced as itself");
+	is(numbers[2], numbers[0], "3.8 and the program after it");
+	ok(pids[1] == numbers[0] || !pids[1], "3.8 by its own number");
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	int log;
+
+	if (argc > 1)
+		as_program(argv[1]);
+	perftrace_off(argv);
+	plan(2 + 32 + 4 + 2);
+	log = klog_mark();
+	trace_load();
+	on_cpu(0);
+	sixteen();
+	family();
+	ok(!klog_bad(log), "3.7 the kernel has nothing to say");
+	unload();
+	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	return finish();
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 900
+ *
+ * libperftrace and the kernel: eight threads write ten million events each, with signals whose
+ * handlers write events too, while they are moved from CPU to CPU. Each event is read
+ * once, in order of each CPU and of each thread on it, or it is counted as lost; where threads wait
+ * for room, none is.
+ */
+#include "perftrace.h"
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/time.h>
+
+#define THREADS		8
+#define EVENTS		10000000
+#define MOST_CPUS	64
+
+/* Of a thread: events from its own code, and from its handler. */
+struct written {
+	__u64 events, handled;
+	pid_t thread;
+};
+
+static struct shared {
+	struct written of[THREADS];
+	__u64 number;
+	int ready, go, done;
+} *shared;
+
+static __thread struct written *own;
+static __thread __u32 index_;
+
+static void handle(int sig)
+{
+	(void)sig;
+	if (!own)
+		return;
+	PERFTRACE(threads, signal, (u32, thread, index_), (u64, number, own->handled));
+	own->handled++;
+}
+
+static void *write_all(void *arg)
+{
+	index_ = (__u32)(unsigned long)arg;
+	shared->of[index_].thread = syscall(SYS_gettid);
+	own = &shared->of[index_];
+	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_RELAXED);
+	while (!__atomic_load_n(&shared->go, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	for (__u64 n = 0; n < shared->number; n++) {
+		PERFTRACE(threads, event, (u32, thread, index_), (u64, number, n));
+		own->events++;
+	}
+	own = NULL;
+	__atomic_fetch_add(&shared->done, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* The process that is traced. */
+static void writer(void)
+{
+	struct itimerval each = { { 0, 2000 }, { 0, 2000 } };
+	pthread_t threads[THREADS];
+
+	shared = perftrace_shared_here(sizeof(*shared));
+	signal(SIGALRM, handle);
+	for (long i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, write_all, (void *)i);
+	while (!__atomic_load_n(&shared->go, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	setitimer(ITIMER_REAL, &each, NULL);
+	for (unsigned int n = 0; __atomic_load_n(&shared->done, __ATOMIC_ACQUIRE) < THREADS; n++) {
+		cpu_set_t cpus;
+
+		CPU_ZERO(&cpus);
+		CPU_SET(n / THREADS % 2, &cpus);
+		sched_setaffinity(shared->of[n % THREADS].thread, sizeof(cpus), &cpus);
+		pthread_kill(threads[(n + 3) % THREADS], SIGALRM);
+		usleep(500);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	_exit(0);
+}
+
+/* What was read. */
+static struct {
+	__u64 time[MOST_CPUS];
+	/* The next number of a thread on a CPU, of both kinds. */
+	__u64 next[MOST_CPUS][THREADS][2];
+	__u64 events, handled, twice, disorder, late, broken, lost, lost_told;
+	__u8 *seen[THREADS][2];
+} got;
+
+static bool set_seen(__u32 thread, int kind, __u64 number)
+{
+	__u8 *byte = &got.seen[thread][kind][number / 8], bit = 1 << number % 8;
+	bool was = *byte & bit;
+
+	*byte |= bit;
+	return was;
+}
+
+static void look_at(const struct perftrace_record *record, __u32 cpu)
+{
+	const __u32 *fields = (const void *)(record + 1);
+	int kind = record->marker;
+	__u64 number;
+
+	if (record->marker == PERFTRACE_LOST)
+		got.lost_told = 1;
+	if (record->marker >= PERFTRACE_LOST)
+		return;
+	memcpy(&number, fields + 1, sizeof(number));
+	if (kind > 1 || record->words != 4 || fields[0] >= THREADS || number >= shared->number ||
+	    record->thread != (__u32)shared->of[fields[0]].thread) {
+		got.broken++;
+		return;
+	}
+	got.twice += set_seen(fields[0], kind, number);
+	got.disorder += number < got.next[cpu][fields[0]][kind];
+	got.next[cpu][fields[0]][kind] = number + 1;
+	got.late += record->time < got.time[cpu];
+	got.time[cpu] = record->time;
+	*(kind ? &got.handled : &got.events) += 1;
+}
+
+static void drain(int fd)
+{
+	struct perftrace_read r = first_buffer;
+
+	while (!trace_next(fd, &r))
+		got.broken += !perftrace_each(trace_room, r.bytes, look_at, r.cpu);
+}
+
+static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
+{
+	__u64 events = 0, handled = 0;
+	int slot, fd, status;
+	pid_t pid;
+
+	for (int i = 0; i < THREADS; i++)
+		for (int kind = 0; kind < 2; kind++)
+			memset(got.seen[i][kind], 0, EVENTS / 8 + 1);
+	memset(&got, 0, offsetof(typeof(got), seen));
+	memset(shared, 0, sizeof(*shared));
+	shared->number = number;
+	fd = trace_create("threads", "threads:*", flags, bytes, &slot);
+	pid = perftrace_spawn("writer");
+	while (__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) < THREADS)
+		if (waitpid(pid, &status, WNOHANG) == pid)
+			bail("the writer has ended");
+	__atomic_store_n(&shared->go, 1, __ATOMIC_RELEASE);
+	while (waitpid(pid, &status, WNOHANG) != pid) {
+		trace_polled(fd, 20);
+		drain(fd);
+	}
+	drain(fd);
+	for (int i = 0; i < THREADS; i++) {
+		events += shared->of[i].events;
+		handled += shared->of[i].handled;
+	}
+	got.lost = trace_info(fd).lost;
+	note("%s: %llu events written, %llu by handlers; read %llu and %llu, lost %llu", name,
+	     events, handled, got.events, got.handled, got.lost);
+	ok(!status, "3.4 %s: the threads write to their end", name);
+	ok(events == number * THREADS && handled > 100, "3.4 %s: so many events", name);
+	is(got.broken, 0, "3.1 %s: no record is broken", name);
+	is(got.twice, 0, "3.1 %s: no event is read twice", name);
+	is(got.disorder, 0, "3.1 %s: a thread's events are in order on each CPU", name);
+	is(got.late, 0, "3.6 %s: times rise along each CPU", name);
+	ok(got.events + got.handled + got.lost == events + handled,
+	   "3.4 %s: each event is read, or counted as lost", name);
+	if (flags & PERFTRACE_WAIT)
+		is(got.lost, 0, "3.3 %s: none is lost", name);
+	else
+		ok(!got.lost == !got.lost_told, "3.3 %s: losses are told in the buffers", name);
+	is(trace_info(fd).cut, 0, "3.7 %s: nothing is cut", name);
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	int log;
+
+	if (argc > 1)
+		writer();
+	perftrace_off(argv);
+	plan(3 * 9 + 2);
+	log = klog_mark();
+	trace_load();
+	shared = perftrace_shared(sizeof(*shared));
+	for (int i = 0; i < THREADS; i++)
+		for (int kind = 0; kind < 2; kind++)
+			got.seen[i][kind] = calloc(1, EVENTS / 8 + 1);
+	run("large buffers", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS));
+	run("small buffers", 0, PERFTRACE_BYTES_MIN, bounded(EVENTS / 10));
+	run("waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
+	ok(!klog_bad(log), "3.7 the kernel has nothing to say");
+	unload();
+	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	return finish();
+}
