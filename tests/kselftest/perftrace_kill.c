@@ -108,6 +108,9 @@ static bool round_is_good(bool flight, int n)
 
 		events += done;
 		early += last > done;
+		/* Where both ran on one CPU, the other one's events may be all that is left. */
+		if (flight && !got.nr[i] && got.nr[!i] >= 16384 / 32 - 1)
+			continue;
 		/* One may have been committed, and its call not returned. */
 		if (last != done && last != done + 1)
 			good = false;

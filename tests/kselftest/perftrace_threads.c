@@ -190,7 +190,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		writer();
 	perftrace_off(argv);
-	plan(3 * 9 + 2);
+	plan(5 * 9 + 2);
 	log = klog_mark();
 	trace_load();
 	shared = perftrace_shared(sizeof(*shared));
@@ -200,6 +200,9 @@ int main(int argc, char **argv)
 	run("large buffers", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS));
 	run("small buffers", 0, PERFTRACE_BYTES_MIN, bounded(EVENTS / 10));
 	run("waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
+	setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0", 1);
+	run("without sequences", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS / 10));
+	run("without sequences, waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
 	ok(!klog_bad(log), "3.7 the kernel has nothing to say");
 	unload();
 	ok(!is_loaded("perfcounters"), "3.8 the module goes");
