@@ -428,8 +428,14 @@ fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
     let _others = opened.reading.lock();
     let mut call: Read = read(arg)?;
     let capacity = call.bytes;
-    let (key, cpu, buffer) = tracing::next(held.id, held.reader, call.key, call.cpu)?;
-    let span = buffer.span().ok_or(EAGAIN)?;
+    let (key, cpu, buffer, span) = loop {
+        let (key, cpu, buffer) = tracing::next(held.id, held.reader, call.key, call.cpu)?;
+        if let Some(span) = buffer.span() {
+            break (key, cpu, buffer, span);
+        }
+        // Its writer has made nonsense of it since: the one after it.
+        (call.key, call.cpu) = (key, cpu);
+    };
     (call.key, call.cpu, call.bytes) = (key, cpu, span.bytes);
     (call.lost, call.position) = (buffer.lost(), span.position);
     call.ticks = Clock::choose().ticks();
