@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * User tracing: a process rewrites random words of all that it may write, another one calls
+ * with random arguments, while a reader reads everything for ten seconds. The kernel is none
+ * the worse for it, nor is a process beside them that behaves.
+ */
+#include "trace.h"
+#include <sys/prctl.h>
+
+#define FIELDS	"number:u64"
+#define SECONDS	10
+#define TRACES	4
+
+static const __u32 modes[TRACES] = { 0, PERFTRACE_FLIGHT, PERFTRACE_SHARED, PERFTRACE_WAIT };
+
+static struct {
+	volatile __u64 put, rewritten, calls, ready;
+} *shared;
+
+static __u64 seed = 88172645463325252ULL;
+
+static __u64 any(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	return seed ^= seed << 17;
+}
+
+/* A number that may hurt: small, near a power of two, near what is there, or any. */
+static __u64 nasty(__u64 there)
+{
+	switch (any() % 6) {
+	case 0:
+		return any() % 8192;
+	case 1:
+		return (1ULL << any() % 64) + any() % 16 - 8;
+	case 2:
+		return there + any() % 8192 - 4096;
+	case 3:
+		return there + 8 * (any() % 64);
+	case 4:
+		return -(any() % 8192);
+	default:
+		return any();
+	}
+}
+
+static void rewriter(const int *slots)
+{
+	struct traced t;
+	int marker;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	traced_open(&t, PERFTRACE_SHARED);
+	marker = marker_register(&t, "fuzz:bad", FIELDS);
+	shared->ready = 1;
+	for (;;) {
+		int slot = any() % 8 ? slots[any() % TRACES] : (int)(any() % PERFTRACE_NR_TRACES);
+		int cpu = any() % t.attach.nr_cpus;
+		__u64 *counts = (void *)buffer_of(&t, slot, cpu), *word;
+
+		/* Counts, the beginnings of records, anything. */
+		switch (any() % 4) {
+		case 0:
+			word = counts + any() % 9;
+			break;
+		case 1:
+			word = counts + 512 + any() % 512;
+			break;
+		case 2:
+			word = counts + any() % 1536;
+			break;
+		default:
+			/* Something that makes sense, so that it is read. */
+			memset(counts, 0, 64);
+			counts[8] = 0;
+			put_number(&t, slots[any() % 2], cpu, marker, any());
+			continue;
+		}
+		*word = nasty(*word);
+		shared->rewritten++;
+	}
+}
+
+/* Calls with structures of random words, of which some are right. */
+static void caller(void)
+{
+	static const unsigned long all[] = {
+		PERFTRACE_REGISTER, PERFTRACE_UNREGISTER, PERFTRACE_NOTIFY, PERFTRACE_NEXT_TRACE,
+		PERFTRACE_NEXT_MARKER, PERFTRACE_CREATE, PERFTRACE_OPEN, PERFTRACE_INFO,
+		PERFTRACE_READ, PERFTRACE_PROCESS, PERFTRACE_DESCRIBE, PERFTRACE_PAUSE,
+		PERFTRACE_END, PERFTRACE_ATTACH,
+	};
+	static __u64 words[600];
+	struct traced t;
+	int slot, fds[3];
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	traced_open(&t, 0);
+	fds[0] = t.fd;
+	fds[1] = trace_create("called", "none:*", 0, 4096, &slot);
+	for (;;) {
+		unsigned long request = all[any() % 14];
+
+		fds[2] = trace_device();
+		for (int i = 0; i < 600; i++)
+			words[i] = any() % 3 ? 0 : nasty((unsigned long)words);
+		if (any() % 4)
+			words[0] = _IOC_SIZE(request) | any() % 8 << (32 + any() % 8);
+		if (any() % 2)
+			memcpy(words + 4, "fuzzed", 7);
+		if (request == PERFTRACE_REGISTER && any() % 2) {
+			((struct perftrace_markers *)words)->nr = any() % 8;
+			((struct perftrace_markers *)words)->markers = (unsigned long)(words + 8);
+		}
+		/* No number would be left, and no slot: kept traces are ended by their file. */
+		if (request == PERFTRACE_CREATE)
+			words[0] &= ~((__u64)PERFTRACE_KEEP << 32);
+		ioctl(fds[any() % 3], request, words);
+		if (any() % 8 == 0)
+			mmap(NULL, any() % 65536, PROT_READ, MAP_SHARED, fds[any() % 3],
+			     nasty(0) & ~4095ULL);
+		shared->calls++;
+		close(fds[2]);
+	}
+}
+
+static void good_one(int slot)
+{
+	struct traced t;
+	int marker;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	on_cpu(0);
+	traced_open(&t, 0);
+	marker = marker_register(&t, "fuzz:good", FIELDS);
+	for (__u64 n = 0;; usleep(100))
+		if (put_number(&t, slot, 0, marker, n))
+			shared->put = ++n;
+}
+
+static pid_t start(void (*body)(void *), void *arg)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		body(arg);
+	return pid;
+}
+
+static void start_rewriter(void *arg)
+{
+	rewriter(arg);
+}
+
+static void start_caller(void *arg)
+{
+	(void)arg;
+	caller();
+}
+
+static void start_good(void *arg)
+{
+	good_one(*(int *)arg);
+}
+
+int main(void)
+{
+	int fds[TRACES], slots[TRACES], log, good_slot, good_fd, strange = 0;
+	__u64 readings = 0, bytes = 0, cut = 0;
+	struct tally good = { 0 };
+	time_t end;
+	pid_t pids[3];
+	char name[12];
+
+	trace_load();
+	log = klog_mark();
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	plan(7);
+	for (int i = 0; i < TRACES; i++) {
+		snprintf(name, sizeof(name), "fuzz%d", i);
+		fds[i] = trace_create(name, "fuzz:bad", modes[i], 4096 << i % 2, &slots[i]);
+	}
+	good_fd = trace_create("good", "fuzz:*", 0, 65536, &good_slot);
+	pids[0] = start(start_rewriter, slots);
+	pids[1] = start(start_caller, NULL);
+	pids[2] = start(start_good, &good_slot);
+	end = time(NULL) + SECONDS;
+	while (time(NULL) < end) {
+		struct perftrace_read r = first_buffer;
+
+		for (int i = 0; i < TRACES; i++) {
+			int rc = 0;
+
+			r = first_buffer;
+			for (int n = 0; n < 20 && !rc; n++) {
+				r.to = (unsigned long)trace_room;
+				r.bytes = any() % 4 ? sizeof(trace_room) : any() % 9000;
+				rc = trace_call(fds[i], PERFTRACE_READ, &r);
+				bytes += rc ? 0 : r.bytes;
+				readings++;
+			}
+			if (rc && rc != -ENOENT && rc != -ENOSPC && !strange++)
+				note("reading trace %d: %d", i, rc);
+		}
+		r = first_buffer;
+		while (!trace_next(good_fd, &r)) {
+			struct perftrace_process p = { .key = r.key };
+
+			trace_call(good_fd, PERFTRACE_PROCESS, &p);
+			if ((pid_t)p.pid == pids[2])
+				tally_bytes(&good, trace_room, r.bytes, 1, 0);
+		}
+	}
+	for (int i = 0; i < TRACES; i++)
+		cut += trace_info(fds[i]).cut;
+	ok(readings > at_least(1000) && !strange,
+	   "3.7 a reader goes on reading (%llu times, %llu bytes)", readings, bytes);
+	ok(shared->rewritten > at_least(100000), "3.7 while its writer rewrites (%llu words)",
+	   shared->rewritten);
+	ok(cut, "3.7 and counts what makes no sense (%llu bytes)", cut);
+	ok(shared->calls > at_least(1000), "3.7 while another one calls (%llu times)",
+	   shared->calls);
+	for (int i = 0; i < 3; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	trace_drain(good_fd, 0, &(struct tally) { 0 });
+	ok(good.events > 100 && !good.broken && !good.gaps && !good.lost_records && !good.first,
+	   "3.7 all events of one who behaves are there (%llu)", good.events);
+	close(good_fd);
+	for (int i = 0; i < TRACES; i++)
+		close(fds[i]);
+	good_fd = trace_create("after", "", 0, 0, &good_slot);
+	ok(good_fd >= 0, "3.7 traces go on beginning");
+	close(good_fd);
+	ok(!klog_bad(log), "3.7 the kernel log is clean");
+	return finish();
+}

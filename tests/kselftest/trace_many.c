@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * User tracing: as many traces at once as there can be, each with its own globs and mode, in
+ * processes that run already; and slots that are given out again and again while they write.
+ */
+#include "trace.h"
+#include <sys/prctl.h>
+
+#define FIELDS	"number:u64 slot:u32"
+#define WRITERS	3
+
+struct fields {
+	__u64 number;
+	__u32 slot;
+} __attribute__((packed));
+
+/* Shared with the writers. */
+static struct {
+	volatile int ready;
+	volatile __u64 written[WRITERS];
+} *shared;
+
+/*
+ * As the library does: the generation, the marker's word, and the generation again where the
+ * event is written. An event says which generation of which slot it was meant for.
+ */
+static void write_once(const struct traced *t, int marker, int slot, int cpu, __u64 *written)
+{
+	const volatile struct perftrace_slot *s = &t->control->slots[slot];
+	struct fields fields = { .slot = slot };
+	__u32 generation = s->generation;
+
+	if (!(generation & 1) || !wanted(t, marker, slot))
+		return;
+	fields.number = generation;
+	if (s->generation == generation && put_event(t, slot, cpu, marker, &fields, sizeof(fields)))
+		++*written;
+}
+
+static void write_on(int writer)
+{
+	char event[PERFTRACE_NAME_MAX];
+	struct traced t;
+	__u64 written = 0;
+	int marker;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	on_cpu(writer % 2);
+	traced_open(&t, 0);
+	snprintf(event, sizeof(event), "many:w%d", writer);
+	marker = marker_register(&t, event, FIELDS);
+	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_SEQ_CST);
+	for (;;) {
+		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
+			write_once(&t, marker, slot, writer % 2, &written);
+		shared->written[writer] = written;
+	}
+}
+
+/* All events of a trace: how many, of which keys, and whether they are of this generation. */
+static bool all_its_own(int fd, int slot, __u64 *generation, __u64 *keys, __u64 *events)
+{
+	struct perftrace_read r = first_buffer;
+	__u64 before = 0;
+	bool good = true;
+
+	while (!trace_next(fd, &r)) {
+		*keys += r.key != before;
+		before = r.key;
+		for (__u32 at = 0; at < r.bytes;) {
+			struct perftrace_record *record = (void *)(trace_room + at);
+			struct fields *fields = (void *)(record + 1);
+
+			if (!record->words)
+				return false;
+			at += record->words * 8;
+			if (record->marker >= PERFTRACE_LOST)
+				continue;
+			++*events;
+			good &= (int)fields->slot == slot;
+			if (!*generation)
+				*generation = fields->number;
+			good &= fields->number == *generation;
+		}
+	}
+	return good;
+}
+
+static void sixteen(void)
+{
+	int fds[PERFTRACE_NR_TRACES], slots[PERFTRACE_NR_TRACES], good = 0, one = 0, modes = 0;
+	__u32 seen = 0;
+	struct perftrace_create create = a_trace("17", "", 0, 0);
+	char name[12], globs[32];
+
+	for (int i = 0; i < PERFTRACE_NR_TRACES; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		snprintf(globs, sizeof(globs), "many:w%d no:thing%d", i % WRITERS, i);
+		fds[i] = trace_create(name, globs, i % 4 == 3 ? PERFTRACE_FLIGHT : 0, 4096 << i % 3,
+				      &slots[i]);
+		seen |= 1u << slots[i];
+	}
+	is(seen, 0xffff, "3.11 there are 16 traces at once, each in a slot of its own");
+	is(trace_try(PERFTRACE_CREATE, &create), -EBUSY, "3.11 and no 17th");
+	sleep_ms(300);
+	for (int i = 0; i < PERFTRACE_NR_TRACES; i++) {
+		struct perftrace_info info = trace_info(fds[i]);
+		__u64 keys = 0, events = 0, generation = 0;
+
+		good += all_its_own(fds[i], slots[i], &generation, &keys, &events) && events;
+		one += keys == 1;
+		modes += !!(info.flags & PERFTRACE_FLIGHT) == (i % 4 == 3) &&
+			 info.bytes == 4096u << i % 3;
+	}
+	is(good, PERFTRACE_NR_TRACES, "3.11 each has events, of processes that ran before");
+	is(one, PERFTRACE_NR_TRACES, "3.11 of the one that its globs name");
+	is(modes, PERFTRACE_NR_TRACES, "3.11 each has its size and mode");
+	for (int i = 0; i < PERFTRACE_NR_TRACES; i++)
+		close(fds[i]);
+}
+
+static void again(void)
+{
+	int rounds = bounded(1000), good = 0, empty = 0, slots = 0;
+	__u64 events = 0, begin = shared->written[0];
+
+	for (int i = 0; i < rounds; i++) {
+		__u64 keys = 0, before = events, generation = 0;
+		int slot, fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096,
+					    &slot);
+
+		slots |= 1 << slot;
+		usleep(i % 8 * 300);
+		trace_call(fd, PERFTRACE_END, NULL);
+		if (all_its_own(fd, slot, &generation, &keys, &events))
+			good++;
+		else
+			note("round %d, slot %d", i, slot);
+		empty += events == before;
+		close(fd);
+	}
+	/* These writers are no restartable sequence: they may be stopped between look and store. */
+	ok(good >= rounds - rounds / 100,
+	   "3.5 no trace has an event that was meant for one before it (%d of %d)", good, rounds);
+	ok(empty < rounds / 2 && events > (__u64)rounds,
+	   "3.11 the writers were reached (%llu events, %d traces without)", events, empty);
+	is(slots, 0xffff, "3.11 slots are given out in turn");
+	ok(shared->written[0] > begin, "3.7 and no writer was harmed");
+}
+
+static void reached(void)
+{
+	int slot, fd = trace_create("reached", "many:*", 0, 65536, &slot), ms;
+	__u64 keys = 0, events = 0, generation = 0;
+
+	for (ms = 0; ms < 10000 && keys < WRITERS; ms++) {
+		sleep_ms(1);
+		keys = 0;
+		all_its_own(fd, slot, &generation, &keys, &events);
+	}
+	is(keys, WRITERS, "3.11 a trace that begins reaches all processes that run, without a call");
+	note("within %d ms", ms);
+	is(trace_info(fd).nr_processes, WRITERS, "3.11 and knows them");
+	close(fd);
+}
+
+int main(void)
+{
+	pid_t pids[WRITERS];
+	int alive = 0, log;
+
+	trace_load();
+	log = klog_mark();
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	plan(13);
+	for (int i = 0; i < WRITERS; i++) {
+		pids[i] = fork();
+		if (!pids[i])
+			write_on(i);
+	}
+	while (shared->ready < WRITERS)
+		sleep_ms(1);
+	sixteen();
+	again();
+	reached();
+	for (int i = 0; i < WRITERS; i++) {
+		alive += !kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	is(alive, WRITERS, "3.7 all writers lived to the end");
+	ok(!klog_bad(log), "3.7 the kernel log is clean");
+	return finish();
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * User tracing: flight recorders, of which the newest events are read; buffers that processes
+ * share; the kernel's own events; and whose memory all that is.
+ */
+#include "trace.h"
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#define FIELDS	"number:u64"
+#define RING	4096
+
+/* Shared with children. */
+static struct {
+	volatile __u64 written, key, go;
+	volatile int result;
+} *shared;
+
+/* Flight recorders. */
+
+static struct traced me;
+
+static void flight(void)
+{
+	int slot, fd = trace_create("flight", "modes:*", PERFTRACE_FLIGHT, RING, &slot);
+	int marker = marker_register(&me, "modes:x", FIELDS);
+	struct perftrace_buffer *b = buffer_of(&me, slot, 0);
+	struct perftrace_read r = first_buffer;
+	struct tally tally = { 0 };
+
+	is(me.control->slots[slot].flags, PERFTRACE_FLIGHT, "3.11 a flight recorder's slot says so");
+	is(b->limit, 0ULL - RING, "3.11 its limit is below, by its bytes");
+	for (int n = 0; n < 10; n++)
+		put_number(&me, slot, 0, marker, n);
+	is(trace_next(fd, &r), 0, "3.11 it is read");
+	is(r.bytes, 240, "3.11 what was written, before it is full");
+	is(r.position, 240, "3.11 up to where it was written");
+	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	ok(tally.events == 10 && tally.first == 9 && !tally.last && !tally.gaps,
+	   "3.11 newest first");
+	for (int n = 10; n < 1000; n++)
+		put_number(&me, slot, 0, marker, n);
+	r = first_buffer;
+	trace_next(fd, &r);
+	is(r.bytes, RING, "3.11 when it is full, all of it");
+	is(r.position, 0ULL - b->head, "3.11 up to all that was ever written");
+	memset(&tally, 0, sizeof(tally));
+	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	ok(tally.events >= 168 && tally.first == 999 && !tally.gaps,
+	   "3.11 the newest events are there (%llu)", tally.events);
+	is(trace_next(fd, &r), -ENOENT, "3.11 there is no other buffer");
+	r = first_buffer;
+	memset(&tally, 0, sizeof(tally));
+	trace_next(fd, &r);
+	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	is(tally.first, 999, "3.11 reading has not taken them away");
+	/* Stopped in the midst of a record, which is not committed. */
+	b->reserve = b->head - 480;
+	memset((char *)b + PERFTRACE_RECORDS + ((b->head - 480) & (RING - 1)), 0xff, 24);
+	r = first_buffer;
+	memset(&tally, 0, sizeof(tally));
+	trace_next(fd, &r);
+	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	is(r.bytes, RING - 480, "3.11 what was begun to be written over is left out");
+	ok(tally.first == 999 && !tally.gaps && tally.events >= 148, "3.11 the newest are whole");
+	close(fd);
+}
+
+static void recorder(int slot)
+{
+	struct traced t;
+	int marker;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	on_cpu(0);
+	traced_open(&t, 0);
+	shared->key = t.attach.key;
+	marker = marker_register(&t, "modes:live", FIELDS);
+	for (__u64 n = 0;; n++) {
+		put_number(&t, slot, 0, marker, n);
+		shared->written = n + 1;
+	}
+}
+
+/* Read while it is written, and after its writer was killed. */
+static void live(void)
+{
+	int slot, fd = trace_create("live", "modes:live", PERFTRACE_FLIGHT, 16384, &slot);
+	int rounds = bounded(2000), good = 0, grown = 0;
+	struct perftrace_read r;
+	struct tally left = { 0 };
+	__u64 last = 0;
+	pid_t pid;
+
+	shared->written = 0;
+	on_cpu(1);
+	pid = fork();
+	if (!pid)
+		recorder(slot);
+	while (shared->written < 2000)
+		sleep_ms(1);
+	for (int i = 0; i < rounds; i++) {
+		struct tally tally = { 0 };
+
+		r = first_buffer;
+		/* All may have been written over while it was copied. */
+		if (trace_next(fd, &r)) {
+			good++;
+			continue;
+		}
+		tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+		good += !tally.gaps && (!tally.events || tally.first >= last);
+		grown += tally.events > 100;
+		last = tally.events ? tally.first : last;
+	}
+	is(good, rounds, "3.11 read while it is written, each event is whole, and none is missing");
+	ok(grown > 0, "3.11 and there are many (%d times)", grown);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	r = first_buffer;
+	trace_next(fd, &r);
+	tally_bytes(&left, trace_room, r.bytes, -1, 0);
+	ok(left.first + 1 >= shared->written && left.events > 600 && !left.gaps,
+	   "3.11 of a writer that was killed the newest events are there");
+	close(fd);
+	on_cpu(0);
+}
+
+/* Shared buffers. */
+
+static int sharer(int slot, __u32 flags, int events)
+{
+	struct traced t;
+	int marker;
+
+	on_cpu(0);
+	traced_open(&t, flags);
+	shared->key = t.attach.key;
+	marker = marker_register(&t, "modes:shared", FIELDS);
+	if (!wanted(&t, marker, slot))
+		return 50;
+	for (int n = 0; n < events; n++)
+		put_number(&t, slot, 0, marker, n);
+	return 0;
+}
+
+static void sharing(void)
+{
+	int slot, fd = trace_create("shared", "modes:shared", PERFTRACE_SHARED, 0, &slot), keys = 0;
+	struct perftrace_process p;
+	struct perftrace_read r = first_buffer;
+	struct tally tally = { 0 };
+	__u64 key[2], at = 0;
+
+	is(trace_info(fd).bytes, 1 << 20, "3.2 a shared buffer has 1 MiB where nobody asks for more");
+	is(in_child(_exit(sharer(slot, 0, 1))), 50,
+	   "3.2 a process that has not agreed to it is in no shared trace");
+	is(in_child(_exit(sharer(slot, PERFTRACE_SHARED, 20))), 0, "3.2 one that has, is");
+	key[0] = shared->key;
+	in_child(_exit(sharer(slot, PERFTRACE_SHARED, 30)));
+	key[1] = shared->key;
+	is(trace_next(fd, &r), 0, "3.2 its buffer is read");
+	is(r.key, PERFTRACE_KEY_SHARED, "3.2 as one that is nobody's own");
+	is(r.bytes, 50 * 32, "3.2 two processes have written into it");
+	for (int n = 0; n < 50; n++, at += 32)
+		keys += *(__u64 *)(trace_room + at + 16) == key[n >= 20];
+	is(keys, 50, "3.2 each event begins with its process's key");
+	tally_bytes(&tally, trace_room, r.bytes, 1, 8);
+	ok(tally.gaps == 1 && !tally.broken, "3.2 and they are in their order");
+	p.key = key[0];
+	ok(!trace_call(fd, PERFTRACE_PROCESS, &p) && p.flags == PERFTRACE_ENDED,
+	   "3.2 who they were is known after they have ended");
+	is(trace_next(fd, &r), -ENOENT, "3.2 they have no buffers of their own");
+	close(fd);
+}
+
+/* The kernel's. */
+
+static __u64 kernel_events(int fd, int marker, __u64 *others)
+{
+	struct perftrace_read r = first_buffer;
+	__u64 events = 0;
+
+	while (!trace_next(fd, &r))
+		for (__u32 at = 0; at < r.bytes;) {
+			struct perftrace_record *record = (void *)(trace_room + at);
+
+			if (r.key != PERFTRACE_KEY_KERNEL || !record->words) {
+				++*others;
+				break;
+			}
+			at += record->words * 8;
+			events += record->marker == marker;
+			*others += record->marker != marker && record->marker < PERFTRACE_LOST;
+		}
+	return events;
+}
+
+static struct {
+	struct perftrace_filter header;
+	struct perftrace_step steps[2];
+	char process[16], number[16];
+} by_call = {
+	{ sizeof(by_call), 2, 0, {} },
+	{ { PERFTRACE_EQ, 0, 40, 1, PERFTRACE_REJECT, 0 },
+	  { PERFTRACE_EQ, 0, 56, PERFTRACE_ACCEPT, PERFTRACE_REJECT, SYS_getppid } },
+	"$process", "number",
+};
+
+static void kernels(void)
+{
+	struct perftrace_create create = a_trace("kernel", "kernel:sys_enter", 0, 1 << 20);
+	struct perftrace_describe d = { .key = PERFTRACE_KEY_KERNEL };
+	__u64 others = 0, events;
+	__u32 on = 1;
+	int fd;
+
+	by_call.steps[0].value = getpid();
+	create.filter = (unsigned long)&by_call;
+	create.filter_bytes = sizeof(by_call);
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	ok(fd >= 0, "3.10 the kernel's events are traced, with a filter");
+	for (int i = 0; i < 1000; i++)
+		syscall(SYS_getppid);
+	for (int number = 0; number < 3; number++) {
+		d.number = number;
+		if (!trace_call(fd, PERFTRACE_DESCRIBE, &d) &&
+		    !strcmp(d.marker.name, "kernel:sys_enter"))
+			break;
+	}
+	ok(!strcmp(d.marker.name, "kernel:sys_enter"), "3.8 they are described");
+	events = kernel_events(fd, d.number, &others);
+	is(events, 1000, "3.10 each call of this kind, by this process, is there");
+	is(others, 0, "3.10 and nothing else");
+	trace_call(fd, PERFTRACE_PAUSE, &on);
+	syscall(SYS_getppid);
+	is(kernel_events(fd, d.number, &others), 0, "3.11 none in a pause");
+	close(fd);
+	create = a_trace("all", "", 0, 1 << 20);
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	syscall(SYS_getppid);
+	is(kernel_events(fd, 0, &others), 0, "3.11 none where they were not asked for");
+	close(fd);
+	create = a_trace("switches", "kernel:sched_switch", 0, 1 << 20);
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	sleep_ms(100);
+	others = 0;
+	events = kernel_events(fd, 0, &others);
+	ok(events > 2 && !others, "3.11 switches are there (%llu)", events);
+	close(fd);
+}
+
+/* Memory. */
+
+static long group_value(const char *file)
+{
+	char path[64], text[32];
+
+	snprintf(path, sizeof(path), "/tmp/cgroup/t/%s", file);
+	return strtol(slurp(path, text, sizeof(text)), NULL, 10);
+}
+
+static bool group_write(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool done = fd >= 0 && write(fd, text, strlen(text)) > 0;
+
+	close(fd);
+	return done;
+}
+
+/*
+ * Writes 1 MiB, and waits to be let go; then all that there is room for, and waits again. What
+ * it needs besides is there before, tables of pages as well: its group's limit is not to be
+ * its end.
+ */
+static int fill(int slot, bool member)
+{
+	static char fields[1000];
+	struct traced t;
+	char *records;
+	int marker;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (member && !group_write("/tmp/cgroup/t/cgroup.procs", "0"))
+		return 60;
+	on_cpu(0);
+	traced_open(&t, 0);
+	marker = marker_register(&t, "modes:fill", FIELDS);
+	records = (char *)buffer_of(&t, slot, 0) + PERFTRACE_RECORDS;
+	for (int at = 0; at < PERFTRACE_BYTES_MAX; at += 1 << 20)
+		*(volatile __u64 *)(records + at) = 0;
+	*(volatile __u64 *)(records + PERFTRACE_BYTES_MAX - 8) = 0;
+	for (int n = 0; n < 1000; n++)
+		put_event(&t, slot, 0, marker, fields, sizeof(fields));
+	shared->written = 1;
+	while (shared->go < 1)
+		sleep_ms(1);
+	while (put_event(&t, slot, 0, marker, fields, sizeof(fields)))
+		;
+	shared->written = 2;
+	while (shared->go < 2)
+		sleep_ms(1);
+	return 0;
+}
+
+static void steps_to(pid_t pid, __u64 step, int *status)
+{
+	while (shared->written < step && !waitpid(pid, status, WNOHANG))
+		sleep_ms(1);
+}
+
+static void memory(void)
+{
+	int slot, fd = trace_create("fill", "modes:fill", 0, 4 << 20, &slot), status = -1;
+	char limit[24];
+	long before, after;
+	pid_t pid;
+
+	mkdir("/tmp/cgroup", 0755);
+	if (mount("cgroup2", "/tmp/cgroup", "cgroup2", 0, NULL) ||
+	    !group_write("/tmp/cgroup/cgroup.subtree_control", "+memory") ||
+	    mkdir("/tmp/cgroup/t", 0755)) {
+		skip("3.2 memory is charged to who writes", "no memory controller of cgroup v2");
+		skip("3.2 no more than a group may have", "no memory controller of cgroup v2");
+		skip("3.2 a writer without memory lives on", "no memory controller of cgroup v2");
+		close(fd);
+		return;
+	}
+	before = group_value("memory.current");
+	shared->written = 0;
+	shared->go = 0;
+	pid = fork();
+	if (!pid)
+		_exit(fill(slot, true));
+	steps_to(pid, 1, &status);
+	after = group_value("memory.current");
+	ok(after - before > 1 << 20, "3.2 memory is charged to who writes (%ld KiB)",
+	   (after - before) >> 10);
+	snprintf(limit, sizeof(limit), "%ld", after + (1 << 20));
+	group_write("/tmp/cgroup/t/memory.max", limit);
+	shared->go = 1;
+	steps_to(pid, 2, &status);
+	before = after;
+	after = group_value("memory.current");
+	ok(after - before <= 1 << 20 && trace_info(fd).no_memory > 100,
+	   "3.2 no more than its group may have (%llu pages were refused)",
+	   trace_info(fd).no_memory);
+	shared->go = 2;
+	waitpid(pid, &status, 0);
+	is(status, 0, "3.2 a writer without memory lives on");
+	close(fd);
+	rmdir("/tmp/cgroup/t");
+	umount("/tmp/cgroup");
+}
+
+int main(void)
+{
+	int log;
+
+	trace_load();
+	log = klog_mark();
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	plan(37);
+	on_cpu(0);
+	traced_open(&me, 0);
+	flight();
+	live();
+	sharing();
+	kernels();
+	memory();
+	traced_close(&me);
+	ok(!klog_bad(log), "3.7 the kernel log is clean");
+	return finish();
+}

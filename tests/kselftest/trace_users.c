@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * User tracing on a machine with several users: each sees its own processes and traces, and
+ * nothing of the others'. Root may have all. A child plays each user; they meet at a pipe.
+ */
+#include "trace.h"
+#include <grp.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
+
+#define FIELDS	"number:u64"
+
+/* What a user's child says about its tries; shared. */
+static struct answers {
+	int open_rc, create_rc, slot, seen, markers, buffers, all_users, kernel, wanted, exists;
+	int foreign;
+} *answers;
+
+static void become(int user, int capability)
+{
+	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct data[2] = { 0 };
+
+	prctl(PR_SET_KEEPCAPS, 1);
+	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
+		_exit(97);
+	if (capability >= 0) {
+		data[capability / 32].effective = 1u << capability % 32;
+		data[capability / 32].permitted = 1u << capability % 32;
+	}
+	if (syscall(SYS_capset, &header, data))
+		_exit(98);
+	/* As a program that a user has started is. */
+	prctl(PR_SET_DUMPABLE, 1);
+}
+
+static int traces_seen(int fd, const char *name)
+{
+	struct perftrace_info info = { .size = sizeof(info) };
+	int seen = 0;
+
+	for (; !trace_call(fd, PERFTRACE_NEXT_TRACE, &info); info.slot++)
+		seen += !name || !strcmp(info.name, name);
+	return seen;
+}
+
+static int markers_seen(int fd, const char *name)
+{
+	struct perftrace_describe d = { 0 };
+	int seen = 0;
+
+	for (; !trace_call(fd, PERFTRACE_NEXT_MARKER, &d); d.number++)
+		seen += !strcmp(d.marker.name, name);
+	return seen;
+}
+
+/* A process that writes into each slot that wants it, until it is ended. */
+static pid_t writer(int user, const char *event)
+{
+	int ready[2];
+	struct traced t;
+	char one = 0;
+	pid_t pid;
+
+	if (pipe(ready))
+		bail("pipe");
+	pid = fork();
+	if (!pid) {
+		int marker;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		become(user, -1);
+		on_cpu(0);
+		traced_open(&t, 0);
+		marker = marker_register(&t, event, FIELDS);
+		if (write(ready[1], &one, 1) != 1)
+			_exit(1);
+		for (__u64 n = 0;; n++) {
+			for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
+				if (wanted(&t, marker, slot))
+					put_number(&t, slot, 0, marker, n);
+			usleep(1000);
+		}
+	}
+	close(ready[1]);
+	if (read(ready[0], &one, 1) != 1)
+		bail("a writer");
+	close(ready[0]);
+	return pid;
+}
+
+/* Two writers run: user 1001's and user 1002's. Root has a trace "roots". */
+static void as_user(struct answers *a, int user, int capability)
+{
+	struct perftrace_create create = a_trace("mine", "users:*", 0, 0), open;
+	struct perftrace_process p;
+	struct perftrace_read r = first_buffer;
+	int fd, other;
+
+	become(user, capability);
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	a->create_rc = fd < 0 ? fd : 0;
+	a->slot = create.slot;
+	open = a_trace("roots", "", 0, 0);
+	other = trace_try(PERFTRACE_OPEN, &open);
+	a->open_rc = other < 0 ? other : 0;
+	if (other >= 0)
+		close(other);
+	a->seen = traces_seen(fd, "roots");
+	a->markers = markers_seen(fd, "users:x");
+	sleep_ms(200);
+	while (!trace_next(fd, &r)) {
+		p.key = r.key;
+		a->buffers++;
+		a->foreign += trace_call(fd, PERFTRACE_PROCESS, &p) || (int)p.uid != user;
+	}
+	open = a_trace("mine", "", 0, 0);
+	other = trace_try(PERFTRACE_CREATE, &open);
+	a->exists = other < 0 ? other : 0;
+	if (other >= 0)
+		close(other);
+	create = a_trace("all", "users:*", PERFTRACE_ALL_USERS, 0);
+	other = trace_try(PERFTRACE_CREATE, &create);
+	a->all_users = other < 0 ? other : 0;
+	if (other >= 0)
+		close(other);
+	create = a_trace("switches", "kernel:sched_switch", 0, 0);
+	other = trace_try(PERFTRACE_CREATE, &create);
+	a->kernel = other < 0 ? other : 0;
+	if (other >= 0)
+		close(other);
+}
+
+static void without_rights(void)
+{
+	struct answers *a = answers, *b = answers + 1;
+	pid_t pid;
+	int status, both;
+
+	/* Both at once, with traces of one name. */
+	pid = fork();
+	if (!pid) {
+		as_user(a, 1001, -1);
+		sleep_ms(300);
+		_exit(0);
+	}
+	in_child(as_user(b, 1002, -1); sleep_ms(300));
+	waitpid(pid, &status, 0);
+	both = !a->create_rc && !b->create_rc;
+	ok(both, "3.11 two users have a trace each, of one name");
+	ok(a->exists == -EEXIST && b->exists == -EEXIST, "3.11 but none two of it");
+	ok(a->buffers > 0 && b->buffers > 0, "3.11 each reads events of its own processes");
+	ok(!a->foreign && !b->foreign, "3.11 and of no others");
+	ok((a->open_rc == -ENOENT || a->open_rc == -EACCES) && a->open_rc == b->open_rc,
+	   "3.11 another's trace is not opened by its name (%d)", a->open_rc);
+	ok(!a->seen && !b->seen, "3.11 nor is it listed");
+	ok(a->markers == 1 && b->markers == 1, "3.11 markers are listed of its own processes");
+	ok(a->all_users == -EPERM && b->all_users == -EPERM,
+	   "3.11 traces of all users need a capability (%d)", a->all_users);
+	ok(a->kernel == -EPERM && b->kernel == -EPERM,
+	   "3.11 so do the kernel's events (%d)", a->kernel);
+}
+
+static void with_rights(void)
+{
+	struct answers *a = answers + 2;
+
+	in_child(as_user(a, 1001, CAP_PERFMON));
+	is(a->open_rc, 0, "3.11 CAP_PERFMON opens another's trace");
+	is(a->seen, 1, "3.11 and has it in its list");
+	is(a->markers, 2, "3.11 as it has all markers");
+	ok(!a->foreign && a->buffers == 1, "3.11 its own traces have its own processes");
+	is(a->all_users, 0, "3.11 unless they are of all users");
+	is(a->kernel, 0, "3.11 the kernel's events are there");
+}
+
+static void roots(void)
+{
+	int slot, fd = trace_create("mine", "users:*", 0, 0, &slot), own = 0, users = 0, all;
+	struct perftrace_read r;
+	struct perftrace_process p;
+
+	all = trace_create("all", "users:*", PERFTRACE_ALL_USERS, 0, &slot);
+	sleep_ms(300);
+	for (r = first_buffer; !trace_next(fd, &r);)
+		own++;
+	for (r = first_buffer; !trace_next(all, &r); users++) {
+		p.key = r.key;
+		if (trace_call(all, PERFTRACE_PROCESS, &p) || p.uid < 1001 || p.uid > 1002)
+			note("a process of user %u", p.uid);
+	}
+	is(own, 0, "3.11 root's trace has root's processes");
+	is(users, 2, "3.11 that of all users has theirs");
+	ok(trace_info(all).flags & PERFTRACE_ALL_USERS, "3.11 and says so");
+	close(all);
+	close(fd);
+}
+
+/* One who was root: does it see root's trace? */
+static int sees(int slot)
+{
+	struct traced t;
+	int marker;
+
+	become(1001, -1);
+	traced_open(&t, 0);
+	marker = marker_register(&t, "users:x", FIELDS);
+	return marker < 0 || wanted(&t, marker, slot) || t.control->slots[slot].generation & 1;
+}
+
+static void changed(void)
+{
+	int slot, fd = trace_create("changed", "users:*", 0, 0, &slot), rc;
+
+	rc = in_child(_exit(sees(slot)));
+	is(rc, 0, "3.11 one who was root sees nothing of root's traces");
+	close(fd);
+}
+
+int main(void)
+{
+	pid_t one, two;
+	int slot, roots_fd, log;
+
+	trace_load();
+	log = klog_mark();
+	answers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	plan(20);
+	roots_fd = trace_create("roots", "none:*", 0, 0, &slot);
+	one = writer(1001, "users:x");
+	two = writer(1002, "users:x");
+	without_rights();
+	with_rights();
+	roots();
+	changed();
+	kill(one, SIGKILL);
+	kill(two, SIGKILL);
+	while (wait(NULL) > 0)
+		;
+	close(roots_fd);
+	ok(!klog_bad(log), "3.7 the kernel log is clean");
+	return finish();
+}
