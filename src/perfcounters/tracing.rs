@@ -212,7 +212,8 @@ impl Tracing {
         });
     }
 
-    fn each_tidied(&mut self, tidy: fn(&mut Trace, &dyn Fn(u64) -> bool)) {
+    /// One of the traces, or all.
+    fn tidied(&mut self, id: Option<u64>, tidy: fn(&mut Trace, &dyn Fn(u64) -> bool)) {
         let Self {
             traces, processes, ..
         } = self;
@@ -221,7 +222,9 @@ impl Tracing {
             process.is_some_and(|process| process.has_ended())
         };
         for trace in traces.iter_mut() {
-            tidy(trace, &has_ended);
+            if id.is_none_or(|id| trace.id == id) {
+                tidy(trace, &has_ended);
+            }
         }
     }
 
@@ -292,7 +295,7 @@ fn end_process(all: &mut Tracing, key: u64) {
     for trace in all.traces.iter().filter(|t| t.set(key).is_some()) {
         trace.signal.ring();
     }
-    all.each_tidied(Trace::limit);
+    all.tidied(None, Trace::limit);
     all.forget();
 }
 
@@ -575,7 +578,8 @@ pub(crate) fn next(id: u64, reader: u64, key: u64, cpu: u32) -> Result<(u64, u32
     }
     if key == 0 {
         trace.signal.answer();
-        all.each_tidied(Trace::tidy);
+        // What others have read they may still ask about.
+        all.tidied(Some(id), Trace::tidy);
         all.forget();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)

@@ -380,7 +380,6 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
     if nr != 0 && filter::check(&program, &mut position).is_err() {
         create.position = position;
         write(arg, &create)?;
-        pr_notice!("perfcounters: perftrace: step {position} of this filter is wrong\n");
         return Err(EINVAL);
     }
     opened.become_(|| {
