@@ -325,6 +325,27 @@ static void who(void)
 	close(fd);
 }
 
+static void readers(void)
+{
+	int marker, slot, fd = trace_of("readers", 0, 4096, &slot, &marker), other;
+	struct perftrace_create open = a_trace("readers", "", 0, 0);
+	struct perftrace_read r = first_buffer;
+
+	put_number(&me, slot, 0, marker, 0);
+	other = trace_try(PERFTRACE_OPEN, &open);
+	ok(!trace_next(fd, &r) && r.bytes == 24, "3.9 one file reads a trace");
+	put_number(&me, slot, 0, marker, 1);
+	r = first_buffer;
+	is(trace_next(other, &r), -EBUSY, "3.9 another one does not, meanwhile");
+	close(fd);
+	r = first_buffer;
+	ok(!trace_next(other, &r) && r.bytes == 24 && r.position == 24,
+	   "3.9 but when the first one is closed, it goes on from there");
+	ok(wanted(&me, marker, slot), "3.11 the trace has not ended with the file that made it");
+	close(other);
+	ok(!wanted(&me, marker, slot), "3.11 but with the last one");
+}
+
 static void names(void)
 {
 	struct perftrace_create create = a_trace("named", "a:*", PERFTRACE_KEEP, 8192), open;
@@ -355,7 +376,7 @@ int main(void)
 	trace_load();
 	log = klog_mark();
 	on_cpu(0);
-	plan(89);
+	plan(94);
 	attach();
 	protection();
 	markers();
@@ -366,6 +387,7 @@ int main(void)
 	lost();
 	news();
 	who();
+	readers();
 	names();
 	traced_close(&me);
 	ok(!klog_bad(log), "3.7 the kernel log is clean");

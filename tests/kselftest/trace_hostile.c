@@ -375,6 +375,40 @@ static void readers(void)
 	close(fd);
 }
 
+/*
+ * Arguments in pages of its own that come when they are touched, which is when the kernel copies
+ * them: whatever lock the one needs is not held by the other.
+ */
+static void own_pages(void)
+{
+	int marker = marker_register(&me, "own:x", FIELDS), slot, done = 0;
+	int fd = trace_create("own", "own:x", 0, 4096, &slot);
+	char *page = (char *)buffer_of(&me, slot + 1, 1) + PERFTRACE_RECORDS;
+	struct perftrace_markers m = { .size = sizeof(m), .nr = 1 };
+	struct perftrace_read r = first_buffer;
+
+	put_number(&me, slot, 0, marker, 3);
+	r.to = (unsigned long)buffer_of(&me, slot, 1);
+	r.bytes = 64;
+	done += !trace_call(fd, PERFTRACE_READ, &r);
+	r.to = (unsigned long)me.control;
+	put_number(&me, slot, 0, marker, 4);
+	r.key = 0;
+	r.cpu = ~0U;
+	done += trace_call(fd, PERFTRACE_READ, &r) == -EFAULT;
+	*(struct perftrace_info *)page = (struct perftrace_info) { .size =
+		sizeof(struct perftrace_info) };
+	madvise(page, 4096, MADV_DONTNEED);
+	done += trace_call(fd, PERFTRACE_INFO, page) != -EFAULT;
+	m.markers = (unsigned long)buffer_of(&me, slot + 2, 0);
+	done += trace_call(me.fd, PERFTRACE_REGISTER, &m) == -EINVAL;
+	done += trace_call(me.fd, PERFTRACE_REGISTER, buffer_of(&me, slot + 3, 0)) == -EINVAL;
+	done += trace_call(fd, PERFTRACE_PROCESS, (void *)me.control) < 0;
+	done += with_filter(me.filters, 64, &(__u32) { 0 }) == -EINVAL;
+	is(done, 7, "3.7 arguments may be in the pages that are mapped");
+	close(fd);
+}
+
 int main(void)
 {
 	int log;
@@ -393,6 +427,7 @@ int main(void)
 	rings(0);
 	rings(PERFTRACE_FLIGHT);
 	readers();
+	own_pages();
 	traced_close(&me);
 	ok(!klog_bad(log), "3.7 the kernel log is clean");
 	return finish();

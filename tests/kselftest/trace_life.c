@@ -119,6 +119,31 @@ static void ended(void)
 	close(fd);
 }
 
+/* One that two traces have: each forgets it when its own reader begins again. */
+static void in_two(void)
+{
+	int slots[2], fds[2], marker;
+	struct perftrace_process p;
+	struct perftrace_read r = first_buffer;
+	struct traced t;
+
+	fds[0] = trace_create("two0", "life:two", 0, 0, slots);
+	fds[1] = trace_create("two1", "life:two", 0, 0, slots + 1);
+	in_child(marker = child_attach(&t, slots[1], "life:two");
+		 put_number(&t, slots[0], 0, marker, 0);
+		 put_number(&t, slots[1], 0, marker, 0));
+	p.key = shared->key;
+	ok(!trace_next(fds[1], &r) && r.bytes == 24, "3.11 one of two traces is read");
+	trace_drain(fds[0], 0, &(struct tally) { 0 });
+	trace_drain(fds[0], 0, &(struct tally) { 0 });
+	is(trace_call(fds[0], PERFTRACE_PROCESS, &p), -ENOENT,
+	   "3.8 the other one's reader is done with a process");
+	is(trace_call(fds[1], PERFTRACE_PROCESS, &p), 0,
+	   "3.8 which is still there for the first one's");
+	close(fds[0]);
+	close(fds[1]);
+}
+
 /* The child of one that is traced; its parent has written one event. */
 static int forked_child(struct traced *t, int slot, int marker)
 {
@@ -368,9 +393,10 @@ int main(int argc, char **argv)
 				   child_attach(&t, atoi(argv[2]), "life:new"), 2);
 	trace_load();
 	log = klog_mark();
-	plan(39);
+	plan(42);
 	killed();
 	ended();
+	in_two();
 	forks();
 	execs(argv[0]);
 	apart();

@@ -58,6 +58,21 @@ static int markers_seen(int fd, const char *name)
 	return seen;
 }
 
+/* As many traces as this user is given. */
+static int most_traces(int user)
+{
+	struct perftrace_create create;
+	char name[12];
+	int nr = 0;
+
+	become(user, -1);
+	do {
+		snprintf(name, sizeof(name), "most%d", nr);
+		create = a_trace(name, "none:*", 0, 0);
+	} while (trace_try(PERFTRACE_CREATE, &create) >= 0 && ++nr < 100);
+	return nr;
+}
+
 /* A process that writes into each slot that wants it, until it is ended. */
 static pid_t writer(int user, const char *event)
 {
@@ -221,6 +236,36 @@ static void changed(void)
 	close(fd);
 }
 
+/* One user has eight slots left, all such users twelve: some are for those who may trace all. */
+static void not_all(void)
+{
+	int full[2], done[2], slot, fd;
+	char byte = 0;
+	pid_t pid;
+
+	is(in_child(_exit(most_traces(1001))), 8, "3.11 a user has eight traces, and no more");
+	if (pipe(full) || pipe(done))
+		bail("pipe");
+	pid = fork();
+	if (!pid) {
+		most_traces(1001);
+		_exit(write(full[1], &byte, 1) != 1 || read(done[0], &byte, 1) != 1);
+	}
+	if (read(full[0], &byte, 1) != 1)
+		bail("a user's traces");
+	is(in_child(_exit(most_traces(1002))), 4, "3.11 all users without rights have twelve");
+	fd = trace_create("still", "none:*", 0, 0, &slot);
+	ok(fd >= 0, "3.11 there is room for root's all the same");
+	close(fd);
+	if (write(done[1], &byte, 1) != 1)
+		bail("pipe");
+	waitpid(pid, NULL, 0);
+	close(full[0]);
+	close(full[1]);
+	close(done[0]);
+	close(done[1]);
+}
+
 int main(void)
 {
 	pid_t one, two;
@@ -229,7 +274,7 @@ int main(void)
 	trace_load();
 	log = klog_mark();
 	answers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(20);
+	plan(23);
 	roots_fd = trace_create("roots", "none:*", 0, 0, &slot);
 	one = writer(1001, "users:x");
 	two = writer(1002, "users:x");
@@ -242,6 +287,7 @@ int main(void)
 	while (wait(NULL) > 0)
 		;
 	close(roots_fd);
+	not_all();
 	ok(!klog_bad(log), "3.7 the kernel log is clean");
 	return finish();
 }

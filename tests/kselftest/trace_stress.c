@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug kcsan
+ * timeout: 180
+ *
+ * User tracing: for half a minute processes come, write, fork, lose their mappings, are killed;
+ * traces of all modes begin, pause and end; readers read. In the end nothing is left of it.
+ */
+#include "trace.h"
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#define FIELDS		"number:u64"
+#define SECONDS		20
+#define WRITERS		4
+#define TRACERS		3
+
+static struct {
+	volatile __u64 lives, traces, events, wrong;
+	volatile int stop;
+} *shared;
+
+static __thread unsigned int seed;
+
+static unsigned int any(unsigned int below)
+{
+	return rand_r(&seed) % below;
+}
+
+struct thread {
+	const struct traced *t;
+	int marker, cpu;
+};
+
+/* One CPU's writer, into all that want it. */
+static void *write_some(void *arg)
+{
+	const struct thread *me = arg;
+	int marker = me->marker;
+
+	seed = me->cpu + getpid();
+	on_cpu(me->cpu);
+	for (__u64 n = 0; n < 300; n++) {
+		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
+			if (wanted(me->t, marker, slot))
+				put_number(me->t, slot, me->cpu, marker, n);
+		/* Where there is nobody, as one who is late. */
+		*(volatile __u64 *)((char *)buffer_of(me->t, any(16), me->cpu) +
+				    any(1025) * 4096) = n;
+	}
+	return NULL;
+}
+
+/* The life of a process that is traced. */
+static void life(int number)
+{
+	struct traced t;
+	struct thread threads[2];
+	pthread_t other;
+
+	seed = getpid();
+	traced_open(&t, number % 2 ? PERFTRACE_SHARED : 0);
+	for (int i = 0; i < 2; i++) {
+		threads[i] = (struct thread) { &t, marker_register(&t, "stress:x", FIELDS), i };
+		if (threads[i].marker < 0)
+			_exit(1);
+	}
+	pthread_create(&other, NULL, write_some, threads + 1);
+	write_some(threads);
+	switch (any(6)) {
+	case 0:
+		/* Killed while a thread writes. */
+		kill(getpid(), SIGKILL);
+		break;
+	case 1:
+		in_child(write_some(threads));
+		break;
+	case 2:
+		munmap(t.buffers + any(t.attach.bytes / 4096) * 4096UL, 4096UL * (1 + any(100)));
+		break;
+	case 3:
+		marker_unregister(&t, "stress:x", FIELDS, threads[0].marker);
+		break;
+	case 4:
+		madvise(t.buffers, t.attach.bytes, MADV_DONTNEED);
+		break;
+	}
+	_exit(0);
+}
+
+static void writers(int number)
+{
+	int status;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (!shared->stop) {
+		pid_t pid = fork();
+
+		if (!pid)
+			life(number);
+		waitpid(pid, &status, 0);
+		/* Only what was meant. */
+		if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL &&
+		    WTERMSIG(status) != SIGSEGV)
+			__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&shared->lives, 1, __ATOMIC_RELAXED);
+	}
+	_exit(0);
+}
+
+static void tracers(int number)
+{
+	static const __u32 modes[] = { 0, PERFTRACE_FLIGHT, PERFTRACE_SHARED, PERFTRACE_KEEP,
+				       PERFTRACE_PAUSED, PERFTRACE_SHARED | PERFTRACE_FLIGHT };
+	char name[16];
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	seed = number;
+	snprintf(name, sizeof(name), "stress%d", number);
+	while (!shared->stop) {
+		struct perftrace_create create = a_trace(name, "stress:*", modes[any(6)],
+							 4096 << any(3));
+		int fd = trace_try(PERFTRACE_CREATE, &create), rc = 0;
+		__u32 pause = create.flags & PERFTRACE_PAUSED ? 0 : any(2);
+
+		if (fd < 0) {
+			__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);
+			note("create: %d", fd);
+			continue;
+		}
+		for (unsigned int i = any(20); i; i--) {
+			struct perftrace_read r = first_buffer;
+
+			usleep(any(2000));
+			while (!(rc = trace_next(fd, &r)))
+				__atomic_fetch_add(&shared->events, r.bytes / 24, __ATOMIC_RELAXED);
+			if (rc != -ENOENT)
+				__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);
+			trace_info(fd);
+			if (i == 5)
+				trace_call(fd, PERFTRACE_PAUSE, &pause);
+		}
+		if (create.flags & PERFTRACE_KEEP || any(2))
+			trace_call(fd, PERFTRACE_END, NULL);
+		close(fd);
+		__atomic_fetch_add(&shared->traces, 1, __ATOMIC_RELAXED);
+	}
+	_exit(0);
+}
+
+int main(void)
+{
+	struct perftrace_info info = { .size = sizeof(info) };
+	struct perftrace_describe d = { 0 };
+	int log, fd;
+
+	trace_load();
+	log = klog_mark();
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	plan(7);
+	for (int i = 0; i < WRITERS + TRACERS; i++) {
+		if (fork())
+			continue;
+		if (i < WRITERS)
+			writers(i);
+		tracers(i);
+	}
+	sleep_ms(SECONDS * 1000);
+	shared->stop = 1;
+	while (wait(NULL) > 0)
+		;
+	ok(shared->lives > at_least(100), "3.7 processes came and went (%llu)", shared->lives);
+	ok(shared->traces > at_least(100), "3.11 so did traces (%llu)", shared->traces);
+	ok(shared->events > at_least(1000), "3.1 events were read (%llu)", shared->events);
+	is(shared->wrong, 0, "3.7 no call and no process failed");
+	fd = trace_device();
+	ok(trace_call(fd, PERFTRACE_NEXT_TRACE, &info) == -ENOENT &&
+	   trace_call(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT, "3.8 nothing is left of them");
+	close(fd);
+	rmmod("puppet");
+	is(rmmod("perfcounters"), 0, "3.11 nor does the module stay for anybody");
+	ok(!klog_bad(log), "3.7 the kernel log is clean");
+	return finish();
+}
