@@ -36,6 +36,38 @@ static void no_role(void)
 	close(fd);
 }
 
+static void wrong_role(void)
+{
+	int slot, fd = trace_create("role", "none:*", 0, 0, &slot), refused = 0;
+	struct perftrace_attach attach = { .size = sizeof(attach) };
+	struct perftrace_marker marker = a_marker("a:b", "");
+	struct perftrace_info info = { .size = sizeof(info) };
+	struct perftrace_create again = a_trace("again", "", 0, 0);
+	struct perftrace_describe d = { 0 };
+	struct perftrace_read r = first_buffer;
+	__u32 on = 1;
+
+	refused += markers_call(fd, PERFTRACE_REGISTER, &marker, 1, NULL) < 0;
+	refused += markers_call(fd, PERFTRACE_UNREGISTER, &marker, 1, NULL) < 0;
+	refused += notify(&(struct traced) { .fd = fd }, slot, 0) < 0;
+	refused += trace_call(fd, PERFTRACE_ATTACH, &attach) == -EBUSY;
+	refused += trace_call(fd, PERFTRACE_CREATE, &again) == -EBUSY;
+	refused += mmap(NULL, PERFTRACE_READ_BYTES, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED;
+	is(refused, 6, "3.7 a trace's file is no process's");
+	refused = 0;
+	refused += trace_call(me.fd, PERFTRACE_INFO, &info) < 0;
+	refused += trace_next(me.fd, &r) < 0;
+	refused += trace_call(me.fd, PERFTRACE_PROCESS, &d) < 0;
+	refused += trace_call(me.fd, PERFTRACE_DESCRIBE, &d) < 0;
+	refused += trace_call(me.fd, PERFTRACE_PAUSE, &on) < 0;
+	refused += trace_call(me.fd, PERFTRACE_END, NULL) < 0;
+	refused += trace_call(me.fd, PERFTRACE_OPEN, &again) < 0;
+	is(refused, 7, "3.7 a process's file is no trace's");
+	on = 2;
+	is(trace_call(fd, PERFTRACE_PAUSE, &on), -EINVAL, "3.7 a pause is on or off");
+	close(fd);
+}
+
 static void sizes(void)
 {
 	struct perftrace_attach attach = { 0 };
@@ -416,9 +448,10 @@ int main(void)
 	trace_load();
 	log = klog_mark();
 	on_cpu(0);
-	plan(51);
+	plan(54);
 	traced_open(&me, 0);
 	no_role();
+	wrong_role();
 	sizes();
 	markers();
 	is(in_child(all_markers()), 0, "3.8 a process has so many markers, and no more");
