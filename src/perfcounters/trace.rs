@@ -6,7 +6,7 @@ use engine::filter;
 use engine::sync::Word;
 use engine::trace::{self, flag, Create, Info, KEY_KERNEL, KEY_SHARED};
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
-use kernel::alloc::KVec;
+use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -135,7 +135,7 @@ pub(crate) struct Trace {
     pub(crate) filter: Option<Page>,
     pub(crate) began: u64,
     /// By key.
-    pub(crate) sets: KVec<Set>,
+    pub(crate) sets: KVVec<Set>,
     /// It goes on without a file.
     pub(crate) kept: Option<Kept>,
     /// The kernel's own events.
@@ -185,7 +185,7 @@ impl Trace {
             globs: create.markers,
             filter,
             began,
-            sets: KVec::new(),
+            sets: KVVec::new(),
             kept: None,
             kernel: None,
             files: 1,

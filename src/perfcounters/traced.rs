@@ -2,10 +2,12 @@
 
 //! Processes that are traced: their markers, and the pages that tell them what is wanted.
 
+use core::cmp::Ordering;
+
 use engine::filter;
 use engine::trace::{self, flag, Control, Marker, NR_MARKERS, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KVec;
+use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 
 use crate::sys::buffers::{Page, PAGE};
@@ -31,8 +33,9 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    fn is(&self, name: &[u8], fields: &[u8]) -> bool {
-        *self.name == *name && *self.fields == *fields
+    fn cmp(&self, name: &[u8], fields: &[u8]) -> Ordering {
+        let by_name = (*self.name).cmp(name);
+        by_name.then_with(|| (*self.fields).cmp(fields))
     }
 
     /// As the interface has it.
@@ -80,7 +83,10 @@ pub(crate) struct Process {
     pub(crate) shared: bool,
     pub(crate) began: u64,
     pub(crate) maps: u32,
-    pub(crate) markers: KVec<Known>,
+    pub(crate) markers: KVVec<Known>,
+    /// Their numbers, by names and fields: a process may register as many as there can be, while
+    /// all others wait for the lock.
+    order: KVVec<u16>,
     control: Page,
     words: [Option<Page>; PAGES],
 }
@@ -114,7 +120,8 @@ impl Process {
             shared,
             began: clock.ticks(),
             maps: 0,
-            markers: KVec::new(),
+            markers: KVVec::new(),
+            order: KVVec::new(),
             control,
             // Most have no more; the others' come where nobody's page may be already.
             words: core::array::from_fn(|n| if n == 0 { first_words.take() } else { None }),
@@ -168,11 +175,13 @@ impl Process {
     /// set. `EINVAL`: bad name or fields; `ENOSPC`: no numbers are left.
     pub(crate) fn register(&mut self, marker: &Marker) -> Result<(usize, bool)> {
         let (name, fields) = texts(marker)?;
-        let mut all = self.markers.iter().zip(0usize..usize::MAX);
-        let found = all.find(|(known, _)| known.is(name, fields));
+        let found = self.order.binary_search_by(|number| {
+            let known = self.markers.get(usize::from(*number));
+            known.map_or(Ordering::Greater, |known| known.cmp(name, fields))
+        });
         let number = match found {
-            Some((_, number)) => number,
-            None => {
+            Ok(place) => usize::from(*self.order.get(place).ok_or(EINVAL)?),
+            Err(at) => {
                 let number = self.markers.len();
                 if number >= NR_MARKERS {
                     return Err(ENOSPC);
@@ -189,7 +198,9 @@ impl Process {
                     fields: copied(fields)?,
                     refs: 0,
                 };
+                self.order.reserve(1, GFP_KERNEL_ACCOUNT)?;
                 self.markers.push(known, GFP_KERNEL_ACCOUNT)?;
+                let _ = self.order.insert_within_capacity(at, number as u16);
                 number
             }
         };

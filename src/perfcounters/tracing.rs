@@ -11,7 +11,7 @@ use engine::filter;
 use engine::trace::{self, flag, map, Create, Describe, Info, Marker, NR_TRACES};
 use engine::trace::{KEY_KERNEL, KEY_SHARED};
 use kernel::alloc::flags::GFP_KERNEL;
-use kernel::alloc::{KBox, KVec};
+use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -39,7 +39,7 @@ const FIRST_KEY: u64 = 16;
 pub(crate) struct Tracing {
     traces: KVec<KBox<Trace>>,
     /// By key.
-    processes: KVec<KBox<Process>>,
+    processes: KVVec<KBox<Process>>,
     /// Traces by their slots; 0: none.
     slots: [u64; NR_TRACES],
     generations: [u32; NR_TRACES],
@@ -61,7 +61,7 @@ impl Tracing {
     /// Neither.
     pub(crate) const NONE: Self = Self {
         traces: KVec::new(),
-        processes: KVec::new(),
+        processes: KVVec::new(),
         slots: [0; NR_TRACES],
         generations: [0; NR_TRACES],
         next_slot: 0,
