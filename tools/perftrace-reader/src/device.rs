@@ -17,6 +17,9 @@ use crate::source::{Chunk, Description, Info, Place, Source, Task};
 /// Where traces are made.
 pub const DEVICE: &str = "/dev/perftrace";
 
+/// How often a buffer is asked for that has nothing when it is looked at closely.
+const PATIENCE: usize = 1000;
+
 /// A new trace.
 #[derive(Clone, Debug, Default)]
 pub struct Recipe {
@@ -183,7 +186,8 @@ impl Source for Trace {
 
     fn read(&self, after: Place, to: &mut Vec<u8>) -> Result<Option<Chunk>, Error> {
         to.resize(to.capacity().max(1 << 16), 0);
-        loop {
+        // A program that changes its counts all the time is not to keep us.
+        for _ in 0..PATIENCE {
             let mut raw = RawRead {
                 key: after.key,
                 cpu: after.cpu,
@@ -207,7 +211,7 @@ impl Source for Trace {
                     to.clear();
                     return Ok(None);
                 }
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(Errno::NOSPC) if raw.bytes as usize > to.len() && raw.bytes <= BYTES_MAX => {
                     to.resize(raw.bytes as usize, 0);
                 }
@@ -215,6 +219,8 @@ impl Source for Trace {
                 Err(e) => return Err(Error::Call("read the trace", e.into())),
             }
         }
+        to.clear();
+        Ok(None)
     }
 
     fn process(&self, key: u64) -> Result<Option<Task>, Error> {

@@ -57,18 +57,14 @@ pub struct Metadata {
     processes: HashMap<u64, Known>,
     classes: HashMap<(String, String), Rc<Marker>>,
     round: u64,
+    /// What was asked for last in this round.
+    last: Option<((u64, u16), (Rc<Process>, Rc<Marker>))>,
 }
 
-impl Metadata {
-    /// A process.
-    pub fn process(
-        &mut self,
-        source: &impl Source,
-        key: u64,
-    ) -> Result<Option<Rc<Process>>, Error> {
-        Ok(self.known(source, key)?.map(|k| Rc::clone(&k.process)))
-    }
+/// What an event is of, if there is such a thing.
+pub type Found = Option<(Rc<Process>, Rc<Marker>)>;
 
+impl Metadata {
     fn known(&mut self, source: &impl Source, key: u64) -> Result<Option<&mut Known>, Error> {
         let round = self.round;
         if !self.processes.contains_key(&key) {
@@ -96,28 +92,34 @@ impl Metadata {
         }))
     }
 
-    /// A marker of a process. None: there is no such thing.
-    pub fn marker(
-        &mut self,
-        source: &impl Source,
-        key: u64,
-        number: u16,
-    ) -> Result<Option<Rc<Marker>>, Error> {
-        match self.known(source, key)? {
-            None => return Ok(None),
-            Some(known) => {
-                if let Some(marker) = known.markers.get(&number) {
-                    return Ok(Some(Rc::clone(marker)));
-                }
+    /// A process, and a marker of it. None: there is no such thing.
+    pub fn event(&mut self, source: &impl Source, key: u64, number: u16) -> Result<Found, Error> {
+        // Most events are of the kind of the one before.
+        if let Some((last, found)) = &self.last {
+            if *last == (key, number) {
+                return Ok(Some(found.clone()));
             }
         }
-        let found = source.describe(key, number.into())?;
-        let marker = found.and_then(|d| self.class(d.name, d.fields));
-        // What is not there may come later: it is asked for again.
-        if let (Some(known), Some(marker)) = (self.processes.get_mut(&key), &marker) {
-            known.markers.insert(number, Rc::clone(marker));
-        }
-        Ok(marker)
+        let Some(known) = self.known(source, key)? else {
+            return Ok(None);
+        };
+        let process = Rc::clone(&known.process);
+        let marker = match known.markers.get(&number) {
+            Some(marker) => Rc::clone(marker),
+            None => {
+                // What is not there may come later: it is asked for again.
+                let found = source.describe(key, number.into())?;
+                let Some(marker) = found.and_then(|d| self.class(d.name, d.fields)) else {
+                    return Ok(None);
+                };
+                if let Some(known) = self.processes.get_mut(&key) {
+                    known.markers.insert(number, Rc::clone(&marker));
+                }
+                marker
+            }
+        };
+        self.last = Some(((key, number), (process, marker)));
+        Ok(self.last.as_ref().map(|(_, found)| found.clone()))
     }
 
     fn class(&mut self, name: String, text: String) -> Option<Rc<Marker>> {
@@ -139,6 +141,7 @@ impl Metadata {
     /// no more are forgotten: keys never come again. Their keys.
     pub fn next_round(&mut self, source: &impl Source, every: u64) -> Result<Vec<u64>, Error> {
         self.round += 1;
+        self.last = None;
         let mut gone = Vec::new();
         if self.round % every != 0 {
             return Ok(gone);

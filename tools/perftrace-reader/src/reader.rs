@@ -205,10 +205,7 @@ impl Reader {
         record: &Record<'a>,
     ) -> Result<Option<Event<'a>>, Error> {
         let key = record.key.unwrap_or(key);
-        let Some(marker) = self.metadata.marker(source, key, record.marker)? else {
-            return Ok(None);
-        };
-        let Some(process) = self.metadata.process(source, key)? else {
+        let Some((process, marker)) = self.metadata.event(source, key, record.marker)? else {
             return Ok(None);
         };
         let size = fields::measure(&marker.fields, record.payload);

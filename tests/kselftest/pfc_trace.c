@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 240
+ *
+ * pfc trace, with programs that are traced: streamed, as a flight recorder, live, listed; killed
+ * on either side. With arguments it is such a program.
+ */
+#include "trace.h"
+
+#define GLOBS	"-e 'app:*'"
+
+static struct traced me;
+
+/* Events one after the other, so many, or for ever; so many milliseconds between two. */
+static int app(long nr, int ms)
+{
+	struct { __u64 n; char name[8]; } __attribute__((packed)) fields = { 0, "step" };
+	int marker;
+
+	on_cpu(0);
+	traced_open(&me, PERFTRACE_SHARED);
+	marker = marker_register(&me, "app:step", "n:u64 name:str");
+	if (marker < 0)
+		return 3;
+	for (long n = 0; nr < 0 || n < nr; n++) {
+		fields.n = n;
+		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
+			if (wanted(&me, marker, slot))
+				put_event(&me, slot, 0, marker, &fields, 8 + 5);
+		if (ms)
+			sleep_ms(ms);
+	}
+	return 7;
+}
+
+static pid_t begin_app(void)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		execl("/tests/pfc_trace", "pfc_trace", "app", "-1", "1", NULL);
+	return pid;
+}
+
+static int run(const char *command)
+{
+	int rc = system(command);
+
+	return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
+}
+
+/* The number that a command prints; -1: it fails. */
+static long number(const char *command)
+{
+	FILE *out = popen(command, "re");
+	long n = -1;
+
+	if (out && fscanf(out, "%ld", &n) != 1)
+		n = -1;
+	if (out)
+		pclose(out);
+	return n;
+}
+
+/* Numbers of events in lines, each one more than the one before? How many; 0: they are not. */
+static long steps(const char *path)
+{
+	FILE *lines = fopen(path, "re");
+	long n, last = -1, count = 0;
+	char line[512];
+
+	while (lines && fgets(line, sizeof(line), lines)) {
+		char *at = strstr(line, " app:step: n=");
+
+		if (!at || !strstr(at, " name=\"step\"\n"))
+			continue;
+		n = atol(at + strlen(" app:step: n="));
+		if (last >= 0 && n != last + 1)
+			count = -1000000;
+		last = n;
+		count++;
+	}
+	if (lines)
+		fclose(lines);
+	return count > 0 ? count : 0;
+}
+
+static void streamed(void)
+{
+	is(run("pfc trace list --markers | grep -q '^app:step  *[1-9].*n:u64 name:str'"), 0,
+	   "3.8 pfc trace list --markers has what programs can be asked for");
+	is(run("pfc trace start rec " GLOBS " --format text -o rec.txt 2>rec.err & pid=$!\n"
+	       "for i in $(seq 50); do pfc trace list 2>/dev/null | grep -q '^rec ' && break; sleep 0.1; done\n"
+	       "sleep 1; pfc trace start rec 2>twice; echo $? >>twice\n"
+	       "pfc trace stop rec && wait $pid"), 0,
+	   "3.11 pfc trace stop ends a trace, its recorder ends well");
+	ok(steps("rec.txt") > 50, "3.11 its events are there, none is missing (%ld)", steps("rec.txt"));
+	is(run("grep -q 'pfc trace stop rec' twice && tail -n 1 twice | grep -qx 2"), 0,
+	   "3.11 a name is taken once, and what to do is said");
+	is(run("pfc trace stop rec 2>words; [ $? = 2 ] && grep -q 'no trace' words"), 0,
+	   "3.11 one that has ended is not ended again");
+	is(run("timeout -s INT 2 pfc trace live " GLOBS " >live.txt 2>words; [ $? = 0 ] || [ $? = 124 ]"),
+	   0, "3.11 pfc trace live ends with a signal");
+	ok(steps("live.txt") > 50, "3.11 and shows what came (%ld)", steps("live.txt"));
+}
+
+static void of_a_command(void)
+{
+	is(run("pfc trace start cmd " GLOBS " -o cmd -- /tests/pfc_trace app 300 1 2>words"), 7,
+	   "3.11 a trace ends with its command, and has its status");
+	is(run("grep -q ' events, .* in cmd ]' words && [ -s cmd/metadata ] && ls cmd/stream_*_0"), 0,
+	   "3.11 it is CTF, in a directory");
+	/* A stream is a file, whole packets one after the other. */
+	is(number("hexdump -e '1/4 \"%x\\n\"' cmd/stream_*_0 | grep -c c1fc1fc1") > 0, true,
+	   "3.11 of packets");
+	is(run("pfc trace start cmd -o cmd 2>words; [ $? = 2 ] && grep -q 'not empty' words"), 0,
+	   "3.11 another one does not write over it");
+	is(run("pfc trace start none -o none -- /nowhere 2>words; [ $? = 127 ] && ! [ -e none ]"), 0,
+	   "3.11 a command that is none leaves nothing behind");
+	is(run("pfc trace start less -e 'app:*' -s 4K --format text -o less.txt -- /tests/pfc_trace app 20000 0 2>words"),
+	   7, "3.2 more than has room");
+	is(number("grep -c 'app:step: ' less.txt") +
+	   number("sed -nE 's/^# ([0-9]+) events lost.*/\\1/p; $s/.*/0/p' less.txt | awk '{ n += $1 } END { print n }'") <= 20000,
+	   true, "3.2 what is lost is told where it was lost");
+	is(run("cat words; grep -qE '^pfc: [0-9]+ events found no room' words"), 0,
+	   "3.2 and said at the end");
+}
+
+static void killed(void)
+{
+	pid_t pid = begin_app();
+
+	is(run("pfc trace start box " GLOBS " -s 4K --flight"), 0, "3.11 a flight recorder begins");
+	sleep_ms(1500);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	is(run("pfc trace list | grep -q '^box .*flight,keep'"), 0, "3.11 it goes on by itself");
+	is(run("pfc trace snapshot box --format text >box.txt"), 0,
+	   "3.11 its events are written, also of a program that was killed");
+	ok(steps("box.txt") > 20, "3.11 the newest ones, none is missing (%ld)", steps("box.txt"));
+	is(run("pfc trace snapshot box -o box 2>words && [ -s box/metadata ]"), 0, "3.11 as often as one likes");
+	is(run("pfc trace stop box"), 0, "3.11 and it ends");
+	is(run("pfc trace list --json | grep -q '\"traces\":\\[\\]'"), 0, "3.11 none is left");
+
+	pid = begin_app();
+	is(run("pfc trace start dead " GLOBS " --format perfetto -o dead.json 2>words & pid=$!\n"
+	       "sleep 2; kill -9 $pid; wait $pid; sleep 0.2; pfc trace list --json | grep -q '\"traces\":\\[\\]'"),
+	   0, "3.11 a trace ends with its recorder");
+	is(run("head -c 20 dead.json | grep -q '^{' && tail -n 1 dead.json | grep -qx ']}' && grep -q app:step dead.json"),
+	   0, "3.11 what it wrote is whole");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+static void others(void)
+{
+	pid_t pid;
+
+	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- sleep 1"), 0,
+	   "3.11 the kernel's events");
+	ok(number("grep -c 'kernel 0/.*kernel:sched_switch: prev=' sys.txt") > 5, "3.11 are there");
+	pid = begin_app();
+	is(run("pfc trace start both " GLOBS " --shared --format text -o both.txt -- /tests/pfc_trace app 200 1"),
+	   7, "3.2 a buffer for all");
+	is(number("grep -c 'app:step: ' both.txt") > 200, true, "3.2 has both programs' events");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	is(run("pfc trace start x -e 'app:x*' -- true 2>words; grep -q 'so far' words"), 0,
+	   "3.8 where nothing matches that is said");
+	is(run("pfc trace start x -f 'n >' 2>words; [ $? = 2 ] && tail -n 1 words | grep -q '^ *^$'"), 0,
+	   "3.10 what is wrong with a filter is shown");
+}
+
+int main(int argc, char **argv)
+{
+	int log, gone = -EAGAIN;
+	pid_t pid;
+
+	if (argc > 3)
+		return app(atol(argv[2]), atoi(argv[3]));
+	trace_load();
+	log = klog_mark();
+	if (chdir("/tmp"))
+		bail("chdir");
+	plan(32);
+	pid = begin_app();
+	sleep_ms(300);
+	streamed();
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	of_a_command();
+	killed();
+	others();
+	ok(!klog_bad(log), "3.7 the kernel log is clean");
+	rmmod("puppet");
+	/* What a killed program held goes a little after it. */
+	for (int i = 0; i < 100 && (gone = rmmod("perfcounters")) == -EAGAIN; i++)
+		sleep_ms(50);
+	is(gone, 0, "3.7 nothing is held any more");
+	return finish();
+}
