@@ -52,7 +52,7 @@ impl Case {
         self.seen.push(Seen {
             time,
             line: format!(
-                "[{time:020}] {name}: {{ cpu_id = {cpu} }}, {{ pid = {pid}, tid = {tid}, procname = \"{comm}\" }}, {fields}"
+                "[{time:020}] {name}: {{ cpu_id = {cpu} }}, {{ pid = {pid}, tid = {tid}, procname = \"{comm}\" }}, {fields}\n"
             ),
         });
     }
@@ -69,11 +69,10 @@ impl Case {
             ctf.finish()?;
         }
         self.seen.sort_by_key(|seen| seen.time);
-        let lines: String = self.seen.iter().map(|s| format!("{}\n", s.line)).collect();
+        let lines: String = self.seen.iter().map(|s| s.line.as_str()).collect();
         let file = |what: &str| directory.join(format!("{}.{what}", self.name));
         fs::write(file("expected"), lines)?;
-        let lines: String = self.discarded.iter().map(|d| format!("{d}\n")).collect();
-        fs::write(file("discarded"), lines)?;
+        fs::write(file("discarded"), self.discarded.concat())?;
         Ok(())
     }
 }
@@ -244,7 +243,7 @@ fn lost() -> Case {
         (4, 2060, 2100),
         (2, 2110, 2110),
     ]
-    .map(|(n, from, to)| format!("{n} {} {}", clock(from), clock(to)))
+    .map(|(n, from, to)| format!("{n} {} {}\n", clock(from), clock(to)))
     .into();
     case
 }

@@ -40,7 +40,10 @@ impl fmt::Display for Error {
             Self::Open(e) => write!(f, "{DEVICE}: {e}"),
             Self::NoTrace(name) => write!(f, "there is no trace '{name}'"),
             Self::Exists(name) => write!(f, "there is a trace '{name}' already"),
-            Self::Full => write!(f, "there are 16 traces already, and can be no more"),
+            Self::Full => write!(
+                f,
+                "there is no room for another trace: 16 at most, 8 of one user"
+            ),
             Self::Busy => write!(f, "somebody else reads this trace"),
             Self::Denied(what) => write!(f, "not permitted: {what}"),
             Self::Filter(step) => write!(f, "the kernel refuses step {step} of the filter"),

@@ -2,6 +2,7 @@
 
 //! What is known of processes and markers, so that the kernel is asked once.
 
+use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -58,42 +59,45 @@ pub struct Metadata {
     classes: HashMap<(String, String), Rc<Marker>>,
     round: u64,
     /// What was asked for last in this round.
-    last: Option<((u64, u16), (Rc<Process>, Rc<Marker>))>,
+    last: Option<((u64, u16), Found)>,
 }
 
-/// What an event is of, if there is such a thing.
-pub type Found = Option<(Rc<Process>, Rc<Marker>)>;
+/// What an event is of.
+pub type Found = (Rc<Process>, Rc<Marker>);
 
 impl Metadata {
     fn known(&mut self, source: &impl Source, key: u64) -> Result<Option<&mut Known>, Error> {
-        let round = self.round;
-        if !self.processes.contains_key(&key) {
-            let task = match key {
-                KEY_KERNEL => Some(Task {
-                    comm: "kernel".to_owned(),
-                    ..Task::default()
-                }),
-                _ => source.process(key)?,
-            };
-            let Some(task) = task else {
-                return Ok(None);
-            };
-            let known = Known {
-                process: Rc::new(Process { key, task }),
-                markers: HashMap::new(),
-                round,
-            };
-            self.processes.insert(key, known);
-        }
-        let known = self.processes.get_mut(&key);
-        Ok(known.map(|known| {
-            known.round = round;
-            known
-        }))
+        let known = match self.processes.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let task = match key {
+                    KEY_KERNEL => Some(Task {
+                        comm: "kernel".to_owned(),
+                        ..Task::default()
+                    }),
+                    _ => source.process(key)?,
+                };
+                let Some(task) = task else {
+                    return Ok(None);
+                };
+                place.insert(Known {
+                    process: Rc::new(Process { key, task }),
+                    markers: HashMap::new(),
+                    round: 0,
+                })
+            }
+        };
+        known.round = self.round;
+        Ok(Some(known))
     }
 
     /// A process, and a marker of it. None: there is no such thing.
-    pub fn event(&mut self, source: &impl Source, key: u64, number: u16) -> Result<Found, Error> {
+    pub fn event(
+        &mut self,
+        source: &impl Source,
+        key: u64,
+        number: u16,
+    ) -> Result<Option<Found>, Error> {
         // Most events are of the kind of the one before.
         if let Some((last, found)) = &self.last {
             if *last == (key, number) {

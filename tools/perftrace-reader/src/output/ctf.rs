@@ -7,6 +7,7 @@
 //! written by one call, after the metadata that it needs; so whoever reads the directory
 //! after we were killed finds whole packets.
 
+use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -39,6 +40,8 @@ struct Stream {
 pub struct Ctf {
     directory: PathBuf,
     metadata: File,
+    /// Bytes of whole fragments in it.
+    described: u64,
     began: u64,
     streams: HashMap<Place, Stream>,
     /// By class: is it in the metadata?
@@ -61,6 +64,7 @@ impl Ctf {
         let mut this = Self {
             directory: directory.to_owned(),
             metadata,
+            described: 0,
             began: about.began,
             streams: HashMap::new(),
             classes: Vec::new(),
@@ -76,8 +80,14 @@ impl Ctf {
     }
 
     fn describe(&mut self, fragments: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.metadata.write_all(fragments) {
+            // As with packets: half a fragment would make all of it unreadable.
+            let _ = self.metadata.set_len(self.described);
+            return Err(error);
+        }
+        self.described += fragments.len() as u64;
         self.bytes += fragments.len() as u64;
-        self.metadata.write_all(fragments)
+        Ok(())
     }
 
     /// The kinds of these events that are new.
@@ -186,23 +196,22 @@ impl Output for Ctf {
         let first = packet.losses.iter().map(|l| l.time);
         let first = first.chain(packet.events.first().map(|e| e.time)).min();
         let began = self.began.min(first.unwrap_or(self.began));
-        if !self.streams.contains_key(&packet.place) {
-            let number = self.next;
-            self.next += 1;
-            let name = format!("stream_{}_{cpu}", packet.place.key);
-            let stream = Stream {
-                number,
-                path: self.directory.join(name),
-                len: 0,
-                packets: 0,
-                end: began,
-                told: 0,
-                lost: 0,
-            };
-            self.streams.insert(packet.place, stream);
-        }
-        let Some(stream) = self.streams.get_mut(&packet.place) else {
-            return Ok(());
+        let stream = match self.streams.entry(packet.place) {
+            Entry::Occupied(stream) => stream.into_mut(),
+            Entry::Vacant(place) => {
+                let number = self.next;
+                self.next += 1;
+                let name = format!("stream_{}_{cpu}", packet.place.key);
+                place.insert(Stream {
+                    number,
+                    path: self.directory.join(name),
+                    len: 0,
+                    packets: 0,
+                    end: began,
+                    told: 0,
+                    lost: 0,
+                })
+            }
         };
         stream.lost = stream.lost.max(packet.lost);
         if packet.lost > 0 && stream.packets == 0 {
