@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::events;
 use crate::record::{Adds, Code, Count, Failure, Ratio, Record};
 use crate::sys::NOPS;
 
@@ -109,7 +110,7 @@ impl Results {
     }
 
     /// Why there is no such thing.
-    fn why_not(&self, what: &str) -> String {
+    pub fn why_not(&self, what: &str) -> String {
         let failed = self.failures.iter().find(|f| f.what == what);
         let failed = failed.or_else(|| self.failures.iter().find(|f| f.what == "guest"));
         failed.map_or("not run".into(), |f| f.why.clone())
@@ -155,6 +156,7 @@ pub fn bars(results: &Results, parts: Parts) -> Vec<Bar> {
     let mut bars = Vec::new();
     if parts.host {
         bars.extend(host(results));
+        bars.push(events::host_bar(results));
     }
     if parts.guest {
         bars.push(reader(results));
@@ -183,6 +185,7 @@ pub fn bars(results: &Results, parts: Parts) -> Vec<Bar> {
         bars.extend(others(results));
         bars.push(sample(results));
         bars.push(backward(results));
+        bars.extend(events::guest_bars(results));
     }
     bars
 }
@@ -378,7 +381,8 @@ fn both(results: &Results, one: &str, other: &str) -> Vec<(u32, f64, f64)> {
     results.cpus().into_iter().filter_map(both).collect()
 }
 
-fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
+/// A bar, and how it came out.
+pub fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     let (was, verdict) = match was {
         Ok((was, true)) => (was, Verdict::Met),
         Ok((was, false)) => (was, Verdict::Missed),
@@ -463,7 +467,7 @@ fn reader(results: &Results) -> Bar {
 }
 
 /// An operation of the module, in every guest.
-fn instructions(
+pub fn instructions(
     results: &Results,
     name: &str,
     what: &str,
@@ -612,6 +616,9 @@ mod tests {
                 ));
             }
         }
+        records.push(count("event", cpus, 1, 60));
+        records.push(count("event_off", cpus, 1, 7));
+        records.push(count("event_nothing", cpus, 1, 4));
         records.push(count("turns", cpus, 1, 10_000));
         records.push(count("turns_perf", cpus, 1, 12_000));
         records.push(count("turns_context", cpus, 1, 11_000));
@@ -651,7 +658,7 @@ mod tests {
         let mut records = guest(1, 24);
         records[0] = count("self_check", 1, 1, 1001);
         let (status, bad) = outcome(records);
-        assert_eq!((status, bad.len()), (2, 15));
+        assert_eq!((status, bad.len()), (2, 17));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use rustix::thread::{sched_setaffinity, CpuSet};
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::count::{count, MOST_OPERATIONS};
+use crate::events::Traced;
 use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS, PAGE_FAULTS};
 use crate::record::{Adds, Count, Failure, Record, WINDOWS};
 use crate::sample;
@@ -419,6 +420,10 @@ pub fn run(adds: bool) -> io::Result<()> {
     });
     if let Err(error) = guest.reader() {
         guest.failed("snapshot", &error);
+    }
+    let measured = Traced::new(guest.cpus).each(&mut |name, run| guest.operation(name, 1, run));
+    if let Err(error) = measured {
+        guest.failed("event", &error);
     }
     for name in ["stat", "interrupts", "softirqs", "vmstat"] {
         if let Err(error) = guest.proc_file(name) {

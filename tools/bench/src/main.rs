@@ -6,6 +6,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `guest.rs`, `count.rs` | instructions of each operation, in the guest |
+//! | `events.rs` | events of user programs, and their bars |
 //! | `host.rs` | ratios of times, on this machine |
 //! | `peers.rs` | the other ways to read |
 //! | `sys.rs` | the only unsafe code |
@@ -22,6 +23,7 @@ use clap::{Parser, Subcommand};
 
 mod bars;
 mod count;
+mod events;
 mod guest;
 mod host;
 mod peers;

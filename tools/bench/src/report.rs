@@ -150,6 +150,15 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ),
     ("close_backward", "the same, backward"),
     ("close", "the same, not sampled"),
+    (
+        "event",
+        "**an event** of a program, u32 + u64 and the time, with its loop",
+    ),
+    ("event_three", "the same, three u64"),
+    ("event_text", "the same, u32 and a text of 24 characters"),
+    ("event_flight", "u32 + u64 into a flight recorder"),
+    ("event_off", "the same, that no trace wants"),
+    ("event_nothing", "its loop"),
     ("proc_stat", "/proc/stat, read only"),
     ("proc_stat_parsed", "/proc/stat, read and parsed"),
     ("proc_interrupts", "/proc/interrupts, read only"),
@@ -261,6 +270,10 @@ const PAIRS: &[(&str, &str)] = &[
     (
         "proc_vmstat_token",
         "/proc/vmstat, read and parsed, per number",
+    ),
+    (
+        "lttng_event",
+        "an event of a program, u32 + u64, by LTTng-UST into a snapshot session",
     ),
     (
         "flag_check_1",

@@ -40,7 +40,7 @@ const OTHERS: u32 = crate::abi::FLIGHT | crate::abi::SHARED | crate::abi::FILTER
 /// | r10 | the generation; `head`; where in the records that is |
 /// | r8 | this thread's struct rseq, from fs on |
 /// | rcx | the buffer |
-/// | rax | the marker's word; the record's first word; its time: 0, it was not written |
+/// | rax | the marker's word; the record's first word; its time; 0: it was not written |
 macro_rules! short {
     ($site:expr, $first:expr, $second:expr, $end:literal, $($fields:literal),*) => {{
         let done: u64;
@@ -190,6 +190,7 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
         "mov rax, [rsi + rdx * 8 - 8]",
         "mov [r10 + rdx * 8], rax",
         "dec rdx",
-        "jnz 6b"
+        "jnz 6b",
+        "mov rax, r9"
     )
 }

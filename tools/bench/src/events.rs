@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Events of user programs. Their buffers are memory in the kernel's stead: what an event takes
+//! is the same, as the kernel has no part in it.
+
+use std::hint::black_box;
+use std::io;
+
+use perftrace::event;
+use perftrace::simulate::{attach_to, Kernel, Plan, FLIGHT};
+
+use crate::bars::{bar, instructions, Bar, Results};
+
+/// Bytes of a buffer: for more windows than there are.
+const BYTES: u32 = 1 << 20;
+/// Events that touch each page of it.
+const ALL: u32 = 2 * BYTES / 32;
+/// Where the events go.
+const TRACE: u32 = 3;
+
+/// How an event is done so many times.
+type Run = fn(u32) -> io::Result<()>;
+
+/// The loops, with nothing in them but an event, and its arguments from registers.
+const WAYS: [(&str, Run, Option<u32>); 6] = [
+    ("event_nothing", nothing, None),
+    ("event_off", pair, None),
+    ("event", pair, Some(0)),
+    ("event_three", three, Some(0)),
+    ("event_text", text, Some(0)),
+    ("event_flight", pair, Some(FLIGHT)),
+];
+
+#[inline(never)]
+fn nothing(n: u32) -> io::Result<()> {
+    for i in 0..n {
+        black_box(i);
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn pair(n: u32) -> io::Result<()> {
+    for i in 0..n {
+        let i = black_box(i);
+        event!(bench, pair, number: u32 = i, sum: u64 = u64::from(i));
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn three(n: u32) -> io::Result<()> {
+    for i in 0..n {
+        let i = u64::from(black_box(i));
+        event!(bench, three, a: u64 = i, b: u64 = i, c: u64 = i);
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn text(n: u32) -> io::Result<()> {
+    for i in 0..n {
+        let i = black_box(i);
+        event!(bench, text, number: u32 = i, name: str = "a text of 24 characters.");
+    }
+    Ok(())
+}
+
+/// What traces them. In a program this is done once.
+pub struct Traced(&'static Kernel);
+
+impl Traced {
+    /// Attaches.
+    pub fn new(nr_cpus: u32) -> Self {
+        Self(attach_to(Plan {
+            nr_cpus,
+            stride: 21,
+            ..Plan::default()
+        }))
+    }
+
+    /// Each way, to be measured. What was written before is taken as read first, which is the same
+    /// for few events as for many.
+    pub fn each(
+        &self,
+        measure: &mut dyn FnMut(&str, &mut dyn FnMut(u32) -> io::Result<()>),
+    ) -> io::Result<()> {
+        for (name, run, traced) in WAYS {
+            if let Some(flags) = traced {
+                self.0.start(TRACE, flags, BYTES);
+            }
+            // Pages come when they are touched.
+            for _ in 0..8 {
+                self.0.skip(TRACE);
+                run(ALL / 8)?;
+            }
+            measure(name, &mut |n| {
+                self.0.skip(TRACE);
+                run(n)
+            });
+            if traced.is_some() {
+                self.0.end(TRACE);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bars about instructions.
+pub fn guest_bars(results: &Results) -> [Bar; 2] {
+    let off: Vec<f64> = results
+        .cpus()
+        .into_iter()
+        .filter_map(|n| {
+            let cost = |name| Some(results.count(name, n)?.instructions());
+            Some(cost("event_off")? - cost("event_nothing")?)
+        })
+        .collect();
+    let was = match off.first() {
+        None => Err(results.why_not("event_off")),
+        Some(first) => Ok((format!("{first}"), off.iter().all(|cost| *cost <= 4.0))),
+    };
+    [
+        instructions(
+            results,
+            "event",
+            "an event of a program, u32 + u64 and the time",
+            "<= 60 instructions",
+            |n| n <= 60.0,
+        ),
+        bar("an event that no trace wants", "<= 4 instructions", was),
+    ]
+}
+
+/// The bar about time.
+pub fn host_bar(results: &Results) -> Bar {
+    let was = results
+        .ratio("lttng_event")
+        .map(|r| (format!("{:.1}x", r.median()), r.median() >= 6.0));
+    bar(
+        "an event of a program, u32 + u64 and the time, against LTTng-UST",
+        ">= 6x faster",
+        was.ok_or(results.why_not("lttng_event")),
+    )
+}

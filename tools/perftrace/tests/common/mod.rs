@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What tests do to threads and processes, for which there are system calls only.
+#![allow(unsafe_code, reason = "signals, affinity, fork, mappings")]
+#![allow(dead_code, reason = "not each test does all of it")]
+
+use std::fs::File;
+use std::mem::zeroed;
+use std::os::fd::AsRawFd;
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicU64;
+
+use perftrace::simulate::{Kernel, Record};
+
+/// All records of a trace, of each CPU in order.
+pub fn all(kernel: &Kernel, trace: u32) -> Vec<Record> {
+    let cpus = kernel.cpus();
+    cpus.flat_map(|cpu| kernel.read(trace, cpu)).collect()
+}
+
+/// A marker's number.
+pub fn number(kernel: &Kernel, name: &str) -> u16 {
+    let markers = kernel.markers();
+    let found = markers.iter().position(|(marker, _)| marker == name);
+    found.unwrap_or_else(|| panic!("{name} is not in {markers:?}")) as u16
+}
+
+/// The calling thread's number.
+pub fn gettid() -> u32 {
+    // SAFETY: It takes nothing.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+/// CPUs of this machine.
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
+/// Moves the calling thread to a CPU.
+pub fn move_to(cpu: usize) {
+    // SAFETY: A set of CPUs is numbers.
+    unsafe {
+        let mut set: libc::cpu_set_t = zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+/// Has the process be interrupted by SIGALRM as often as that, or no more.
+pub fn alarms(microseconds: i64, handler: Option<extern "C" fn(i32)>) {
+    let time = libc::timeval {
+        tv_sec: 0,
+        tv_usec: microseconds,
+    };
+    let timer = libc::itimerval {
+        it_interval: time,
+        it_value: time,
+    };
+    // SAFETY: The handlers of these tests do what handlers may.
+    unsafe {
+        if let Some(handler) = handler {
+            let mut action: libc::sigaction = zeroed();
+            action.sa_sigaction = handler as usize;
+            action.sa_flags = libc::SA_RESTART | libc::SA_NODEFER;
+            libc::sigaction(libc::SIGALRM, &raw const action, null_mut());
+        }
+        libc::setitimer(libc::ITIMER_REAL, &raw const timer, null_mut());
+    }
+}
+
+/// Whether a thread takes SIGALRM.
+fn mask(how: i32) {
+    // SAFETY: A set of signals is numbers.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigaddset(&raw mut set, libc::SIGALRM);
+        libc::pthread_sigmask(how, &raw const set, null_mut());
+    }
+}
+
+/// The calling thread takes no SIGALRM, nor do those that it makes.
+pub fn alarms_elsewhere() {
+    mask(libc::SIG_BLOCK);
+}
+
+/// The calling thread takes them.
+pub fn alarms_here() {
+    mask(libc::SIG_UNBLOCK);
+}
+
+/// Sends the calling thread a signal.
+pub fn interrupt_self(signal: i32) {
+    // SAFETY: It takes a number.
+    unsafe { libc::raise(signal) };
+}
+
+/// Runs something in a child, and says whether it was content.
+pub fn in_child(what: impl FnOnce() -> bool) -> bool {
+    // SAFETY: The child does what it is told and ends, without this process's other threads.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                let content = std::panic::catch_unwind(std::panic::AssertUnwindSafe(what));
+                libc::_exit(i32::from(!content.unwrap_or(false)));
+            }
+            child => {
+                let mut status = 0;
+                libc::waitpid(child, &raw mut status, 0);
+                status == 0
+            }
+        }
+    }
+}
+
+/// Words that processes share.
+pub fn words(file: &File) -> &'static [AtomicU64; 512] {
+    file.set_len(4096).expect("room");
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: A new mapping of a file that is as long, which stays.
+    unsafe {
+        let fd = file.as_raw_fd();
+        let at = libc::mmap(null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        &*at.cast()
+    }
+}

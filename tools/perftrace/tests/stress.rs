@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Threads that write at once, are moved from CPU to CPU and interrupted by signals whose handlers
+//! write, too: whatever happens, each event is there once or counted as lost, and times rise along
+//! each buffer. The same without restartable sequences.
+
+mod common;
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{alarms, alarms_elsewhere, alarms_here, cpus, interrupt_self, move_to, number};
+use perftrace::event;
+use perftrace::simulate::{attach_to, Kernel, Plan, LOST, SHARED, WAIT};
+
+const THREADS: u32 = 8;
+const TRACE: u32 = 2;
+
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn handler(_: i32) {
+    let n = SIGNALS.fetch_add(1, Relaxed);
+    event!(stress, signal, n: u64 = n);
+    // One in the handler of another.
+    if n % 64 == 0 {
+        interrupt_self(libc::SIGALRM);
+    }
+    event!(stress, text, n: u64 = n, text: str = &"signal"[..(n % 7) as usize]);
+}
+
+/// What was read of all CPUs.
+#[derive(Default)]
+struct Seen {
+    last: HashMap<u32, u64>,
+    events: Vec<(u32, u64, u64)>,
+    signals: Vec<u64>,
+    texts: Vec<u64>,
+    told: HashMap<u32, u64>,
+}
+
+impl Seen {
+    fn read(&mut self, kernel: &Kernel, keys: usize) {
+        let number = |name| number(kernel, name);
+        let event = number("stress:event who:u32 n:u64 check:u64");
+        let (signal, text) = (
+            number("stress:signal n:u64"),
+            number("stress:text n:u64 text:str"),
+        );
+        for cpu in kernel.cpus() {
+            for record in kernel.read(TRACE, cpu) {
+                let last = self.last.entry(cpu).or_default();
+                assert!(record.time >= *last, "times fall on CPU {cpu}");
+                *last = record.time;
+                if record.marker == LOST {
+                    let told = self.told.entry(cpu).or_default();
+                    assert!(record.payload[0] >= *told, "losses fall");
+                    *told = record.payload[0];
+                    continue;
+                }
+                let fields = &record.payload[keys..];
+                if record.marker == event {
+                    let [a, b, c] = fields[..] else {
+                        panic!("{record:?}")
+                    };
+                    let (who, n) = (a as u32, (a >> 32) | (b << 32));
+                    let check = (b >> 32) | (c << 32);
+                    assert_eq!(check, n ^ 0x5555_5555_5555, "{record:?}");
+                    self.events.push((who, n, record.time));
+                } else if record.marker == signal {
+                    self.signals.push(fields[0]);
+                } else if record.marker == text {
+                    let bytes: Vec<u8> = fields[1..].iter().flat_map(|w| w.to_le_bytes()).collect();
+                    let length = (fields[0] % 7) as usize;
+                    assert_eq!(&bytes[..length], &b"signal"[..length]);
+                    assert!(bytes[length..].iter().all(|byte| *byte == 0));
+                    self.texts.push(fields[0]);
+                } else {
+                    panic!("nobody wrote {record:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Who is there twice?
+fn unique(mut all: Vec<u64>) -> usize {
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count, "there twice");
+    count
+}
+
+fn storm(flags: u32, time: Duration) {
+    let kernel = attach_to(Plan::default());
+    kernel.start(TRACE, flags, 16 << 10);
+    let stop = AtomicBool::new(false);
+    // The reader's thread must not wait for itself.
+    alarms_elsewhere();
+    alarms(200, Some(handler));
+    let mut seen = Seen::default();
+    let keys = usize::from(flags & SHARED != 0);
+    let written: u64 = thread::scope(|scope| {
+        let stop = &stop;
+        let write = |who: u32| {
+            alarms_here();
+            let mut n = 0u64;
+            while !stop.load(Relaxed) {
+                if n % 1000 == u64::from(who) {
+                    move_to((n / 1000) as usize % cpus());
+                }
+                event!(stress, event, who: u32 = who, n: u64 = n, check: u64 = n ^ 0x5555_5555_5555);
+                n += 1;
+            }
+            n
+        };
+        let threads: Vec<_> = (0..THREADS)
+            .map(|who| scope.spawn(move || write(who)))
+            .collect();
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            seen.read(kernel, keys);
+            thread::sleep(Duration::from_micros(50));
+        }
+        stop.store(true, SeqCst);
+        while !threads.iter().all(|thread| thread.is_finished()) {
+            seen.read(kernel, keys);
+        }
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"));
+        joined.sum()
+    });
+    alarms(0, None);
+    // The test harness has a thread, too, which may be in a handler.
+    for _ in 0..100 {
+        seen.read(kernel, keys);
+        thread::sleep(Duration::from_millis(1));
+    }
+    kernel.end(TRACE);
+    seen.read(kernel, keys);
+    let lost: u64 = kernel.cpus().map(|cpu| kernel.lost(TRACE, cpu)).sum();
+    for (cpu, told) in &seen.told {
+        assert!(*told <= kernel.lost(TRACE, *cpu));
+    }
+    // Of one thread they are in order, by their times.
+    for who in 0..THREADS {
+        let mut of: Vec<_> = seen.events.iter().filter(|event| event.0 == who).collect();
+        of.sort_by_key(|event| (event.2, event.1));
+        assert!(
+            of.windows(2).all(|pair| pair[0].1 < pair[1].1),
+            "thread {who}"
+        );
+    }
+    let events = unique(
+        seen.events
+            .iter()
+            .map(|e| (e.1 << 8) | u64::from(e.0))
+            .collect(),
+    );
+    let signals = unique(seen.signals) + unique(seen.texts);
+    let all = written + 2 * SIGNALS.load(Relaxed);
+    println!("{all} events, {signals} of handlers, {lost} lost");
+    assert_eq!(events as u64 + signals as u64 + lost, all);
+    assert!(signals > 0);
+    assert!(flags & WAIT == 0 || lost == 0);
+}
+
+/// This very test, in a process of its own, as markers are the process's.
+fn alone(name: &str, tunables: &str, test: impl FnOnce()) {
+    if std::env::var_os("PERFTRACE_TEST_ALONE").is_some() {
+        return test();
+    }
+    let program = std::env::current_exe().expect("a program");
+    let mut command = Command::new(program);
+    command
+        .args(["--exact", name, "--nocapture"])
+        .env("PERFTRACE_TEST_ALONE", "1");
+    let output = command
+        .env("GLIBC_TUNABLES", tunables)
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success());
+}
+
+const NO_RSEQ: &str = "glibc.pthread.rseq=0";
+const TIME: Duration = Duration::from_secs(2);
+
+#[test]
+fn r3_4_threads_that_move_and_are_interrupted_lose_nothing_uncounted() {
+    let name = "r3_4_threads_that_move_and_are_interrupted_lose_nothing_uncounted";
+    alone(name, "", || storm(0, TIME));
+}
+
+#[test]
+fn r3_4_nor_do_they_without_restartable_sequences() {
+    let name = "r3_4_nor_do_they_without_restartable_sequences";
+    alone(name, NO_RSEQ, || storm(0, TIME));
+}
+
+#[test]
+fn r3_3_threads_that_wait_lose_nothing() {
+    alone("r3_3_threads_that_wait_lose_nothing", "", || {
+        storm(WAIT, TIME)
+    });
+}
+
+#[test]
+fn r3_3_nor_without_restartable_sequences() {
+    alone("r3_3_nor_without_restartable_sequences", NO_RSEQ, || {
+        storm(WAIT, TIME)
+    });
+}
+
+#[test]
+fn r3_2_shared_buffers_have_the_key_before_the_fields() {
+    let name = "r3_2_shared_buffers_have_the_key_before_the_fields";
+    alone(name, "", || storm(SHARED, TIME));
+}
