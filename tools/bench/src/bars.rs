@@ -618,7 +618,7 @@ mod tests {
         }
         records.push(count("event", cpus, 1, 60));
         records.push(count("event_off", cpus, 1, 7));
-        records.push(count("event_nothing", cpus, 1, 4));
+        records.push(count("event_off_2", cpus, 1, 11));
         records.push(count("turns", cpus, 1, 10_000));
         records.push(count("turns_perf", cpus, 1, 12_000));
         records.push(count("turns_context", cpus, 1, 11_000));

@@ -56,7 +56,7 @@ pub mod c {
         // SAFETY: By the caller's word.
         unsafe {
             if !short::event_0(site) {
-                long::write(&*site, &[]);
+                aside_0(site);
             }
         }
     }
@@ -71,7 +71,7 @@ pub mod c {
         // SAFETY: By the caller's word.
         unsafe {
             if !short::event_1(site, first) {
-                long::write(&*site, &[first]);
+                aside_1(site, first);
             }
         }
     }
@@ -86,7 +86,7 @@ pub mod c {
         // SAFETY: By the caller's word.
         unsafe {
             if !short::event_2(site, first, second) {
-                long::write(&*site, &[first, second]);
+                aside_2(site, first, second);
             }
         }
     }
@@ -101,7 +101,7 @@ pub mod c {
         // SAFETY: By the caller's word.
         unsafe {
             if !short::event(site, fields, words) {
-                long::write(&*site, slice::from_raw_parts(fields, words));
+                aside(site, fields, words);
             }
         }
     }
@@ -132,9 +132,61 @@ pub mod c {
         let here = site.sized(words);
         // SAFETY: As above; at least one text has made at least one word.
         unsafe {
-            if fields.is_empty() || !short::event(&raw const here, fields.as_ptr(), fields.len()) {
+            let (at, words) = (fields.as_ptr(), fields.len());
+            if fields.is_empty()
+                || !(short::event(&raw const here, at, words)
+                    || short::flight(&raw const here, at, words))
+            {
                 long::write(site, fields);
             }
+        }
+    }
+}
+
+// Functions of their own, so that what calls them needs no stack.
+
+/// # Safety
+///
+/// As for [`c::write_2`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn aside_0(site: *const Site) {
+    // SAFETY: By the caller's word.
+    long::write(unsafe { &*site }, &[]);
+}
+
+/// # Safety
+///
+/// As for [`c::write_2`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn aside_1(site: *const Site, first: u64) {
+    // SAFETY: By the caller's word.
+    unsafe { aside(site, [first].as_ptr(), 1) };
+}
+
+/// # Safety
+///
+/// As for [`c::write_2`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn aside_2(site: *const Site, first: u64, second: u64) {
+    // SAFETY: By the caller's word.
+    unsafe { aside(site, [first, second].as_ptr(), 2) };
+}
+
+/// Into a flight recorder, or the long way.
+///
+/// # Safety
+///
+/// As for [`c::write`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn aside(site: *const Site, fields: *const u64, words: usize) {
+    // SAFETY: By the caller's word.
+    unsafe {
+        if !short::flight(site, fields, words) {
+            long::write(&*site, slice::from_raw_parts(fields, words));
         }
     }
 }

@@ -144,11 +144,13 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
     });
 }
 
-/// Tries again to attach, as there is something in the kernel's stead now.
+/// Tries again to attach, as there is something in the kernel's stead now, or something else.
 #[cfg(feature = "simulate")]
-pub(crate) fn begin() {
+pub(crate) fn begin(again: bool) {
     locked(|registry| {
-        if registry.stage != Stage::Attached {
+        if again {
+            registry.forked();
+        } else if registry.stage != Stage::Attached {
             registry.begin();
             registry.all(|module| registry.register(module));
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The short way: one trace wants the event, it is written forwards into the process's own buffer,
-//! has no filter, and there is room. All else is the long way's.
+//! The short way: one trace wants the event, it goes into the process's own buffer, forwards or (after
+//! a look) backwards, has no filter, and there is room. All else is the long way's.
 //!
 //! ```text
 //! thread                                  kernel, at a trace's end and the next one's beginning
@@ -22,11 +22,12 @@
 
 use core::arch::asm;
 
+use crate::abi::{FILTERED, FLIGHT, SHARED};
 use crate::site::Site;
 use crate::state::CURRENT;
 
-/// Flags of a trace that the short way does not know: all but `PERFTRACE_WAIT`.
-const OTHERS: u32 = crate::abi::FLIGHT | crate::abi::SHARED | crate::abi::FILTERED;
+/// Flags of a trace that make a difference: all but `PERFTRACE_WAIT`.
+const OTHERS: u32 = FLIGHT | SHARED | FILTERED;
 
 /// The sequence, with what adds the record's bytes to `head` in r10 and what stores the fields.
 /// What can only happen now and then is in another section.
@@ -42,7 +43,7 @@ const OTHERS: u32 = crate::abi::FLIGHT | crate::abi::SHARED | crate::abi::FILTER
 /// | rcx | the buffer |
 /// | rax | the marker's word; the record's first word; its time; 0: it was not written |
 macro_rules! short {
-    ($site:expr, $first:expr, $second:expr, $end:literal, $($fields:literal),*) => {{
+    ($site:expr, $first:expr, $second:expr, [$($mode:literal),*], [$($end:literal),*], [$($fields:literal),*]) => {{
         let done: u64;
         // SAFETY: By the invariant of `Trace` r9 leads to a live slot and live buffers, and the CPU's
         // number is compared with how many there are. What is written ends below `limit`, which the
@@ -67,7 +68,7 @@ macro_rules! short {
                 "mov eax, [rax]",                   // B
                 "cmp eax, [r9]",                    // this trace, and no other
                 "jne 8f",
-                "test dword ptr [rdx + 4], {others}",
+                $($mode,)*
                 "jne 8f",
                 "mov rcx, qword ptr [rip + perftrace_thread@GOTTPOFF]",
                 "mov r8, fs:[rcx]",
@@ -86,10 +87,7 @@ macro_rules! short {
                 "imul rcx, [r9 + 24]",
                 "add rcx, [r9 + 16]",
                 "mov r10, [rcx]",
-                $end,
-                "cmp r9, [rcx + 8]",
-                "ja 7f",
-                "and r10d, [rdx + 8]",
+                $($end,)*
                 "mov [rcx + r10 + 4096], rax",
                 "rdtsc",
                 "shl rdx, 32",
@@ -111,6 +109,7 @@ macro_rules! short {
                 "jmp 9f",
                 ".popsection",
                 "9:",
+                flight = const FLIGHT,
                 others = const OTHERS,
                 current = sym CURRENT,
                 in("rdi") $site,
@@ -129,6 +128,20 @@ macro_rules! short {
     }};
 }
 
+/// Forwards: to the next `head`, if that is not above `limit`.
+macro_rules! forwards {
+    ($site:expr, $first:expr, $second:expr, $end:literal, [$($fields:literal),*]) => {
+        short!(
+            $site,
+            $first,
+            $second,
+            ["test dword ptr [rdx + 4], {others} /* not {flight} */"],
+            [$end, "cmp r9, [rcx + 8]", "ja 7f", "and r10d, [rdx + 8]"],
+            [$($fields),*]
+        )
+    };
+}
+
 /// An event without fields.
 ///
 /// # Safety
@@ -136,7 +149,7 @@ macro_rules! short {
 /// As for [`event_2`].
 #[inline(always)]
 pub(crate) unsafe fn event_0(site: *const Site) -> bool {
-    short!(site, 0u64, 0u64, "lea r9, [r10 + 16]",)
+    forwards!(site, 0u64, 0u64, "lea r9, [r10 + 16]", [])
 }
 
 /// An event with 8 bytes of fields.
@@ -146,12 +159,13 @@ pub(crate) unsafe fn event_0(site: *const Site) -> bool {
 /// As for [`event_2`].
 #[inline(always)]
 pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
-    short!(
+    let end = 0u64;
+    forwards!(
         site,
         first,
-        0u64,
+        end,
         "lea r9, [r10 + 24]",
-        "mov [rcx + r10 + 4112], rsi"
+        ["mov [rcx + r10 + 4112], rsi"]
     )
 }
 
@@ -162,13 +176,12 @@ pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
 /// `site` is registered, and says so many words.
 #[inline(always)]
 pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool {
-    short!(
+    forwards!(
         site,
         first,
         second,
         "lea r9, [r10 + 32]",
-        "mov [rcx + r10 + 4112], rsi",
-        "mov [rcx + r10 + 4120], r11"
+        ["mov [rcx + r10 + 4112], rsi", "mov [rcx + r10 + 4120], r11"]
     )
 }
 
@@ -179,18 +192,62 @@ pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool
 /// As for [`event_2`]; `fields` can be read.
 #[inline(always)]
 pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) -> bool {
-    short!(
+    forwards!(
         site,
         fields,
         words,
         "lea r9, [r10 + r11 * 8 + 16]",
-        "lea r10, [rcx + r10 + 4104]",
-        "mov rdx, r11",
-        "6:",
-        "mov rax, [rsi + rdx * 8 - 8]",
-        "mov [r10 + rdx * 8], rax",
-        "dec rdx",
-        "jnz 6b",
-        "mov rax, r9"
+        [
+            "lea r10, [rcx + r10 + 4104]",
+            "mov rdx, r11",
+            "6:",
+            "mov rax, [rsi + rdx * 8 - 8]",
+            "mov [r10 + rdx * 8], rax",
+            "dec rdx",
+            "jnz 6b",
+            "mov rax, r9"
+        ]
+    )
+}
+
+/// The same into a flight recorder: backwards, `reserve` lowered first. If it was lower already,
+/// by one who was sent back to the beginning, that is the long way's.
+///
+/// # Safety
+///
+/// As for [`event`].
+#[inline(always)]
+pub(crate) unsafe fn flight(site: *const Site, fields: *const u64, words: usize) -> bool {
+    short!(
+        site,
+        fields,
+        words,
+        [
+            "mov ecx, [rdx + 4]",
+            "and ecx, {others}",
+            "cmp ecx, {flight}"
+        ],
+        [
+            "lea r9, [r11 * 8 + 16]",
+            "neg r9",
+            "add r9, r10",
+            "cmp r9, [rcx + 8]",
+            "jb 7f",
+            "cmp r9, [rcx + 16]",
+            "jge 7f",
+            "mov [rcx + 16], r9",
+            "mov r10, r9",
+            "and r10d, [rdx + 8]"
+        ],
+        [
+            "lea r10, [rcx + r10 + 4104]",
+            "mov rdx, r11",
+            "6:",
+            "mov rax, [rsi + rdx * 8 - 8]",
+            "mov [r10 + rdx * 8], rax",
+            "dec rdx",
+            "jnz 6b",
+            "mov eax, 1"
+        ]
     )
 }

@@ -4,7 +4,8 @@
 //! the kernel. Everything else of the library is what is shipped.
 //!
 //! Behind the buffers there are the markers that were registered. A process that has
-//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment lays that file there, under its number.
+//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment lays that file there, under its number, and
+//! trace 0, of all markers, with the flags of `PERFTRACE_SIMULATE_FLAGS`.
 #![expect(unsafe_code, reason = "mappings")]
 #![allow(clippy::missing_panics_doc, reason = "for tests")]
 
@@ -106,7 +107,7 @@ pub struct Record {
 /// Attaches this process to memory. Its markers are wanted by no trace.
 pub fn attach_to(plan: Plan) -> &'static Kernel {
     PLAN.store(Box::into_raw(Box::new(plan)), Release);
-    crate::registry::begin();
+    crate::registry::begin(attached().is_some());
     attached().expect("attached")
 }
 
@@ -148,7 +149,9 @@ pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
     let made = file.and_then(|file| Kernel::make(file, plan));
     let pieces = made.and_then(|kernel| {
         if over.is_none() && PLAN.load(Relaxed).is_null() {
-            kernel.start(0, 0, 64 << 10);
+            let flags = env::var("PERFTRACE_SIMULATE_FLAGS");
+            let flags = flags.ok().and_then(|flags| flags.parse().ok());
+            kernel.start(0, flags.unwrap_or(0), 64 << 10);
         }
         let before = attached().filter(|_| over.is_some() && plan.shared);
         if let Some(before) = before {

@@ -3,43 +3,36 @@
 //! Events into memory that a test gives the library in the kernel's stead: what is written, by one
 //! thread, and what becomes of it where there is no room.
 
+mod common;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use common::{all, gettid, in_child, move_to, number};
+use engine::filter::{Step, ACCEPT, EQ, GLOB, REJECT};
 use perftrace::event;
-use perftrace::simulate::{attach_to, attached, Kernel, Plan, Record, FLIGHT, LOST, WAIT};
+use perftrace::simulate::{attach_to, attached, Kernel, Plan, FILTERED, FLIGHT, LOST, WAIT};
 
-/// One test at a time: they share the process's markers.
+/// One test at a time, on one CPU: they share the process's markers.
 fn alone() -> (MutexGuard<'static, ()>, &'static Kernel) {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let kernel = attached().unwrap_or_else(|| attach_to(Plan::default()));
+    move_to(0);
     (guard, kernel)
 }
 
-/// All records of a trace, of each CPU in order.
-fn all(kernel: &Kernel, trace: u32) -> Vec<Record> {
-    kernel
-        .cpus()
-        .flat_map(|cpu| kernel.read(trace, cpu))
-        .collect()
+/// Numbers of events, one after the other.
+fn write(from: u64, to: u64) {
+    for n in from..to {
+        event!(writer, count, n: u64 = n);
+    }
 }
 
-fn number(kernel: &Kernel, name: &str) -> u16 {
-    let markers = kernel.markers();
-    let found = markers.iter().position(|(marker, _)| marker == name);
-    found.unwrap_or_else(|| panic!("{name} is not in {markers:?}")) as u16
-}
-
-fn gettid() -> u32 {
-    rustix_gettid()
-}
-
-fn rustix_gettid() -> u32 {
-    let link = std::fs::read_link("/proc/thread-self").expect("procfs");
-    let name = link.file_name().and_then(|name| name.to_str());
-    name.and_then(|name| name.parse().ok()).expect("a number")
+/// The numbers of such records.
+fn counts(records: &[perftrace::simulate::Record]) -> Vec<u64> {
+    records.iter().map(|record| record.payload[0]).collect()
 }
 
 #[test]
@@ -90,27 +83,14 @@ fn r3_1_fields_of_all_types_lie_without_holes() {
     kernel.end(4);
     let records = all(kernel, 4);
     let payloads: Vec<&[u64]> = records.iter().map(|record| &record.payload[..]).collect();
-    let one = 1.0f64.to_bits();
-    let many = [
-        0x201,
-        (u64::from(1.0f32.to_bits()) << 8) | (one << 40),
-        (one >> 24) | (!0 << 40),
-        0x07_ff_ffff_ffff,
-    ];
-    let many = {
-        let mut bytes = vec![1u8];
-        bytes.extend(2u64.to_le_bytes());
-        bytes.extend(1.0f32.to_le_bytes());
-        bytes.extend(1.0f64.to_le_bytes());
-        bytes.extend((-1i64).to_le_bytes());
-        bytes.extend(7u16.to_le_bytes());
-        bytes.push(0);
-        let _ = many;
-        bytes
-            .chunks(8)
-            .map(|c| u64::from_le_bytes(c.try_into().expect("8")))
-            .collect::<Vec<_>>()
-    };
+    let mut many = vec![1u8];
+    many.extend(2u64.to_le_bytes());
+    many.extend(1.0f32.to_le_bytes());
+    many.extend(1.0f64.to_le_bytes());
+    many.extend((-1i64).to_le_bytes());
+    many.extend([7, 0, 0]);
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+    let many: Vec<u64> = many.chunks(8).map(word).collect();
     let text = [u64::from_le_bytes(*b"AB12345!"), 0x00_09_00];
     for four in payloads.chunks(4) {
         assert_eq!(four[0], []);
@@ -139,14 +119,246 @@ fn r3_2_texts_that_are_too_long_are_cut() {
     };
     let cut = bytes(0);
     assert_eq!(cut.len(), 2024);
-    assert_eq!(
-        &cut[2024 - 8..],
-        b"x\0\0\x07\x07\x07\x07\0"
-            .as_slice()
-            .get(..8)
-            .map_or(&[][..], |_| &cut[2016..])
-    );
     assert!(cut[..2018].iter().all(|&byte| byte == b'x'));
     assert_eq!(&cut[2018..], b"\0\0\x07\x07\x07\x07");
     assert_eq!(&bytes(1)[..8], b"a\0y\0\x07\x07\x07\x07");
+}
+
+#[test]
+fn r3_3_what_finds_no_room_is_counted_and_told_before_the_next_event() {
+    let (_alone, kernel) = alone();
+    let woken = kernel.notified();
+    // Room for 170 records of 24 bytes, and 16 bytes.
+    kernel.start(6, 0, 4096);
+    write(0, 100);
+    assert_eq!(kernel.notified(), woken + 1, "half full");
+    write(100, 1000);
+    assert_eq!(kernel.lost(6, 0), 830);
+    assert_eq!(kernel.notified(), woken + 2, "full");
+    assert_eq!(counts(&kernel.read(6, 0)), (0..170).collect::<Vec<_>>());
+    write(1000, 1003);
+    kernel.end(6);
+    let records = kernel.read(6, 0);
+    assert_eq!(records[0].marker, LOST);
+    assert_eq!(counts(&records), [830, 1000, 1001, 1002]);
+}
+
+#[test]
+fn r3_1_a_buffer_is_used_round_and_round() {
+    let (_alone, kernel) = alone();
+    kernel.start(7, 0, 4096);
+    for turn in 0..1000 {
+        write(turn * 10, turn * 10 + 10);
+        event!(writer, three, a: u64 = 1, b: u64 = 2, c: u64 = turn);
+        let records = kernel.read(7, 0);
+        assert_eq!(
+            counts(&records[..10]),
+            (turn * 10..turn * 10 + 10).collect::<Vec<_>>()
+        );
+        assert_eq!(records[10].payload, [1, 2, turn]);
+    }
+    kernel.end(7);
+    assert_eq!(kernel.lost(7, 0), 0);
+}
+
+#[test]
+fn r3_3_a_thread_waits_for_room() {
+    let (_alone, kernel) = alone();
+    kernel.start(8, WAIT, 4096);
+    let mut seen = Vec::new();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| write(0, 5000));
+        while !writer.is_finished() {
+            thread::sleep(Duration::from_millis(1));
+            seen.extend(all(kernel, 8));
+        }
+    });
+    seen.extend(all(kernel, 8));
+    assert_eq!(counts(&seen), (0..5000).collect::<Vec<_>>());
+    // A trace that ends lets go of those who wait.
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| write(0, 5000));
+        thread::sleep(Duration::from_millis(20));
+        assert!(!writer.is_finished());
+        kernel.end(8);
+    });
+}
+
+#[test]
+fn r3_11_a_flight_recorder_has_the_newest_events_whole() {
+    let (_alone, kernel) = alone();
+    kernel.start(9, FLIGHT, 4096);
+    write(0, 5);
+    assert_eq!(counts(&kernel.flight(9, 0)), [4, 3, 2, 1, 0]);
+    for to in [170, 171, 1000, 12345] {
+        write(0, to);
+        let newest = counts(&kernel.flight(9, 0));
+        assert!(newest.len() >= 169, "{}", newest.len());
+        let expected = (0..to).rev().take(newest.len().min(to as usize));
+        assert_eq!(
+            &newest[..newest.len().min(to as usize)],
+            expected.collect::<Vec<_>>()
+        );
+    }
+    for n in 0..100 {
+        let text = "x".repeat(n * 13);
+        event!(writer, long, s: str = &text, t: str = "", a: u32 = n as u32);
+        let newest = kernel.flight(9, 0);
+        assert_eq!(newest[0].payload.len(), (n * 13 + 6).div_ceil(8));
+    }
+    kernel.end(9);
+    assert_eq!(kernel.lost(9, 0), 0);
+}
+
+#[test]
+fn r3_11_traces_at_once_have_an_event_each() {
+    let (_alone, kernel) = alone();
+    for trace in 0..16 {
+        kernel.start(trace, if trace % 2 == 0 { 0 } else { FLIGHT }, 4096);
+    }
+    write(0, 20);
+    for trace in 0..16 {
+        kernel.end(trace);
+        let mut seen = match trace % 2 {
+            0 => counts(&kernel.read(trace, 0)),
+            _ => counts(&kernel.flight(trace, 0)),
+        };
+        seen.sort_unstable();
+        assert_eq!(seen, (0..20).collect::<Vec<_>>(), "trace {trace}");
+    }
+    write(0, 20);
+}
+
+#[test]
+fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
+    let (_alone, kernel) = alone();
+    // The slot is one trace's, another's of another kind, and nobody's, while a thread writes.
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| write(0, 3_000_000));
+        let mut turns = 0;
+        while !writer.is_finished() {
+            for flags in [0, FLIGHT] {
+                kernel.start(10, flags, 4096);
+                thread::sleep(Duration::from_micros(50));
+                kernel.end(10);
+                // One who is late may write as long as it is nobody's.
+                thread::sleep(Duration::from_millis(2));
+                let seen = match flags {
+                    0 => counts(&all(kernel, 10)),
+                    _ => {
+                        let mut seen: Vec<_> =
+                            kernel.cpus().flat_map(|c| kernel.flight(10, c)).collect();
+                        seen.sort_by_key(|record| record.time);
+                        counts(&seen)
+                    }
+                };
+                let rise = seen.windows(2).all(|pair| pair[0] < pair[1]);
+                assert!(rise, "{seen:?}");
+            }
+            turns += 1;
+        }
+        assert!(turns > 0);
+    });
+}
+
+/// A filter of steps that all must hold.
+fn filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
+    let begin = 8 + 16 * steps.len();
+    let (mut texts, mut bytes) = (Vec::new(), Vec::new());
+    for (n, (op, field, value, pattern)) in steps.iter().enumerate() {
+        let at = begin + texts.len();
+        texts.extend(field.bytes().chain([0]));
+        let value = match *op {
+            GLOB => (begin + texts.len()) as u64,
+            _ => *value,
+        };
+        if *op == GLOB {
+            texts.extend(pattern.bytes().chain([0]));
+        }
+        let step = Step {
+            op: *op,
+            field: at as u16,
+            yes: if n + 1 == steps.len() {
+                ACCEPT
+            } else {
+                n as u16 + 1
+            },
+            no: REJECT,
+            value,
+            ..Step::default()
+        };
+        bytes.extend(step.bytes());
+    }
+    let mut filter = ((begin + texts.len()) as u32).to_le_bytes().to_vec();
+    filter.extend((steps.len() as u16).to_le_bytes());
+    filter.extend([0, 0]);
+    filter.extend(bytes);
+    filter.extend(texts);
+    filter
+}
+
+#[test]
+fn r3_10_a_filter_looks_at_fields_thread_process_and_marker() {
+    let (_alone, kernel) = alone();
+    let thread = u64::from(gettid());
+    let process = u64::from(std::process::id());
+    let mut trace = |steps: &[(u8, &str, u64, &str)]| -> usize {
+        kernel.filter(11, &filter(steps));
+        kernel.start(11, FILTERED, 1 << 16);
+        for n in 0..10 {
+            event!(writer, filtered, number: u32 = n, name: str = if n % 2 == 0 { "even" } else { "odd" });
+        }
+        write(0, 3);
+        kernel.end(11);
+        all(kernel, 11).len()
+    };
+    assert_eq!(trace(&[(EQ, "number", 7, "")]), 1);
+    assert_eq!(trace(&[(GLOB, "name", 0, "ev*")]), 5);
+    assert_eq!(trace(&[(GLOB, "name", 0, "ev*"), (EQ, "number", 7, "")]), 0);
+    assert_eq!(trace(&[(EQ, "$thread", thread, "")]), 13);
+    assert_eq!(trace(&[(EQ, "$thread", thread + 1, "")]), 0);
+    assert_eq!(trace(&[(EQ, "$process", process, "")]), 13);
+    assert_eq!(trace(&[(GLOB, "$marker", 0, "*:count")]), 3);
+    assert_eq!(trace(&[(EQ, "none", 0, "")]), 0);
+}
+
+#[test]
+fn r3_1_a_child_attaches_anew_and_does_not_write_into_its_parents_buffers() {
+    let (_alone, kernel) = alone();
+    kernel.start(12, 0, 1 << 16);
+    write(0, 3);
+    assert!(in_child(|| {
+        write(3, 5);
+        let own = attached().expect("it is attached");
+        assert!(!std::ptr::eq(own, kernel));
+        own.start(12, 0, 1 << 16);
+        write(5, 8);
+        let records = all(own, 12);
+        counts(&records) == [5, 6, 7] && records[0].thread == gettid()
+    }));
+    write(8, 9);
+    kernel.end(12);
+    assert_eq!(counts(&all(kernel, 12)), [0, 1, 2, 8]);
+}
+
+#[test]
+fn r3_6_where_the_time_stamp_counter_will_not_do_it_is_the_clock() {
+    let (_alone, _) = alone();
+    let begin = std::time::Instant::now();
+    assert!(in_child(|| {
+        let kernel = attach_to(Plan {
+            clock: 1,
+            ..Plan::default()
+        });
+        kernel.start(13, 0, 1 << 16);
+        write(0, 1);
+        thread::sleep(Duration::from_millis(20));
+        write(1, 2);
+        let times: Vec<u64> = all(kernel, 13).iter().map(|record| record.time).collect();
+        let [first, second] = times[..] else {
+            return false;
+        };
+        (20_000_000..2_000_000_000).contains(&(second - first))
+    }));
+    assert!(begin.elapsed() < Duration::from_secs(10));
 }

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Programs that are killed while they write, at any instruction: what an event's end was reached
+//! of is there, and nothing that makes no sense.
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{move_to, number, words};
+use perftrace::event;
+use perftrace::simulate::{Kernel, Record, FLIGHT, WAIT};
+
+const KILLS: u64 = 200;
+const THREADS: u32 = 3;
+const CHILD: &str = "PERFTRACE_TEST_CHILD";
+
+/// Writes until it is killed, and says how far it has come.
+fn write_for_ever(who: u32, done: &AtomicU64) {
+    for n in 1u64.. {
+        if n % 500 == 0 {
+            move_to((n / 500) as usize % common::cpus());
+        }
+        match n % 3 {
+            0 => {
+                event!(killed, text, who: u32 = who, n: u64 = n, s: str = &"abcdefgh"[..(n % 8) as usize])
+            }
+            _ => event!(killed, pair, who: u32 = who, n: u64 = n),
+        }
+        done.store(n, Release);
+    }
+}
+
+/// As `main`, in the processes that are killed.
+fn child(progress: &str) {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .open(progress)
+        .expect("progress");
+    let done = words(&file);
+    thread::scope(|scope| {
+        for who in 0..THREADS {
+            let done = &done[who as usize];
+            scope.spawn(move || write_for_ever(who, done));
+        }
+    });
+}
+
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("perftrace-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Writer {
+    child: Child,
+    kernel: Kernel,
+    done: &'static [AtomicU64; 512],
+}
+
+impl Writer {
+    fn new(test: &str, flags: u32, tunables: &str, directory: &Directory) -> Self {
+        let progress = directory.0.join("progress");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&progress);
+        let done = words(&file.expect("a file"));
+        let mut command = Command::new(std::env::current_exe().expect("a program"));
+        command
+            .args(["--exact", test, "--nocapture"])
+            .env(CHILD, &progress);
+        command
+            .env("PERFTRACE_SIMULATE", &directory.0)
+            .env("GLIBC_TUNABLES", tunables);
+        command.env("PERFTRACE_SIMULATE_FLAGS", flags.to_string());
+        let child = command
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("it runs");
+        let path = directory.0.join(child.id().to_string());
+        let begin = Instant::now();
+        while done.iter().all(|done| done.load(Acquire) == 0) {
+            assert!(
+                begin.elapsed() < Duration::from_secs(20),
+                "it writes nothing"
+            );
+            thread::sleep(Duration::from_micros(100));
+        }
+        let kernel = Kernel::open(&path).expect("its file");
+        fs::remove_file(path).expect("its file");
+        Self {
+            child,
+            kernel,
+            done,
+        }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("it is there");
+        self.child.wait().expect("it is gone");
+    }
+
+    /// The event's number, of a thread.
+    fn event(&self, record: &Record) -> (u32, u64) {
+        let (a, b) = (record.payload[0], record.payload[1]);
+        let (who, n) = (a as u32, (a >> 32) | ((b & 0xffff_ffff) << 32));
+        let name = match n % 3 {
+            0 => "killed:text who:u32 n:u64 s:str",
+            _ => "killed:pair who:u32 n:u64",
+        };
+        assert_eq!(record.marker, number(&self.kernel, name), "{record:?}");
+        assert!(who < THREADS);
+        (who, n)
+    }
+}
+
+/// Kills that many; `look` reads until it is dead, then says what there is, oldest first.
+fn kills(test: &str, flags: u32, tunables: &str, look: fn(&Kernel, bool) -> Vec<Record>) {
+    if let Ok(progress) = std::env::var(CHILD) {
+        return child(&progress);
+    }
+    let directory = Directory::new(test);
+    for round in 0..KILLS {
+        let mut writer = Writer::new(test, flags, tunables, &directory);
+        let mut records = Vec::new();
+        // Some hundred microseconds, each time others.
+        let time = Duration::from_nanos(50_000 + (round * 7919 * 1009) % 3_000_000);
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            records.extend(look(&writer.kernel, false));
+        }
+        writer.kill();
+        records.extend(look(&writer.kernel, true));
+        let mut next = [None; THREADS as usize];
+        let mut events: Vec<_> = records.iter().map(|r| (r.time, writer.event(r))).collect();
+        events.sort_unstable();
+        for (_, (who, n)) in events {
+            let next = &mut next[who as usize];
+            assert_eq!(n, next.unwrap_or(n), "thread {who}");
+            *next = Some(n + 1);
+        }
+        for (who, next) in next.into_iter().enumerate() {
+            let done = writer.done[who].load(Acquire);
+            // The one that it was at may be there, too.
+            if let Some(next) = next {
+                assert!(
+                    (done + 1..=done + 2).contains(&next),
+                    "{done} were written, {next} is next"
+                );
+            } else {
+                assert!(
+                    done == 0 || flags & FLIGHT != 0,
+                    "{done} were written, none is there"
+                );
+            }
+        }
+    }
+}
+
+fn forward(kernel: &Kernel, _: bool) -> Vec<Record> {
+    kernel.cpus().flat_map(|cpu| kernel.read(0, cpu)).collect()
+}
+
+/// Threads move from CPU to CPU: what is older than the oldest of any CPU may have holes.
+fn flight(kernel: &Kernel, dead: bool) -> Vec<Record> {
+    if !dead {
+        return Vec::new();
+    }
+    let of: Vec<Vec<Record>> = kernel.cpus().map(|cpu| kernel.flight(0, cpu)).collect();
+    let full = of.iter().filter(|records| records.len() > 1000);
+    let oldest = full
+        .filter_map(|records| records.last())
+        .map(|record| record.time)
+        .max();
+    let records = of.into_iter().flatten();
+    records
+        .filter(|record| record.time >= oldest.unwrap_or(0))
+        .collect()
+}
+
+const NO_RSEQ: &str = "glibc.pthread.rseq=0";
+
+#[test]
+fn r3_1_what_was_written_is_there_after_a_kill() {
+    kills(
+        "r3_1_what_was_written_is_there_after_a_kill",
+        WAIT,
+        "",
+        forward,
+    );
+}
+
+#[test]
+fn r3_11_and_in_a_flight_recorder() {
+    kills("r3_11_and_in_a_flight_recorder", FLIGHT, "", flight);
+}
+
+#[test]
+fn r3_4_and_without_restartable_sequences() {
+    kills(
+        "r3_4_and_without_restartable_sequences",
+        WAIT,
+        NO_RSEQ,
+        forward,
+    );
+}
