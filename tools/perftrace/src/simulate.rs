@@ -5,7 +5,8 @@
 //!
 //! Behind the buffers there are the markers that were registered. A process that has
 //! `PERFTRACE_SIMULATE=DIRECTORY` in its environment lays that file there, under its number, and
-//! trace 0, of all markers, with the flags of `PERFTRACE_SIMULATE_FLAGS`.
+//! trace 0, of all markers, with the flags of `PERFTRACE_SIMULATE_FLAGS`. With
+//! `PERFTRACE_SIMULATE_READ` all is read as soon as there is a lot.
 #![expect(unsafe_code, reason = "mappings")]
 #![allow(clippy::missing_panics_doc, reason = "for tests")]
 
@@ -84,6 +85,8 @@ pub struct Kernel {
     file: File,
     plan: Plan,
     at: *mut u8,
+    /// A reader that is as quick as can be: all is read as soon as it is woken.
+    reads: bool,
 }
 
 // SAFETY: What is behind `at` is only seen as atomics, or copied.
@@ -212,6 +215,9 @@ pub(crate) fn unregister(markers: &mut [Marker]) -> bool {
 pub(crate) fn notify() -> bool {
     attached().is_some_and(|kernel| {
         kernel.table().notified.fetch_add(1, Relaxed);
+        if kernel.reads {
+            kernel.skip(0);
+        }
         true
     })
 }
@@ -239,7 +245,13 @@ impl Kernel {
             0,
         );
         let at = at.map_err(|Errno(error)| io::Error::from_raw_os_error(error))?;
-        Ok(Self { file, plan, at })
+        let reads = env::var_os("PERFTRACE_SIMULATE_READ").is_some();
+        Ok(Self {
+            file,
+            plan,
+            at,
+            reads,
+        })
     }
 
     /// A file that a process laid somewhere.

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# An event of a program against LTTng-UST's, in its snapshot mode, with buffers for each user. Used
+# inside the tool chain, by run. LTTng's daemons end with it: they are in a process name space of
+# their own.
+# Usage: lttng.sh DIR    DIR: what is built goes there; prints a line of JSON
+
+set -euo pipefail
+dir=$1
+if [ "${2:-}" != alone ]; then
+	exec unshare --mount --propagation unchanged --pid --fork --kill-child --mount-proc bash "$0" "$dir" alone
+fi
+
+mkdir -p "$dir/home" "$dir/events"
+exec 3>&1 >"$dir/log" 2>&1
+manifest=$TOP/tools/Cargo.toml
+CARGO_TARGET_DIR=$CACHE/target/simulate cargo build --manifest-path "$manifest" --profile library --locked \
+	-p libperftrace --features simulate
+here=$TOP/tools/libperftrace
+gcc-14 -O2 -Wall -Wextra -I "$here/include" -I "$here/bench" -o "$dir/pair" "$here/bench/lttng.c" \
+	-L "$CACHE/target/simulate/library" -lperftrace -llttng-ust -ldl
+ln -sf libperftrace.so "$CACHE/target/simulate/library/libperftrace.so.1"
+
+export HOME=$dir/home LTTNG_HOME=$dir/home
+busybox mount -t tmpfs run /run
+busybox mount -t sysfs sys /sys
+lttng-sessiond --background --no-kernel
+lttng create bench --snapshot
+lttng enable-channel --userspace --buffers-uid --subbuf-size=256k --num-subbuf=4 events
+lttng enable-event --userspace --channel=events 'bench:*'
+lttng start
+# Flight recorders are written backwards; and forwards, with nobody who reads: full.
+PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_FLAGS=1 LD_LIBRARY_PATH=$CACHE/target/simulate/library \
+	timeout 120 "$dir/pair" lttng_flight >"$dir/flight"
+PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_READ=1 LD_LIBRARY_PATH=$CACHE/target/simulate/library \
+	timeout 120 "$dir/pair" lttng_event >"$dir/event"
+lttng snapshot record
+lttng destroy bench
+# They were really there.
+grep -q . "$dir"/home/lttng-traces/*/snapshot-*/ust/uid/*/64-bit/events_0
+cat "$dir/event" "$dir/flight" >&3
