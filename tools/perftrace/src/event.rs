@@ -172,7 +172,21 @@ unsafe extern "C" fn aside_1(site: *const Site, first: u64) {
 #[inline(never)]
 unsafe extern "C" fn aside_2(site: *const Site, first: u64, second: u64) {
     // SAFETY: By the caller's word.
-    unsafe { aside(site, [first, second].as_ptr(), 2) };
+    unsafe {
+        if !short::flight_2(site, first, second) {
+            long_2(site, first, second);
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`c::write_2`].
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn long_2(site: *const Site, first: u64, second: u64) {
+    // SAFETY: By the caller's word.
+    long::write(unsafe { &*site }, &[first, second]);
 }
 
 /// Into a flight recorder, or the long way.

@@ -210,35 +210,58 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
     )
 }
 
-/// The same into a flight recorder: backwards, `reserve` lowered first. If it was lower already,
-/// by one who was sent back to the beginning, that is the long way's.
+/// Backwards: to a `head` that is not below `limit`; `reserve` is lowered first. If that was lower
+/// already, by one who was sent back to the beginning, it is the long way's.
+macro_rules! backwards {
+    ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
+        short!(
+            $site,
+            $first,
+            $second,
+            ["mov ecx, [rdx + 4]", "and ecx, {others}", "cmp ecx, {flight}"],
+            [
+                $($begin,)*
+                "cmp r9, [rcx + 8]",
+                "jb 7f",
+                "cmp r9, [rcx + 16]",
+                "jge 7f",
+                "mov [rcx + 16], r9",
+                "mov r10, r9",
+                "and r10d, [rdx + 8]"
+            ],
+            [$($fields),*]
+        )
+    };
+}
+
+/// An event with 16 bytes of fields, into a flight recorder.
+///
+/// # Safety
+///
+/// As for [`event_2`].
+#[inline(always)]
+pub(crate) unsafe fn flight_2(site: *const Site, first: u64, second: u64) -> bool {
+    backwards!(
+        site,
+        first,
+        second,
+        ["lea r9, [r10 - 32]"],
+        ["mov [rcx + r10 + 4112], rsi", "mov [rcx + r10 + 4120], r11"]
+    )
+}
+
+/// An event with fields of so many words, which is not 0, into a flight recorder.
 ///
 /// # Safety
 ///
 /// As for [`event`].
 #[inline(always)]
 pub(crate) unsafe fn flight(site: *const Site, fields: *const u64, words: usize) -> bool {
-    short!(
+    backwards!(
         site,
         fields,
         words,
-        [
-            "mov ecx, [rdx + 4]",
-            "and ecx, {others}",
-            "cmp ecx, {flight}"
-        ],
-        [
-            "lea r9, [r11 * 8 + 16]",
-            "neg r9",
-            "add r9, r10",
-            "cmp r9, [rcx + 8]",
-            "jb 7f",
-            "cmp r9, [rcx + 16]",
-            "jge 7f",
-            "mov [rcx + 16], r9",
-            "mov r10, r9",
-            "and r10d, [rdx + 8]"
-        ],
+        ["lea r9, [r11 * 8 + 16]", "neg r9", "add r9, r10"],
         [
             "lea r10, [rcx + r10 + 4104]",
             "mov rdx, r11",
