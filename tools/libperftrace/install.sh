@@ -12,7 +12,7 @@ built=$1 dest=$2 lib=$2/lib
 install -D -m 644 "$built/libperftrace.so" "$lib/libperftrace.so.1"
 ln -sf libperftrace.so.1 "$lib/libperftrace.so"
 install -m 644 -t "$lib" "$built/libperftrace.a"
-install -D -m 644 -t "$dest/include/perftrace" "$here/include/perftrace/perftrace.h"
+install -D -m 644 -t "$dest/include/perftrace" "$here/include/perftrace/"*.h
 mkdir -p "$lib/pkgconfig"
 sed "s#@PREFIX@#$PREFIX#" "$here/libperftrace.pc.in" >"$lib/pkgconfig/libperftrace.pc"
 install -D -m 644 -t "$dest/share/man/man3" "$here/man/perftrace.3"
