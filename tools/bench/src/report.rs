@@ -275,7 +275,10 @@ const PAIRS: &[(&str, &str)] = &[
         "lttng_event",
         "an event of a program, u32 + u64, by LTTng-UST into a snapshot session",
     ),
-    ("lttng_flight", "the same, against ours into a flight recorder"),
+    (
+        "lttng_flight",
+        "the same, against ours into a flight recorder",
+    ),
     (
         "flag_check_1",
         "snapshot of 1 CPU: with the check, against plain loads",
