@@ -31,6 +31,11 @@ enum Outcome {
     Again,
     /// There is no room.
     Full,
+    /// Without sequences: others have all buffers.
+    Taken,
+    /// The same, and this thread has one: it is a signal's handler that would wait, and others'
+    /// handlers for the one it interrupted.
+    TakenForGood,
 }
 
 /// An event, with the fields of a record. `words`: of the record, without a key.
@@ -110,6 +115,7 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         match record.attempt() {
             (Outcome::Done, _) => return,
             (Outcome::Again, _) => {}
+            (Outcome::Taken, _) if flags & WAIT != 0 => device::nap(),
             (Outcome::Full, cpu) if flags & WAIT != 0 && record.fits() => {
                 // Once: who reads it then sees the next ones fill it again.
                 if !told {
@@ -118,7 +124,9 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
                 }
                 device::nap();
             }
-            (Outcome::Full, cpu) => return record.lose(cpu),
+            (Outcome::Full | Outcome::Taken | Outcome::TakenForGood, cpu) => {
+                return record.lose(cpu);
+            }
         }
     }
 }
@@ -172,7 +180,15 @@ impl Record<'_> {
             device::let_others_run();
         }
         // Handlers of threads may wait for each other's buffers: nobody does so for ever.
-        (Outcome::Full, here)
+        let owns = |cpu| {
+            let buffer = self.trace.buffer(cpu);
+            // Relaxed: only this thread itself stores this number.
+            buffer.is_some_and(|buffer| buffer.owner.load(Relaxed) == thread)
+        };
+        match (0..nr_cpus).any(owns) {
+            true => (Outcome::TakenForGood, here),
+            false => (Outcome::Taken, here),
+        }
     }
 
     /// One step: what has to come before the event, or the event.
