@@ -169,11 +169,12 @@ fn put(event: &Event<'_>, to: &mut Vec<u8>) {
     to.extend(event.time.to_ne_bytes());
     to.extend(task.pid.to_ne_bytes());
     to.extend(event.thread.to_ne_bytes());
-    to.extend(task.comm.bytes().filter(|b| *b != 0));
+    let name = task.comm.split('\0').next().unwrap_or_default();
+    to.extend_from_slice(name.as_bytes());
     to.push(0);
     // Fields are as CTF has them, but for texts that are not UTF-8.
     if event.marker.fields.iter().all(|f| f.kind != Type::Text) {
-        to.extend(event.payload);
+        to.extend_from_slice(event.payload);
         return;
     }
     let mut rest = event.payload;
