@@ -124,7 +124,7 @@ static void of_a_command(void)
 	   "3.11 another one does not write over it");
 	is(run("pfc trace start none -o none -- /nowhere 2>words; [ $? = 127 ] && ! [ -e none ]"),
 	   0, "3.11 a command that is none leaves nothing behind");
-	is(run("pfc trace start less " GLOBS " -s 4K --format text -o less.txt -- "
+	is(run("pfc trace start less " GLOBS " -s 4K --format text -o less.txt -- \\\n"
 	       "/tests/pfc_trace app 20000 0 2>words"), 7, "3.2 more than has room");
 	told = number("awk '/ events lost / { n += $2 } END { print n + 0 }' less.txt");
 	seen = number("grep -c 'app:step: ' less.txt");
@@ -155,7 +155,7 @@ static void killed(void)
 	is(run("pfc trace start dead " GLOBS " --format perfetto -o dead.json 2>words & pid=$!\n"
 	       "sleep 2; kill -9 $pid; wait $pid; sleep 0.2; " NONE), 0,
 	   "3.11 a trace ends with its recorder");
-	is(run("head -c 20 dead.json | grep -q '^{' && tail -n 1 dead.json | grep -qx ']}' &&"
+	is(run("head -c 20 dead.json | grep -q '^{' && tail -n 1 dead.json | grep -qx ']}' &&\n"
 	       "grep -q app:step dead.json"), 0, "3.11 what it wrote is whole");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
@@ -170,14 +170,14 @@ static void others(void)
 	ok(number("grep -c 'kernel 0/.*kernel:sched_switch: prev=' sys.txt") > 5,
 	   "3.11 are there");
 	pid = begin_app();
-	is(run("pfc trace start both " GLOBS " --shared --format text -o both.txt -- "
+	is(run("pfc trace start both " GLOBS " --shared --format text -o both.txt -- \\\n"
 	       "/tests/pfc_trace app 200 1"), 7, "3.2 a buffer for all");
 	is(number("grep -c 'app:step: ' both.txt") > 200, true, "3.2 has both programs' events");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	is(run("pfc trace start x -e 'app:x*' -- true 2>words; grep -q 'so far' words"), 0,
 	   "3.8 where nothing matches that is said");
-	is(run("pfc trace start x -f 'n >' 2>words; [ $? = 2 ] &&"
+	is(run("pfc trace start x -f 'n >' 2>words; [ $? = 2 ] &&\n"
 	       "tail -n 1 words | grep -q '^ *^$'"), 0, "3.10 what is wrong with a filter is shown");
 }
 
