@@ -3,7 +3,6 @@
 //! Events of user programs. Their buffers are memory in the kernel's stead: what an event takes
 //! is the same, as the kernel has no part in it.
 
-use std::hint::black_box;
 use std::io;
 
 use perftrace::event;
@@ -20,6 +19,9 @@ const TRACE: u32 = 3;
 
 /// How an event is done so many times.
 type Run = fn(u32) -> io::Result<()>;
+
+/// The same, whatever has to be done before.
+pub type Measured<'a> = &'a mut dyn FnMut(u32) -> io::Result<()>;
 
 /// The loops, with nothing in them but an event, and its arguments from registers.
 const WAYS: [(&str, Run, Option<u32>); 6] = [
@@ -80,10 +82,7 @@ impl Traced {
 
     /// Each way, to be measured. What was written before is taken as read first, which is the same
     /// for few events as for many.
-    pub fn each(
-        &self,
-        measure: &mut dyn FnMut(&str, &mut dyn FnMut(u32) -> io::Result<()>),
-    ) -> io::Result<()> {
+    pub fn each(&self, measure: &mut dyn FnMut(&str, Measured<'_>)) -> io::Result<()> {
         for (name, run, traced) in WAYS {
             if let Some(flags) = traced {
                 self.0.start(TRACE, flags, BYTES);

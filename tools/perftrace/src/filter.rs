@@ -2,6 +2,10 @@
 
 //! Whether a trace's filter lets an event in: the engine's evaluator, on the page that the kernel
 //! shows.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it is the kernel whose char is unsigned"
+)]
 #![expect(unsafe_code, reason = "a marker's texts, fields as bytes")]
 
 use core::ffi::CStr;

@@ -3,6 +3,10 @@
 //! The programs and libraries of this process that have markers, from constructor to
 //! destructor; and what a child of fork() does.
 #![expect(
+    clippy::disallowed_methods,
+    reason = "it is the kernel whose char is unsigned"
+)]
+#![expect(
     unsafe_code,
     reason = "a list of other programs' memory, pthread_atfork"
 )]

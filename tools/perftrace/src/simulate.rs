@@ -7,6 +7,10 @@
 //! `PERFTRACE_SIMULATE=DIRECTORY` in its environment lays that file there, under its number, and
 //! trace 0, of all markers, with the flags of `PERFTRACE_SIMULATE_FLAGS`. With
 //! `PERFTRACE_SIMULATE_READ` all is read as soon as there is a lot.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it is the kernel whose char is unsigned"
+)]
 #![expect(unsafe_code, reason = "mappings")]
 #![allow(clippy::missing_panics_doc, reason = "for tests")]
 
