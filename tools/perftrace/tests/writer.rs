@@ -302,7 +302,7 @@ fn r3_10_a_filter_looks_at_fields_thread_process_and_marker() {
     let (_alone, kernel) = alone();
     let thread = u64::from(gettid());
     let process = u64::from(std::process::id());
-    let mut trace = |steps: &[(u8, &str, u64, &str)]| -> usize {
+    let trace = |steps: &[(u8, &str, u64, &str)]| -> usize {
         kernel.filter(11, &filter(steps));
         kernel.start(11, FILTERED, 1 << 16);
         for n in 0..10 {
