@@ -140,14 +140,21 @@ impl Process {
         }
     }
 
-    /// What a slot is from now on. Before its markers are wanted, after they are not.
-    pub(crate) fn set_slot(&self, number: usize, slot: Slot) {
+    /// A slot has a trace from now on, before any of its markers is wanted.
+    pub(crate) fn begin_slot(&self, number: usize, slot: Slot) {
         let at = SLOTS.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT));
         self.control
             .put(at.wrapping_add(1), slot.flags & flag::SEEN);
         self.control.put(at.wrapping_add(2), slot.mask);
         // Last: who sees this sees these.
         self.control.put(at, slot.generation);
+    }
+
+    /// It has none any more, after none of its markers is wanted. The rest stays as it was, for
+    /// threads that have seen a marker's word before, and the generation that it was.
+    pub(crate) fn end_slot(&self, number: usize, generation: u32) {
+        let at = SLOTS.wrapping_add(number.min(NR_TRACES).wrapping_mul(SLOT));
+        self.control.put(at, generation);
     }
 
     /// The slot's trace wants those of its markers, or none any more.

@@ -106,7 +106,7 @@ impl Tracing {
                 continue;
             };
             if slots {
-                process.set_slot(slot, trace.seen(self.generation(slot)));
+                process.begin_slot(slot, trace.seen(self.generation(slot)));
             }
             if let Some(number) = number {
                 process.set_wanted(number, slot, &|name| trace.wants(name));
@@ -164,7 +164,7 @@ impl Tracing {
         self.next_slot = slot.wrapping_add(1) % NR_TRACES;
         let generation = self.generation(slot);
         for process in self.processes.iter().filter(|p| trace.takes(p)) {
-            process.set_slot(slot, trace.seen(generation));
+            process.begin_slot(slot, trace.seen(generation));
             process.want(slot, &|name| trace.wants(name));
         }
         let _ = self.traces.push_within_capacity(trace);
@@ -186,14 +186,9 @@ impl Tracing {
             *place = 0;
             *generation = generation.wrapping_add(1);
         }
-        let (trace, generation) = (self.trace(id).ok()?.seen(0), self.generation(slot));
-        let nobodys = traced::Slot {
-            generation,
-            flags: 0,
-            ..trace
-        };
+        let generation = self.generation(slot);
         for process in self.processes.iter().filter(|p| !p.has_ended()) {
-            process.set_slot(slot, nobodys);
+            process.end_slot(slot, generation);
         }
         self.take_out(slot);
         signal.ring();
@@ -615,16 +610,35 @@ pub(crate) fn process(id: u64, key: u64) -> Result<trace::Process> {
     if key == KEY_SHARED {
         return Ok(nobody);
     }
+    Ok(told(all.process(key).map_err(|_| ENOENT)?))
+}
+
+/// A process that the caller may trace. `ENOENT`.
+pub(crate) fn any_process(key: u64) -> Result<trace::Process> {
+    let mut all = TRACING.lock();
     let process = all.process(key).map_err(|_| ENOENT)?;
-    Ok(trace::Process {
-        key,
+    match may_trace(process) && !process.has_ended() {
+        true => Ok(told(process)),
+        false => Err(ENOENT),
+    }
+}
+
+fn told(process: &Process) -> trace::Process {
+    trace::Process {
+        key: process.key,
         pid: process.pid.number(),
         uid: uid_of(process.who.uid),
         flags: if process.has_ended() { trace::ENDED } else { 0 },
         nr_markers: process.markers.len() as u32,
         began: process.began,
         comm: process.who.comm,
-    })
+    }
+}
+
+/// May the caller trace it?
+fn may_trace(process: &Process) -> bool {
+    let own = process.who.uid == Who::calls().uid && process.who.secret == 0;
+    own || sched::is_perfmon_capable()
 }
 
 /// A marker of a process in a trace. `ENOENT`.
@@ -654,10 +668,8 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
 /// trace. `ENOENT`.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let all = TRACING.lock();
-    let (uid, all_users) = (Who::calls().uid, sched::is_perfmon_capable());
-    let may = |p: &Process| all_users || (p.who.uid == uid && p.who.secret == 0);
     for process in all.processes.iter().filter(|p| p.key >= key) {
-        if process.has_ended() || !may(process) {
+        if process.has_ended() || !may_trace(process) {
             continue;
         }
         let from = if process.key == key {

@@ -23,8 +23,10 @@ static void trace_no_more(void)
 		munmap(written, attached.bytes);
 	close(traced);
 	close(trace);
-	traced = trace = -1;
-	seen = written = MAP_FAILED;
+	traced = -1;
+	trace = -1;
+	seen = MAP_FAILED;
+	written = MAP_FAILED;
 }
 
 static int begin_trace(void)

@@ -50,7 +50,6 @@ static void *perftrace_shared_here(size_t bytes)
 /* The same program, traced, with one argument. */
 static pid_t perftrace_spawn(const char *argument)
 {
-	char *argv[] = { "perftrace_test", (char *)argument, NULL };
 	pid_t pid;
 
 	fflush(stdout);
@@ -58,7 +57,7 @@ static pid_t perftrace_spawn(const char *argument)
 	if (pid)
 		return pid;
 	unsetenv("PERFTRACE");
-	execv("/proc/self/exe", argv);
+	execl("/proc/self/exe", "perftrace_test", argument, NULL);
 	_exit(98);
 }
 

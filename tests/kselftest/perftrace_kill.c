@@ -91,7 +91,8 @@ static bool round_is_good(bool flight, int n)
 
 	memset(&got, 0, sizeof(got));
 	memset(shared, 0, sizeof(*shared));
-	fd = trace_create("kill", "kill:*", flight ? PERFTRACE_FLIGHT : PERFTRACE_WAIT, 16384, &slot);
+	fd = trace_create("kill", "kill:*", flight ? PERFTRACE_FLIGHT : PERFTRACE_WAIT, 16384,
+			  &slot);
 	pid = perftrace_spawn("writer");
 	while (__atomic_load_n(&shared->ready, __ATOMIC_ACQUIRE) < THREADS)
 		usleep(200);

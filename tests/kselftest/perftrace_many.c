@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 300
  *
- * Sixteen traces at once of one program, each with a filter and a mode of its own: each has what it
- * wants, all of it and nothing else. Children of fork() are traced as themselves; another program in
- * the same process, too.
+ * Sixteen traces at once of one program, each with a filter and a mode of its own: each has what
+ * it wants, all of it and nothing else. Children of fork() are traced as themselves; another
+ * program in the same process, too.
  */
 #include "perftrace.h"
 
@@ -213,7 +213,8 @@ static void sixteen(void)
 	for (int n = 0; n < 16; n++) {
 		found[n] += drain(fds[n]);
 		if (!strcmp(traces[n].name, "flight")) {
-			is(newest, EVENTS - 1, "3.11 trace %d, a flight recorder, has the newest", n);
+			is(newest, EVENTS - 1, "3.11 trace %d, a flight recorder, has the newest",
+			   n);
 			ok(found[n] > EVENTS / 10, "3.11 trace %d has many of them", n);
 			continue;
 		}

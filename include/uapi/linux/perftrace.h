@@ -414,6 +414,7 @@ struct perftrace_notify {
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
+/* PERFTRACE_PROCESS, too, of such a process; of a trace: of one that is in it, or was. */
 
 /*
  * Of a trace. poll() says POLLIN when a buffer became half full, a process came or ended;

@@ -255,7 +255,12 @@ unsafe fn call(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result 
         }
         _ => {}
     }
-    let role = opened.role().ok_or(EINVAL)?;
+    let role = opened.role();
+    if command == PROCESS && !matches!(role.as_deref(), Some(Role::Trace(_))) {
+        let from: Process = read(arg)?;
+        return write(arg, &tracing::any_process(from.key)?);
+    }
+    let role = role.ok_or(EINVAL)?;
     match &*role {
         Role::Process(attached) => match command {
             REGISTER => register(attached.key, arg, true),

@@ -3,7 +3,7 @@
  * A program with events: requests that come, and their answers.
  *
  *	cc requests.c $(pkg-config --cflags --libs libperftrace) -o requests
- *	pfc trace record -m 'requests:*' ./requests
+ *	pfc trace start requests -e 'requests:*' -o requests.ctf -- ./requests
  */
 #include <stdint.h>
 #include <stdio.h>
