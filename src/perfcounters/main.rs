@@ -33,6 +33,7 @@ mod target;
 mod totals;
 mod trace;
 mod traced;
+mod tracees;
 mod tracepoints;
 mod tracing;
 

@@ -27,8 +27,6 @@ use crate::trace::{search, Signal, Trace};
 use crate::traced::{self, Process};
 use crate::tracepoints::{KernelEvents, MARKERS};
 
-/// Processes that are traced, or not read, at the most.
-const MOST: usize = 1 << 16;
 /// Of one user without CAP_PERFMON, at the most; and so many are left to those with it.
 const OF_ONE_USER: usize = 8;
 const LEFT: usize = 4;
@@ -37,17 +35,17 @@ const FIRST_KEY: u64 = 16;
 
 /// Traces and processes.
 pub(crate) struct Tracing {
-    traces: KVec<KBox<Trace>>,
+    pub(crate) traces: KVec<KBox<Trace>>,
     /// By key.
-    processes: KVVec<KBox<Process>>,
+    pub(crate) processes: KVVec<KBox<Process>>,
     /// Traces by their slots; 0: none.
     slots: [u64; NR_TRACES],
     generations: [u32; NR_TRACES],
     next_slot: usize,
     next_trace: u64,
-    next_key: u64,
+    pub(crate) next_key: u64,
     /// What is read where there is nothing.
-    zeroes: Option<Page>,
+    pub(crate) zeroes: Option<Page>,
 }
 
 fn place_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
@@ -70,24 +68,24 @@ impl Tracing {
         zeroes: None,
     };
 
-    fn trace(&mut self, id: u64) -> Result<&mut Trace> {
+    pub(crate) fn trace(&mut self, id: u64) -> Result<&mut Trace> {
         let mut traces = self.traces.iter_mut();
         let found = traces.find(|trace| trace.id == id).ok_or(EINVAL)?;
         Ok(found)
     }
 
-    fn in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
+    pub(crate) fn in_slot(&mut self, slot: usize) -> Option<&mut Trace> {
         match *self.slots.get(slot)? {
             0 => None,
             id => self.trace(id).ok(),
         }
     }
 
-    fn place(&self, key: u64) -> Option<usize> {
+    pub(crate) fn place(&self, key: u64) -> Option<usize> {
         place_of(&self.processes, key)
     }
 
-    fn process(&mut self, key: u64) -> Result<&mut Process> {
+    pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
         let place = self.place(key).ok_or(ESRCH)?;
         Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
     }
@@ -97,7 +95,7 @@ impl Tracing {
     }
 
     /// A process's markers in each slot, and the slots: it is new, or has new markers.
-    fn tell(&self, key: u64, slots: bool, number: Option<usize>) {
+    pub(crate) fn tell(&self, key: u64, slots: bool, number: Option<usize>) {
         let Some(process) = self.place(key).and_then(|place| self.processes.get(place)) else {
             return;
         };
@@ -196,7 +194,7 @@ impl Tracing {
     }
 
     /// Traces go that have ended and that nobody holds, then processes that are in none.
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         let needless = |t: &KBox<Trace>| t.files == 0 && (t.slot.is_none() || !t.is(flag::KEEP));
         self.traces.retain(|trace| !needless(trace));
         let Self {
@@ -208,7 +206,7 @@ impl Tracing {
     }
 
     /// One of the traces, or all.
-    fn tidied(&mut self, id: Option<u64>, tidy: fn(&mut Trace, &dyn Fn(u64) -> bool)) {
+    pub(crate) fn tidied(&mut self, id: Option<u64>, tidy: fn(&mut Trace, &dyn Fn(u64) -> bool)) {
         let Self {
             traces, processes, ..
         } = self;
@@ -234,172 +232,6 @@ impl Tracing {
             realtime: misc::realtime_ns(),
             ..trace.info()
         }
-    }
-}
-
-/// The caller's process is traced from now on: its key. `EBUSY`: it is already. May sleep.
-pub(crate) fn attach(mm: &Mm, mapping: Mapping, shared: bool) -> Result<u64> {
-    let mut all = TRACING.lock();
-    let same = |p: &KBox<Process>| p.mm == mm.address() && !p.has_ended();
-    if all.processes.iter().any(same) {
-        return Err(EBUSY);
-    }
-    if all.processes.len() >= MOST {
-        return Err(ENOSPC);
-    }
-    if all.zeroes.is_none() {
-        all.zeroes = Some(Page::new()?);
-    }
-    let key = all.next_key;
-    all.next_key = key.wrapping_add(1);
-    let process = Process::new(key, mm, Some(mapping), shared, Clock::choose())?;
-    // Keys only rise: the last one.
-    all.processes
-        .push(KBox::new(process, GFP_KERNEL)?, GFP_KERNEL)?;
-    all.tell(key, true, None);
-    Ok(key)
-}
-
-/// It has, or has not, one more mapping; without any it has ended.
-pub(crate) fn maps(key: u64, one_more: bool) {
-    let mut all = TRACING.lock();
-    let Ok(process) = all.process(key) else {
-        return;
-    };
-    process.maps = match one_more {
-        true => process.maps.saturating_add(1),
-        false => process.maps.saturating_sub(1),
-    };
-    if process.maps == 0 {
-        end_process(&mut all, key);
-    }
-}
-
-/// Its file is closed: it has ended, if it has not before.
-pub(crate) fn detach(key: u64) {
-    end_process(&mut TRACING.lock(), key);
-}
-
-fn end_process(all: &mut Tracing, key: u64) {
-    let Ok(process) = all.process(key) else {
-        return;
-    };
-    if process.mapping.take().is_none() {
-        return;
-    }
-    for trace in all.traces.iter().filter(|t| t.set(key).is_some()) {
-        trace.signal.ring();
-    }
-    all.tidied(None, Trace::limit);
-    all.forget();
-}
-
-/// Markers of a process: each gets its number. None is there if one is refused, which is told.
-/// May sleep.
-pub(crate) fn register(key: u64, markers: &mut [Marker], bad: &mut u32) -> Result {
-    let mut all = TRACING.lock();
-    let mut done = 0usize;
-    let mut failed = None;
-    for marker in markers.iter_mut() {
-        match all
-            .process(key)
-            .and_then(|process| process.register(marker))
-        {
-            Ok((number, new)) => {
-                marker.number = number as u32;
-                if new {
-                    all.tell(key, false, Some(number));
-                }
-            }
-            Err(error) => {
-                failed = Some(error);
-                break;
-            }
-        }
-        done = done.wrapping_add(1);
-    }
-    let Some(error) = failed else { return Ok(()) };
-    *bad = done as u32;
-    for marker in markers.iter().take(done) {
-        let _ = all.process(key)?.unregister(marker.number as usize);
-    }
-    Err(error)
-}
-
-/// One is taken back. `EINVAL`: there is none of that number.
-pub(crate) fn unregister(key: u64, number: u32) -> Result {
-    TRACING.lock().process(key)?.unregister(number as usize)
-}
-
-/// A buffer has something for its reader.
-pub(crate) fn notify(key: u64, slot: u32, cpu: u32) -> Result {
-    let mut all = TRACING.lock();
-    if cpu >= cpu::nr_cpu_ids() {
-        return Err(EINVAL);
-    }
-    let trace = all.in_slot(slot as usize).ok_or(ENOENT)?;
-    if trace.set(key).is_none() {
-        return Err(ENOENT);
-    }
-    trace.signal.ring();
-    Ok(())
-}
-
-/// Bytes of what a process may write.
-pub(crate) fn mapped_bytes() -> u64 {
-    (u64::from(cpu::nr_cpu_ids()) << trace::STRIDE).wrapping_mul(NR_TRACES as u64)
-}
-
-/// The page at a place of a process's mappings, put there under the lock, so that none comes
-/// after it was taken out: a child's and others' are `nobodys`. `None`: nothing can be there.
-pub(crate) fn fault<T>(
-    key: Option<u64>,
-    place: u64,
-    nobodys: usize,
-    put: impl FnOnce(usize) -> T,
-) -> Option<T> {
-    let mut all = TRACING.lock();
-    if place < map::READ_BYTES / PAGE as u64 {
-        let zeroes = all.zeroes.as_ref()?.address();
-        let page = key.and_then(|key| read_page(&mut all, key, place as usize));
-        return Some(put(page.unwrap_or(zeroes)));
-    }
-    let place = place.checked_sub(map::BUFFERS / PAGE as u64)?;
-    let pages = 1u64 << (trace::STRIDE - PAGE.ilog2());
-    let (buffer, number) = (place / pages, place % pages);
-    let slot = buffer.checked_div(cpu::nr_cpu_ids().into())?;
-    let cpu = buffer.wrapping_sub(slot.wrapping_mul(cpu::nr_cpu_ids().into()));
-    if slot >= NR_TRACES as u64 {
-        return None;
-    }
-    let page = key.and_then(|key| {
-        let at = all.place(key)?;
-        let Tracing {
-            traces, processes, ..
-        } = &mut *all;
-        let process = processes.get(at)?;
-        let mut traces = traces.iter_mut();
-        let trace = traces.find(|trace| trace.slot == Some(slot as usize))?;
-        match trace.takes(process) {
-            true => trace.page(key, cpu as usize, number as usize),
-            false => None,
-        }
-    });
-    Some(put(page.unwrap_or(nobodys)))
-}
-
-fn read_page(all: &mut Tracing, key: u64, place: usize) -> Option<usize> {
-    let filters = map::FILTERS as usize / PAGE;
-    let at = all.place(key)?;
-    let process = all.processes.get(at)?;
-    let Some(slot) = place.checked_sub(filters) else {
-        return process.page(place);
-    };
-    let mut traces = all.traces.iter();
-    let trace = traces.find(|trace| trace.slot == Some(slot))?;
-    match trace.takes(process) {
-        true => Some(trace.filter.as_ref()?.address()),
-        false => None,
     }
 }
 

@@ -25,7 +25,7 @@ use super::shim;
 use super::traced::{Mapping, Mm};
 use super::user::{read, read_into, write, Given};
 use crate::trace::Signal;
-use crate::tracing;
+use crate::{tracees, tracing};
 
 static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::THIS_MODULE.as_ptr(),
@@ -103,7 +103,7 @@ struct Held {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        tracing::detach(self.key);
+        tracees::detach(self.key);
     }
 }
 
@@ -267,7 +267,7 @@ unsafe fn call(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result 
             UNREGISTER => register(attached.key, arg, false),
             NOTIFY => {
                 let Notify { slot, cpu } = read(arg)?;
-                tracing::notify(attached.key, slot, cpu)
+                tracees::notify(attached.key, slot, cpu)
             }
             _ => Err(ENOTTY),
         },
@@ -318,13 +318,13 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
         let mm = Mm::calls().ok_or(EINVAL)?;
         let nobodys = Page::new()?;
         let shared = attach.flags & trace::flag::SHARED != 0;
-        let key = tracing::attach(&mm, mapping, shared)?;
+        let key = tracees::attach(&mm, mapping, shared)?;
         attach.key = key;
         Ok(Role::Process(Attached { key, mm, nobodys }))
     })?;
     attach.nr_cpus = super::cpu::nr_cpu_ids();
     attach.stride = trace::STRIDE;
-    attach.bytes = tracing::mapped_bytes();
+    attach.bytes = tracees::mapped_bytes();
     write(arg, &attach)
 }
 
@@ -345,12 +345,12 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     }
     let mut bad = u32::MAX;
     let done = match on {
-        true => tracing::register(key, &mut markers, &mut bad),
+        true => tracees::register(key, &mut markers, &mut bad),
         false => {
             let mut all = markers.iter().zip(0u32..u32::MAX);
             all.try_for_each(|(marker, n)| {
                 bad = n;
-                tracing::unregister(key, marker.number)
+                tracees::unregister(key, marker.number)
             })
         }
     };
@@ -477,7 +477,7 @@ unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area
         };
         let writable = pgoff == map::BUFFERS / PAGE as u64;
         let bytes = match writable {
-            true => tracing::mapped_bytes(),
+            true => tracees::mapped_bytes(),
             false => map::READ_BYTES,
         };
         if !(writable || pgoff == 0) || length != bytes || !attached.mm.is(mm) {
@@ -485,7 +485,7 @@ unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area
         }
         // SAFETY: The area being set up; the operations are static.
         to_result(unsafe { shim::pt_vma(vma, &VM_OPS.0, writable) })?;
-        tracing::maps(attached.key, true);
+        tracees::maps(attached.key, true);
         Ok(0)
     })
 }
@@ -500,7 +500,7 @@ unsafe fn count(vma: *mut bindings::vm_area_struct, more: bool) {
     let (role, mm) = unsafe { (opened((*vma).vm_file).role(), (*vma).vm_mm) };
     if let Some(Role::Process(attached)) = role.as_deref() {
         if attached.mm.is(mm) {
-            tracing::maps(attached.key, more);
+            tracees::maps(attached.key, more);
         }
     }
 }
@@ -540,6 +540,6 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     // SAFETY: The fault is being handled; the pages are whole ones, and the area takes such
     // (pt_vma).
     let put = |page: usize| unsafe { shim::pt_insert(vmf, page) };
-    tracing::fault(key, pgoff as u64, nobodys, put)
+    tracees::fault(key, pgoff as u64, nobodys, put)
         .unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }
