@@ -525,7 +525,9 @@ pub fn check_event(name: &[u8]) -> bool {
 
 /// Are these globs with single blanks between, or none?
 pub fn check_globs(list: &[u8]) -> bool {
-    let good = |pattern: &[u8]| !pattern.is_empty() && pattern.iter().all(u8::is_ascii_graphic);
+    // No longer than names can be: a class of many is looked through for each byte of a name.
+    let length = 1..=NAME_MAX;
+    let good = |glob: &[u8]| length.contains(&glob.len()) && glob.iter().all(u8::is_ascii_graphic);
     list.len() < FIELDS_MAX && (list.is_empty() || list.split(|&byte| byte == b' ').all(good))
 }
 

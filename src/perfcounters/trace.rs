@@ -24,6 +24,13 @@ use crate::tracepoints::KernelEvents;
 const ENDED_BYTES: u64 = 64 << 20;
 const ENDED_MOST: u64 = 4096;
 
+/// Where nobody may wait: nothing is ever full; nobody may be there to read; others could
+/// make one wait for ever.
+const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
+
+/// Users do not write into one buffer.
+const APART: u32 = flag::SHARED | flag::ALL_USERS;
+
 /// What wakes a trace's reader.
 pub(crate) struct Signal {
     bell: Bell,
@@ -101,6 +108,43 @@ impl Set {
     }
 }
 
+/// What a fault may need, which is made without the lock.
+#[derive(Clone, Copy)]
+pub(crate) enum Need {
+    Set,
+    Buffer,
+    Page,
+}
+
+/// The same, made.
+#[derive(Default)]
+pub(crate) struct Spare {
+    set: Option<Set>,
+    buffer: Option<Arc<Buffer>>,
+    page: Option<Page>,
+}
+
+impl Spare {
+    /// Was it made for a trace with such buffers?
+    pub(crate) fn is_for(&self, (bytes, flight): (u32, bool)) -> bool {
+        let same = |buffer: &Arc<Buffer>| buffer.bytes == bytes && buffer.flight == flight;
+        self.buffer.as_ref().is_none_or(same)
+    }
+
+    /// Makes one, of a trace with buffers of so many bytes. May sleep.
+    pub(crate) fn make(&mut self, need: Need, (bytes, flight): (u32, bool)) -> Result {
+        match need {
+            Need::Set => self.set = Some(Set::new(0, cpu::nr_cpu_ids())?),
+            Need::Buffer => {
+                let buffer = Buffer::new(bytes, flight)?;
+                self.buffer = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
+            }
+            Need::Page => self.page = Some(Page::new()?),
+        }
+        Ok(())
+    }
+}
+
 /// What was lost in buffers that are no more, or are.
 #[derive(Clone, Copy, Default)]
 struct Losses {
@@ -159,7 +203,8 @@ impl Trace {
         if create.flags & !flag::ALL != 0
             || !filter::check_event(name)
             || !filter::check_globs(globs)
-            || create.flags & (flag::FLIGHT | flag::WAIT) == flag::FLIGHT | flag::WAIT
+            || (create.flags & flag::WAIT != 0 && create.flags & NO_WAIT != 0)
+            || create.flags & APART == APART
         {
             return Err(EINVAL);
         }
@@ -199,6 +244,11 @@ impl Trace {
 
     pub(crate) fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Is it of this user, and of nothing that he could not trace without CAP_PERFMON?
+    pub(crate) fn is_own(&self, uid: u32) -> bool {
+        self.owner == uid && !self.is(flag::ALL_USERS) && self.set(KEY_KERNEL).is_none()
     }
 
     /// Is it called so?
@@ -251,54 +301,71 @@ impl Trace {
         self.sets.get(self.find(key)?)
     }
 
-    fn set_or_new(&mut self, key: u64) -> Result<&mut Set> {
+    /// A set that is there, or the spare one.
+    fn set_or(&mut self, key: u64, spare: &mut Spare) -> Result<&mut Set, Need> {
         let place = match search(&self.sets, key, |set| set.key) {
             Ok(place) => place,
             Err(place) => {
-                let set = Set::new(key, cpu::nr_cpu_ids())?;
-                self.sets.reserve(1, GFP_KERNEL)?;
-                self.sets
-                    .insert_within_capacity(place, set)
-                    .map_err(|_| ENOMEM)?;
+                let mut set = spare.set.take().ok_or(Need::Set)?;
+                set.key = key;
+                let done = self.sets.reserve(1, GFP_KERNEL);
+                done.map_err(|_| Need::Set)?;
+                let done = self.sets.insert_within_capacity(place, set);
+                done.map_err(|_| Need::Set)?;
                 self.signal.ring();
                 place
             }
         };
-        self.sets.get_mut(place).ok_or(EINVAL)
+        self.sets.get_mut(place).ok_or(Need::Set)
     }
 
-    /// A page of a buffer of a process in it, which comes now; `None`: there is none, or no
-    /// memory.
-    pub(crate) fn page(&mut self, key: u64, cpu: usize, number: usize) -> Option<usize> {
-        let (bytes, flight, shared) = (self.bytes, self.is(flag::FLIGHT), self.is(flag::SHARED));
-        if number > bytes as usize / PAGE {
-            return None;
-        }
-        let page = self.find_page(key, cpu, number, (bytes, flight, shared));
-        if page.is_none() {
-            self.no_memory = self.no_memory.wrapping_add(1);
-        }
-        page
-    }
-
-    fn find_page(
+    /// A page of a buffer of a process in it, which comes now; `None`: there can be none.
+    pub(crate) fn page(
         &mut self,
         key: u64,
         cpu: usize,
         number: usize,
-        (bytes, flight, shared): (u32, bool, bool),
-    ) -> Option<usize> {
+        spare: &mut Spare,
+    ) -> Result<Option<usize>, Need> {
+        if number > self.bytes as usize / PAGE {
+            return Ok(None);
+        }
+        let shared = self.is(flag::SHARED);
+        let fits = spare.is_for((self.bytes, self.is(flag::FLIGHT)));
         if shared {
             // So that its markers are known for as long as its records.
-            self.set_or_new(key).ok()?;
+            self.set_or(key, spare)?;
         }
         let key = if shared { KEY_SHARED } else { key };
-        let place = self.set_or_new(key).ok()?.buffers.get_mut(cpu)?;
+        let Some(place) = self.set_or(key, spare)?.buffers.get_mut(cpu) else {
+            return Ok(None);
+        };
         if place.is_none() {
-            let buffer = Buffer::new(bytes, flight).ok()?;
-            *place = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT).ok()?);
+            // Its counts are touched first. Where there was no memory for them, nobody would
+            // read its records.
+            if number != 0 {
+                return Ok(None);
+            }
+            *place = Some(spare.buffer.take().filter(|_| fits).ok_or(Need::Buffer)?);
         }
-        place.as_ref()?.page(number)
+        let page = place
+            .as_ref()
+            .and_then(|b| b.page_or(number, &mut spare.page));
+        page.map(Some).ok_or(Need::Page)
+    }
+
+    /// There was no memory for that: its events are lost.
+    pub(crate) fn refuse(&mut self, key: u64, cpu: usize) {
+        let key = if self.is(flag::SHARED) {
+            KEY_SHARED
+        } else {
+            key
+        };
+        let set = self.set(key);
+        match set.and_then(|set| set.buffers.get(cpu)?.as_ref()) {
+            Some(buffer) => buffer.refuse(),
+            None => self.no_memory = self.no_memory.wrapping_add(1),
+        }
     }
 
     /// Buffers after a process's on a CPU: the next with anything to be read.

@@ -33,6 +33,16 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// As a process gives it. `EINVAL`: bad name or fields. May sleep.
+    pub(crate) fn new(marker: &Marker) -> Result<Self> {
+        let (name, fields) = texts(marker)?;
+        Ok(Self {
+            name: copied(name)?,
+            fields: copied(fields)?,
+            refs: 0,
+        })
+    }
+
     fn cmp(&self, name: &[u8], fields: &[u8]) -> Ordering {
         let by_name = (*self.name).cmp(name);
         by_name.then_with(|| (*self.fields).cmp(fields))
@@ -179,9 +189,9 @@ impl Process {
     }
 
     /// One more of a marker: its number, and whether it is new, so that its word has to be
-    /// set. `EINVAL`: bad name or fields; `ENOSPC`: no numbers are left.
-    pub(crate) fn register(&mut self, marker: &Marker) -> Result<(usize, bool)> {
-        let (name, fields) = texts(marker)?;
+    /// set. `ENOSPC`: no numbers are left.
+    pub(crate) fn register(&mut self, new: Known) -> Result<(usize, bool)> {
+        let (name, fields) = (&new.name, &new.fields);
         let found = self.order.binary_search_by(|number| {
             let known = self.markers.get(usize::from(*number));
             known.map_or(Ordering::Greater, |known| known.cmp(name, fields))
@@ -197,16 +207,12 @@ impl Process {
                 if place.is_none() {
                     *place = Some(Page::new()?);
                     if let Some(mapping) = &self.mapping {
-                        mapping.take_out(trace::map::WORDS, (PAGES * PAGE) as u64);
+                        let page = number / WORDS * PAGE;
+                        mapping.take_out(trace::map::WORDS.wrapping_add(page as u64), PAGE as u64);
                     }
                 }
-                let known = Known {
-                    name: copied(name)?,
-                    fields: copied(fields)?,
-                    refs: 0,
-                };
                 self.order.reserve(1, GFP_KERNEL_ACCOUNT)?;
-                self.markers.push(known, GFP_KERNEL_ACCOUNT)?;
+                self.markers.push(new, GFP_KERNEL_ACCOUNT)?;
                 let _ = self.order.insert_within_capacity(at, number as u16);
                 number
             }

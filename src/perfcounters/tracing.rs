@@ -8,7 +8,7 @@
 //! trace's.
 
 use engine::filter;
-use engine::trace::{self, flag, map, Create, Describe, Info, Marker, NR_TRACES};
+use engine::trace::{self, flag, map, Create, Describe, Info, NR_TRACES};
 use engine::trace::{KEY_KERNEL, KEY_SHARED};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVVec, KVec};
@@ -22,7 +22,7 @@ use crate::sys::lock::TRACING;
 use crate::sys::misc;
 use crate::sys::ppa::Clock;
 use crate::sys::sched;
-use crate::sys::traced::{uid_of, Kept, Mapping, Mm, Who};
+use crate::sys::traced::{uid_of, Kept, Who};
 use crate::trace::{search, Signal, Trace};
 use crate::traced::{self, Process};
 use crate::tracepoints::{KernelEvents, MARKERS};
@@ -30,6 +30,8 @@ use crate::tracepoints::{KernelEvents, MARKERS};
 /// Of one user without CAP_PERFMON, at the most; and so many are left to those with it.
 const OF_ONE_USER: usize = 8;
 const LEFT: usize = 4;
+/// Of one user without it, with those that have ended and that files still hold.
+const HELD: usize = 32;
 /// Keys below are no process's.
 const FIRST_KEY: u64 = 16;
 
@@ -50,6 +52,34 @@ pub(crate) struct Tracing {
 
 fn place_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
+}
+
+fn is_over(processes: &[KBox<Process>], key: u64) -> bool {
+    let process = place_of(processes, key).and_then(|place| processes.get(place));
+    process.is_some_and(|process| process.has_ended())
+}
+
+/// Who asks.
+struct Caller {
+    uid: u32,
+    capable: bool,
+}
+
+impl Caller {
+    fn new() -> Self {
+        Self {
+            uid: Who::calls().uid,
+            capable: sched::is_perfmon_capable(),
+        }
+    }
+
+    fn may_open(&self, trace: &Trace) -> bool {
+        self.capable || trace.is_own(self.uid)
+    }
+
+    fn may_trace(&self, process: &Process) -> bool {
+        self.capable || (process.who.uid == self.uid && process.who.secret == 0)
+    }
 }
 
 /// Probes that go when the lock is given back.
@@ -136,7 +166,9 @@ impl Tracing {
             there.fold(0usize, |nr, _| nr.wrapping_add(1))
         };
         let own = nr(&|trace| trace.owner == owner);
-        if (own >= OF_ONE_USER || nr(&|_| true) >= NR_TRACES.wrapping_sub(LEFT))
+        let held = self.traces.iter().filter(|trace| trace.owner == owner);
+        let held = held.fold(0usize, |nr, _| nr.wrapping_add(1));
+        if (own >= OF_ONE_USER || held >= HELD || nr(&|_| true) >= NR_TRACES.wrapping_sub(LEFT))
             && !sched::is_perfmon_capable()
         {
             return None;
@@ -185,8 +217,10 @@ impl Tracing {
             *generation = generation.wrapping_add(1);
         }
         let generation = self.generation(slot);
-        for process in self.processes.iter().filter(|p| !p.has_ended()) {
-            process.end_slot(slot, generation);
+        if let Some(trace) = self.traces.iter().find(|trace| trace.id == id) {
+            for process in self.processes.iter().filter(|p| trace.takes(p)) {
+                process.end_slot(slot, generation);
+            }
         }
         self.take_out(slot);
         signal.ring();
@@ -205,19 +239,23 @@ impl Tracing {
         });
     }
 
-    /// One of the traces, or all.
-    pub(crate) fn tidied(&mut self, id: Option<u64>, tidy: fn(&mut Trace, &dyn Fn(u64) -> bool)) {
+    /// What was read of processes that have ended goes, in one trace.
+    fn tidy(&mut self, id: u64) {
         let Self {
             traces, processes, ..
         } = self;
-        let has_ended = |key: u64| {
-            let process = place_of(processes, key).and_then(|place| processes.get(place));
-            process.is_some_and(|process| process.has_ended())
-        };
-        for trace in traces.iter_mut() {
-            if id.is_none_or(|id| trace.id == id) {
-                tidy(trace, &has_ended);
-            }
+        for trace in traces.iter_mut().filter(|trace| trace.id == id) {
+            trace.tidy(&|key| is_over(processes, key));
+        }
+    }
+
+    /// A process has ended: the traces that it is in have not too much of such ones.
+    pub(crate) fn limit(&mut self, key: u64) {
+        let Self {
+            traces, processes, ..
+        } = self;
+        for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
+            trace.limit(&|key| is_over(processes, key));
         }
     }
 
@@ -279,6 +317,8 @@ pub(crate) fn create(create: &Create, filter: KVec<u8>) -> Result<(u64, Arc<Sign
         return Err(EEXIST);
     }
     let slot = all.free_slot(trace.owner).ok_or(EBUSY)?;
+    // Before it has its probes, which cannot go under the lock.
+    all.traces.reserve(1, GFP_KERNEL)?;
     let paused = trace.is(flag::PAUSED);
     trace.kept = trace.is(flag::KEEP).then(Kept::new);
     trace.kernel = going.take();
@@ -304,17 +344,12 @@ fn attach_kernel(
 
 /// One's own trace by its name, or else, with CAP_PERFMON, anybody's: the same, and how it is. `ENOENT`.
 pub(crate) fn open(name: &[u8]) -> Result<(u64, Arc<Signal>, Info)> {
+    let caller = Caller::new();
     let mut all = TRACING.lock();
-    let (uid, all_users) = (Who::calls().uid, sched::is_perfmon_capable());
-    let has_name = |t: &&mut KBox<Trace>| t.slot.is_some() && t.has_name(name);
-    let own = all
-        .traces
-        .iter_mut()
-        .filter(has_name)
-        .find(|trace| trace.owner == uid)
-        .map(|trace| trace.id);
-    let any = all.traces.iter_mut().find(has_name).map(|trace| trace.id);
-    let id = own.or(any.filter(|_| all_users)).ok_or(ENOENT)?;
+    let has_name = |t: &&KBox<Trace>| t.slot.is_some() && t.has_name(name) && caller.may_open(t);
+    let named = || all.traces.iter().filter(has_name);
+    let own = named().find(|trace| trace.owner == caller.uid);
+    let id = own.or(named().next()).ok_or(ENOENT)?.id;
     let trace = all.trace(id)?;
     trace.files = trace.files.wrapping_add(1);
     let signal = trace.signal.clone();
@@ -382,13 +417,13 @@ pub(crate) fn info(id: u64) -> Result<Info> {
 
 /// The first trace from a slot on that the caller may open. `ENOENT`.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
+    let caller = Caller::new();
     let all = TRACING.lock();
-    let (uid, all_users) = (Who::calls().uid, sched::is_perfmon_capable());
     let from = slot as usize;
     let mut rest = all.slots.iter().skip(from);
     rest.find_map(|id| {
         let trace = all.traces.iter().find(|t| t.id == *id)?;
-        (all_users || trace.owner == uid).then(|| all.info(trace))
+        caller.may_open(trace).then(|| all.info(trace))
     })
     .ok_or(ENOENT)
 }
@@ -406,7 +441,7 @@ pub(crate) fn next(id: u64, reader: u64, key: u64, cpu: u32) -> Result<(u64, u32
     if key == 0 {
         trace.signal.answer();
         // What others have read they may still ask about.
-        all.tidied(Some(id), Trace::tidy);
+        all.tidy(id);
         all.forget();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)
@@ -447,9 +482,10 @@ pub(crate) fn process(id: u64, key: u64) -> Result<trace::Process> {
 
 /// A process that the caller may trace. `ENOENT`.
 pub(crate) fn any_process(key: u64) -> Result<trace::Process> {
+    let caller = Caller::new();
     let mut all = TRACING.lock();
     let process = all.process(key).map_err(|_| ENOENT)?;
-    match may_trace(process) && !process.has_ended() {
+    match caller.may_trace(process) && !process.has_ended() {
         true => Ok(told(process)),
         false => Err(ENOENT),
     }
@@ -465,12 +501,6 @@ fn told(process: &Process) -> trace::Process {
         began: process.began,
         comm: process.who.comm,
     }
-}
-
-/// May the caller trace it?
-fn may_trace(process: &Process) -> bool {
-    let own = process.who.uid == Who::calls().uid && process.who.secret == 0;
-    own || sched::is_perfmon_capable()
 }
 
 /// A marker of a process in a trace. `ENOENT`.
@@ -499,9 +529,10 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
 /// The first marker from a number on, of a process or those after it, that the caller may
 /// trace. `ENOENT`.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
+    let caller = Caller::new();
     let all = TRACING.lock();
     for process in all.processes.iter().filter(|p| p.key >= key) {
-        if process.has_ended() || !may_trace(process) {
+        if process.has_ended() || !caller.may_trace(process) {
             continue;
         }
         let from = if process.key == key {

@@ -98,8 +98,10 @@ static struct perftrace_buffer *a_buffer(void)
 
 static int touch(void)
 {
+	int got = *(volatile __u64 *)&a_buffer()->limit ? 0 : 1;
+
 	*(volatile __u64 *)((char *)a_buffer() + PERFTRACE_RECORDS) = 1;
-	return a_buffer()->limit ? 0 : 1;
+	return got;
 }
 
 static bool is_traced(void)

@@ -47,7 +47,7 @@
 
 /* Of a trace: perftrace_slot.flags, perftrace_create.flags. */
 #define PERFTRACE_FLIGHT	0x01	/* the newest events are kept: written backwards */
-#define PERFTRACE_WAIT		0x02	/* a thread waits where there is no room */
+#define PERFTRACE_WAIT		0x02	/* a thread waits for room; not with FLIGHT, SHARED, KEEP */
 #define PERFTRACE_SHARED	0x04	/* one buffer a CPU for all: they can harm each other's */
 #define PERFTRACE_FILTERED	0x08	/* there is a filter */
 #define PERFTRACE_KEEP		0x10	/* it outlives the file that made it */
@@ -265,7 +265,9 @@ struct perftrace_filter {
  * @markers: globs of markers' names with single blanks between; "": all but the kernel's.
  *	     CAP_PERFMON: "kernel:sched_switch", "kernel:sys_enter", "kernel:sys_exit"
  *
- * PERFTRACE_OPEN takes @name, of one's own, or else, with CAP_PERFMON, of anybody.
+ * A glob has at most PERFTRACE_NAME_MAX bytes. PERFTRACE_ALL_USERS is not with PERFTRACE_SHARED.
+ * PERFTRACE_OPEN takes @name, of one's own, or else, with CAP_PERFMON, of anybody. Those of all
+ * users and of the kernel's events are nobody's own.
  * EEXIST: the name is taken; EBUSY: 16 are there, of users without CAP_PERFMON 12 in all or 8
  * of one's own; or this file is something else.
  */
@@ -393,7 +395,8 @@ struct perftrace_describe {
 };
 
 /**
- * struct perftrace_notify - a buffer is half full, or full: its reader is woken
+ * struct perftrace_notify - a buffer is half full, or full: its reader is woken; ENOENT: there
+ *	is none, as there was no memory, or the trace has ended
  * @slot: the trace
  * @cpu: the CPU
  */
@@ -402,7 +405,7 @@ struct perftrace_notify {
 	__u32	cpu;
 };
 
-/* Of a process that is traced. */
+/* Of a process that is traced; ESRCH: the caller is another one, such as its child. */
 #define PERFTRACE_ATTACH	_IOWR('A', 0x80, struct perftrace_attach)
 #define PERFTRACE_REGISTER	_IOWR('A', 0x81, struct perftrace_markers)
 #define PERFTRACE_UNREGISTER	_IOWR('A', 0x82, struct perftrace_markers)

@@ -98,8 +98,9 @@ pub(crate) struct Buffer {
     position: Word,
     /// Bytes that made no sense.
     cut: Word,
-    /// Pages for which there was no memory.
+    /// Pages for which there was no memory; those that are there.
     refused: Word,
+    there: Word,
 }
 
 impl Buffer {
@@ -117,6 +118,7 @@ impl Buffer {
             position: Word::new(0),
             cut: Word::new(0),
             refused: Word::new(0),
+            there: Word::new(0),
         };
         let counts = buffer.page(0).ok_or(ENOMEM)?;
         // INVARIANT: there it is.
@@ -131,15 +133,21 @@ impl Buffer {
     }
 
     /// A page's address, which comes now if it was not there. `None`: there is no such page,
-    /// or no memory. Under the lock of all tracing; may sleep.
-    pub(crate) fn page(&self, number: usize) -> Option<usize> {
+    /// or no memory. May sleep.
+    fn page(&self, number: usize) -> Option<usize> {
+        match self.pages.get(number)?.load_relaxed() {
+            0 => self.page_or(number, &mut Page::new().ok()),
+            there => Some(there as usize),
+        }
+    }
+
+    /// The same; `None`: a page would be needed. Under the lock of all tracing.
+    pub(crate) fn page_or(&self, number: usize, spare: &mut Option<Page>) -> Option<usize> {
         let word = self.pages.get(number)?;
         if word.load_relaxed() == 0 {
-            let Ok(page) = Page::new() else {
-                let refused = self.refused.load_relaxed();
-                self.refused.store_relaxed(refused.wrapping_add(1));
-                return None;
-            };
+            let page = spare.take()?;
+            let there = self.there.load_relaxed();
+            self.there.store_relaxed(there.wrapping_add(1));
             // INVARIANT: as long as the buffer is there. Release: with the acquire in `at`.
             word.store_release(page.address() as u64);
             core::mem::forget(page);
@@ -168,14 +176,19 @@ impl Buffer {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        let there = self.pages.iter().filter(|word| word.load_relaxed() != 0);
-        there.fold(0, |bytes: u64, _| bytes.wrapping_add(PAGE as u64))
+        self.there.load_relaxed().wrapping_mul(PAGE as u64)
     }
 
     /// Events that found no room, as the writer says.
     pub(crate) fn lost(&self) -> u64 {
         let [_, _, _, lost, ..] = self.counts();
         lost.load_relaxed()
+    }
+
+    /// There was no memory for a page of it.
+    pub(crate) fn refuse(&self) {
+        let refused = self.refused.load_relaxed();
+        self.refused.store_relaxed(refused.wrapping_add(1));
     }
 
     /// Bytes that made no sense; pages for which there was no memory.

@@ -15,7 +15,7 @@ use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_long, c_uint, c_ulong};
 use kernel::new_mutex;
 use kernel::prelude::*;
-use kernel::sync::{Arc, Mutex};
+use kernel::sync::{Arc, Mutex, UniqueArc};
 use kernel::uaccess::UserPtr;
 
 use super::buffers::{Page, PAGE};
@@ -120,12 +120,23 @@ impl Opened {
 
     /// It becomes something, once. `EBUSY`: it is something.
     fn become_(&self, make: impl FnOnce() -> Result<Role>) -> Result {
-        let mut role = self.role.lock();
-        if role.is_some() {
+        let room = UniqueArc::<Role>::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        if self.role().is_some() {
             return Err(EBUSY);
         }
-        *role = Some(Arc::new(make()?, GFP_KERNEL_ACCOUNT)?);
-        Ok(())
+        // Not under the lock, which mappings take.
+        let made: Arc<Role> = room.write(make()?).into();
+        let mut role = self.role.lock();
+        if role.is_none() {
+            *role = Some(made);
+            return Ok(());
+        }
+        drop(role);
+        // Nobody would ever end it.
+        if let Role::Trace(held) = &*made {
+            let _ = tracing::end(held.id);
+        }
+        Err(EBUSY)
     }
 }
 
@@ -262,6 +273,8 @@ unsafe fn call(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result 
     }
     let role = role.ok_or(EINVAL)?;
     match &*role {
+        // A child has its parent's file, but is not its parent.
+        Role::Process(attached) if !attached.mm.is_callers() => Err(ESRCH),
         Role::Process(attached) => match command {
             REGISTER => register(attached.key, arg, true),
             UNREGISTER => register(attached.key, arg, false),
@@ -363,7 +376,13 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
         for (n, marker) in markers.iter().enumerate() {
             let place = at.wrapping_add(n.wrapping_mul(size_of::<Marker>()));
             let number = place.wrapping_add(offset_of!(Marker, number));
-            write(UserPtr::from_addr(number), &marker.number)?;
+            if let Err(error) = write(UserPtr::from_addr(number), &marker.number) {
+                // Nobody knows their numbers.
+                for marker in &markers {
+                    let _ = tracees::unregister(key, marker.number);
+                }
+                return Err(error);
+            }
         }
     }
     Ok(())

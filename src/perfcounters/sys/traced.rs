@@ -62,6 +62,12 @@ impl Mm {
         self.0.as_ptr() == other
     }
 
+    /// Is it the caller's?
+    pub(crate) fn is_callers(&self) -> bool {
+        // SAFETY: `current`, which stays; its address space changes only by itself.
+        self.is(unsafe { (*kernel::task::Task::current_raw()).mm })
+    }
+
     /// To be compared while it is held.
     pub(crate) fn address(&self) -> usize {
         self.0.as_ptr() as usize

@@ -140,16 +140,20 @@ fn with_markers(number: u32, markers: &mut [Marker]) -> (Result<(), Errno>, u32)
     (result, all.bad)
 }
 
-/// Tells the reader that a buffer is half full. If it cannot be told it will come by itself.
-pub(crate) fn notify(slot: u32, cpu: u32) {
+/// Tells the reader that a buffer is half full. If it cannot be told it will come by itself;
+/// false: there is none, as the buffer is nobody's.
+pub(crate) fn notify(slot: u32, cpu: u32) -> bool {
+    let mut is_read = true;
     quietly(|| {
         #[cfg(feature = "simulate")]
         if simulate::notify() {
             return;
         }
         let mut notify = Notify { slot, cpu };
-        let _ = fd().and_then(|fd| call(fd, abi::NOTIFY, &raw mut notify));
+        let done = fd().and_then(|fd| call(fd, abi::NOTIFY, &raw mut notify));
+        is_read = !matches!(done, Err(Errno(libc::ENOENT)));
     });
+    is_read
 }
 
 /// The descriptor, if it still is the device's.

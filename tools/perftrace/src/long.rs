@@ -21,6 +21,8 @@ use crate::thread;
 
 /// Looks at all buffers by a thread that has no restartable sequence, until the event is lost.
 const LOOKS: u32 = 100;
+/// Tries in a shared buffer, until the event is lost.
+const TRIES: u32 = 1000;
 /// Words of a record of lost events.
 const LOST_WORDS: u64 = 3;
 
@@ -79,6 +81,7 @@ struct Record<'a> {
 fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
     let slot = trace.slot();
     let mut told = false;
+    let mut tries = 0u32;
     loop {
         // The short way's A and B; C is in the steps. Acquire: pairs with the kernel's changes of
         // slot and words, in the order that `short.rs` says.
@@ -114,14 +117,19 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         };
         match record.attempt() {
             (Outcome::Done, _) => return,
-            (Outcome::Again, _) => {}
+            // A member may change shared counts all the time.
+            (Outcome::Again, cpu) if flags & SHARED != 0 && tries >= TRIES => {
+                return record.lose(cpu);
+            }
+            (Outcome::Again, _) => tries = tries.saturating_add(1),
             (Outcome::Taken, _) if flags & WAIT != 0 => device::nap(),
             (Outcome::Full, cpu) if flags & WAIT != 0 && record.fits() => {
                 // Once: who reads it then sees the next ones fill it again.
-                if !told {
-                    device::notify(number, cpu);
-                    told = true;
+                // Nobody is told, and nobody reads, where there was no memory for the buffer.
+                if !told && !device::notify(number, cpu) {
+                    return record.lose(cpu);
                 }
+                told = true;
                 device::nap();
             }
             (Outcome::Full | Outcome::Taken | Outcome::TakenForGood, cpu) => {
@@ -149,7 +157,8 @@ impl Record<'_> {
                 let cpu = thread::cpu(sequence);
                 let outcome = match self.trace.buffer(cpu) {
                     Some(buffer) => self.write(buffer, cpu, Hold::Sequence(sequence)),
-                    None => Outcome::Full,
+                    // A thread that has unregistered its sequence is on no CPU that it knows of.
+                    None => Outcome::TakenForGood,
                 };
                 (outcome, cpu)
             }
@@ -287,7 +296,7 @@ impl Record<'_> {
             };
             step.commit(hold);
             if used > size / 2 {
-                device::notify(self.number, cpu);
+                let _ = device::notify(self.number, cpu);
             }
         }
         Outcome::Done
@@ -347,7 +356,7 @@ impl Record<'_> {
             // Too low at worst: the next one takes the long way.
             buffer.limit.store(0, Relaxed);
             if first {
-                device::notify(self.number, cpu);
+                let _ = device::notify(self.number, cpu);
             }
         }
     }

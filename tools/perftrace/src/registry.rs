@@ -256,12 +256,13 @@ impl Registry {
             for (site, marker) in module.sites().iter().filter(known).zip(&mut *markers) {
                 marker.number = site.header.load(Relaxed) & 0xffff;
             }
-            for site in module.sites() {
-                site.switch_off(module.off, UNKNOWN);
-            }
             device::unregister(markers);
             Ok(())
         });
+        // Whether or not the kernel knows: no thread may look there any more.
+        for site in module.sites() {
+            site.switch_off(module.off, UNKNOWN);
+        }
     }
 
     /// The child of fork() has mappings that are nobody's; it gets its own, where the parent's

@@ -43,7 +43,8 @@ int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, b
 	if (!(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_EXEC ||
 	    (!writable && vma->vm_flags & VM_WRITE))
 		return -EACCES;
-	vm_flags_mod(vma, VM_MIXEDMAP | VM_WIPEONFORK | VM_DONTEXPAND | VM_DONTDUMP,
+	/* VM_IO: mlockall() does not touch it all. */
+	vm_flags_mod(vma, VM_IO | VM_MIXEDMAP | VM_WIPEONFORK | VM_DONTEXPAND | VM_DONTDUMP,
 		     VM_MAYEXEC | (writable ? 0 : VM_MAYWRITE));
 	vma->vm_ops = ops;
 	return 0;
@@ -51,8 +52,8 @@ int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, b
 
 vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
 {
-	return vmf_insert_page_mkwrite(vmf, virt_to_page((void *)page),
-				       vmf->flags & FAULT_FLAG_WRITE);
+	/* Not dirty: where another thread's fault was first, that stays, whatever page it put. */
+	return vmf_insert_page_mkwrite(vmf, virt_to_page((void *)page), false);
 }
 
 /* To be compared, for as long as it is held. */

@@ -11,13 +11,16 @@ use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::fields::{self, Type, Value};
 use crate::output::schema::{self, MAGIC, STREAM_CLASS};
 use crate::output::{About, Event, Output, Packet};
 use crate::source::Place;
+
+/// In a directory that is another user's, a link could lead anywhere.
+const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 
 /// A file of packets.
 #[derive(Debug)]
@@ -147,8 +150,10 @@ impl Stream {
         bytes[sizes + 8..sizes + 16].copy_from_slice(&bits);
         let file = File::options()
             .write(true)
-            .create(true)
+            .create(self.len != 0)
+            .create_new(self.len == 0)
             .truncate(false)
+            .custom_flags(NOFOLLOW)
             .open(&self.path)?;
         if let Err(error) = file.write_all_at(&bytes, self.len) {
             // The disk is full, perhaps: half a packet would make all of it unreadable.

@@ -69,7 +69,13 @@ impl Perfetto {
         let len = self.text.len() as u64;
         if self.regular {
             self.text.extend(CLOSE);
-            self.file.write_all_at(&self.text, self.at)?;
+            if let Err(error) = self.file.write_all_at(&self.text, self.at) {
+                // The disk is full, perhaps: what there was before is whole again.
+                self.text.clear();
+                let _ = self.file.set_len(self.at);
+                let _ = self.file.write_all_at(CLOSE, self.at);
+                return Err(error);
+            }
         } else {
             self.file.write_all(&self.text)?;
         }

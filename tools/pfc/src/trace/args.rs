@@ -89,7 +89,7 @@ pub struct Wanted {
     #[arg(short, long, value_name = "BYTES", value_parser = size)]
     pub size: Option<u32>,
     /// A thread waits where there is no room, so that nothing is lost
-    #[arg(long)]
+    #[arg(long, conflicts_with = "shared")]
     pub wait: bool,
     /// One buffer a CPU for all programs that take part: they can harm each other's
     #[arg(long)]

@@ -65,20 +65,18 @@ impl Recorder {
             // A command has the terminal for itself.
             self.progress = None;
         }
-        let result = self.until_end(child.as_mut());
-        if let (Err(_), Some(child)) = (&result, &mut child) {
-            let _ = child.kill();
-        }
-        result?;
+        let mut done = self.until_end(child.as_mut());
         // Who has ended it already says so by an error.
         let _ = self.trace.end();
-        self.drain()?;
-        self.finish()?;
-        Ok(match child {
-            // If others have ended the trace, the command goes on.
-            Some(mut child) => Some(child.wait()?),
-            None => None,
-        })
+        if done.is_ok() {
+            done = self.drain();
+        }
+        // What was read and not written yet, too.
+        let done = done.and(self.finish());
+        // If others have ended the trace, the command goes on; also if the disk is full.
+        let status = child.as_mut().map(Child::wait).transpose()?;
+        done?;
+        Ok(status)
     }
 
     /// The same of a trace that is somebody else's to end.
