@@ -13,22 +13,17 @@
 //! as doubles. The kernel has no floats: there, such a comparison is false.
 
 use crate::sync::Word;
+use crate::trace::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
 
 mod glob;
 
 use glob::matches;
 pub use glob::{glob, globs};
 
-/// Bytes of a marker's name, with the NUL: PERFTRACE_NAME_MAX.
-pub const NAME_MAX: usize = 64;
-/// Bytes of a marker's fields or a trace's globs, with the NUL: PERFTRACE_FIELDS_MAX.
-pub const FIELDS_MAX: usize = 256;
 /// Fields of a marker.
 pub const NR_FIELDS: usize = 16;
 /// Bytes of a field's name.
 pub const FIELD_NAME_MAX: usize = 31;
-/// Bytes of a filter: PERFTRACE_FILTER_MAX.
-pub const FILTER_MAX: usize = 4096;
 /// Bytes of struct perftrace_filter; steps follow.
 pub const HEADER: usize = 8;
 /// Bytes of struct perftrace_step.

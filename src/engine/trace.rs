@@ -37,6 +37,21 @@ pub mod map {
     pub const BUFFERS: u64 = 0x10_0000;
 }
 
+/// Bytes of a record, with all that belongs to it.
+pub const RECORD_MAX: usize = 2048;
+/// Where records are in a buffer.
+pub const RECORDS: usize = 4096;
+/// 8-byte words of `struct perftrace_record`.
+pub const HEAD_WORDS: usize = 2;
+/// A record that is nothing.
+pub const PAD: u16 = 0xffff;
+/// A record that says how many events were lost.
+pub const LOST: u16 = 0xfffe;
+/// Ticks are those of RDTSC.
+pub const CLOCK_TSC: u32 = 0;
+/// Ticks are nanoseconds of `CLOCK_MONOTONIC`.
+pub const CLOCK_MONOTONIC: u32 = 1;
+
 /// Flags of a trace.
 pub mod flag {
     #![allow(missing_docs, reason = "documented in the C header")]
@@ -58,15 +73,38 @@ pub const KEY_KERNEL: u64 = 1;
 /// The same.
 pub const KEY_SHARED: u64 = 2;
 
+/// What is all zeroes.
+pub trait Zero {
+    /// It.
+    const ZERO: Self;
+}
+
+impl Zero for u32 {
+    const ZERO: Self = 0;
+}
+
+impl Zero for u64 {
+    const ZERO: Self = 0;
+}
+
+impl<const N: usize> Zero for [u8; N] {
+    const ZERO: Self = [0; N];
+}
+
 macro_rules! structures {
     ($($(#[$doc:meta])* $name:ident($size:expr) { $($field:ident: $type:ty,)* })*) => {
         $(
             $(#[$doc])*
             #[repr(C)]
-            #[derive(Clone, Copy)]
+            #[derive(Clone, Copy, Debug)]
             #[allow(missing_docs, reason = "documented in the C header")]
             pub struct $name {
                 $(pub $field: $type,)*
+            }
+            impl Zero for $name {
+                const ZERO: Self = Self {
+                    $($field: Zero::ZERO,)*
+                };
             }
             const _: () = assert!(size_of::<$name>() == $size);
             // Without padding.
@@ -187,6 +225,35 @@ structures! {
 /// `PERFTRACE_ENDED`
 pub const ENDED: u32 = 1;
 
+/// The calls' numbers.
+pub mod call {
+    #![allow(missing_docs, reason = "documented in the C header")]
+    use super::*;
+
+    const fn both<T>(number: u32) -> u32 {
+        give::<T>(number) | (2 << 30)
+    }
+
+    const fn give<T>(number: u32) -> u32 {
+        (1 << 30) | ((size_of::<T>() as u32) << 16) | ((b'A' as u32) << 8) | number
+    }
+
+    pub const ATTACH: u32 = both::<Attach>(0x80);
+    pub const REGISTER: u32 = both::<Markers>(0x81);
+    pub const UNREGISTER: u32 = both::<Markers>(0x82);
+    pub const NOTIFY: u32 = give::<Notify>(0x83);
+    pub const NEXT_TRACE: u32 = both::<Info>(0x88);
+    pub const NEXT_MARKER: u32 = both::<Describe>(0x89);
+    pub const CREATE: u32 = both::<Create>(0x90);
+    pub const OPEN: u32 = both::<Create>(0x91);
+    pub const INFO: u32 = both::<Info>(0x92);
+    pub const READ: u32 = both::<Read>(0x93);
+    pub const PROCESS: u32 = both::<Process>(0x94);
+    pub const DESCRIBE: u32 = both::<Describe>(0x95);
+    pub const PAUSE: u32 = give::<u32>(0x96);
+    pub const END: u32 = ((b'A' as u32) << 8) | 0x97;
+}
+
 /// Where in a buffer's first page its counts are: words of 8 bytes.
 pub mod count {
     #![allow(missing_docs, reason = "documented in the C header")]
@@ -296,9 +363,6 @@ pub struct Record<const N: usize> {
     /// The fields.
     pub fields: [u64; N],
 }
-
-const PAD: u16 = 0xffff;
-const LOST: u16 = 0xfffe;
 
 const fn header(marker: u16, words: usize, thread: u32) -> u64 {
     marker as u64 | ((words as u64) << 16) | ((thread as u64) << 32)

@@ -31,10 +31,6 @@ mod sets;
 pub mod sys;
 mod target;
 mod totals;
-mod trace;
-mod traced;
-mod tracees;
-mod tracepoints;
 mod tracing;
 
 use kernel::prelude::*;

@@ -7,25 +7,30 @@
 //! none. Slots are given out in turn, so that one is unused for long before it is another
 //! trace's.
 
+pub(crate) mod attached;
+mod kernel_events;
+mod process;
+mod trace;
+
 use engine::filter;
-use engine::trace::{self, flag, map, Create, Describe, Info, NR_TRACES};
+use engine::trace::{self as abi, flag, map, Create, Describe, Info, Zero, NR_TRACES};
 use engine::trace::{KEY_KERNEL, KEY_SHARED};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use self::kernel_events::{KernelEvents, MARKERS};
+use self::process::Process;
+use self::trace::{search, Signal, Trace};
 use crate::provider::Probes;
 use crate::sys::buffers::{Buffer, Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::lock::TRACING;
 use crate::sys::misc;
 use crate::sys::ppa::Clock;
+use crate::sys::process::{uid_of, Kept, Who};
 use crate::sys::sched;
-use crate::sys::traced::{uid_of, Kept, Who};
-use crate::trace::{search, Signal, Trace};
-use crate::traced::{self, Process};
-use crate::tracepoints::{KernelEvents, MARKERS};
 
 /// Of one user without CAP_PERFMON, at the most; and so many are left to those with it.
 const OF_ONE_USER: usize = 8;
@@ -44,7 +49,8 @@ pub(crate) struct Tracing {
     slots: [u64; NR_TRACES],
     generations: [u32; NR_TRACES],
     next_slot: usize,
-    next_trace: u64,
+    /// Of traces, and of files that hold them.
+    next_id: u64,
     pub(crate) next_key: u64,
     /// What is read where there is nothing.
     pub(crate) zeroes: Option<Page>,
@@ -82,6 +88,33 @@ impl Caller {
     }
 }
 
+/// A file's hold of a trace.
+pub(crate) struct Held {
+    pub(crate) id: u64,
+    /// Of this file, as a reader.
+    reader: u64,
+    pub(crate) signal: Arc<Signal>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut all = TRACING.lock();
+        let mut going = None;
+        if let Ok(trace) = all.trace(self.id) {
+            trace.files = trace.files.wrapping_sub(1);
+            if trace.reader == self.reader {
+                trace.reader = 0;
+            }
+            if trace.files == 0 && !trace.is(flag::KEEP) {
+                going = all.end(self.id);
+            }
+        }
+        all.forget();
+        drop(all);
+        drop(going);
+    }
+}
+
 /// Probes that go when the lock is given back.
 type Going = Option<Probes<KernelEvents>>;
 
@@ -93,7 +126,7 @@ impl Tracing {
         slots: [0; NR_TRACES],
         generations: [0; NR_TRACES],
         next_slot: 0,
-        next_trace: 1,
+        next_id: 1,
         next_key: FIRST_KEY,
         zeroes: None,
     };
@@ -145,7 +178,7 @@ impl Tracing {
     /// Pages of a slot are taken out wherever they are mapped.
     fn take_out(&self, slot: usize) {
         let slot = slot as u64;
-        let bytes = u64::from(cpu::nr_cpu_ids()) << trace::STRIDE;
+        let bytes = u64::from(cpu::nr_cpu_ids()) << abi::STRIDE;
         let buffers = map::BUFFERS.wrapping_add(slot.wrapping_mul(bytes));
         let filter = map::FILTERS.wrapping_add(slot.wrapping_mul(PAGE as u64));
         let mut before = None;
@@ -259,6 +292,17 @@ impl Tracing {
         }
     }
 
+    fn id(&mut self) -> u64 {
+        self.next_id = self.next_id.wrapping_add(1);
+        self.next_id
+    }
+
+    /// A file has it from now on; it is counted in `files` already.
+    fn hold(&mut self, id: u64, signal: Arc<Signal>) -> Held {
+        let reader = self.id();
+        Held { id, reader, signal }
+    }
+
     fn info(&self, trace: &Trace) -> Info {
         let clock = Clock::choose();
         Info {
@@ -273,9 +317,9 @@ impl Tracing {
     }
 }
 
-/// A trace begins: who it is, what wakes its reader, its slot. `EINVAL`, `EEXIST`, `EBUSY`, `EPERM`.
+/// A trace begins, and its slot. `EINVAL`, `EEXIST`, `EBUSY`, `EPERM`.
 /// May sleep.
-pub(crate) fn create(create: &Create, filter: KVec<u8>) -> Result<(u64, Arc<Signal>, usize)> {
+pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)> {
     let page = match filter.is_empty() {
         true => None,
         false => {
@@ -284,11 +328,7 @@ pub(crate) fn create(create: &Create, filter: KVec<u8>) -> Result<(u64, Arc<Sign
             Some(page)
         }
     };
-    let id = {
-        let mut all = TRACING.lock();
-        all.next_trace = all.next_trace.wrapping_add(1);
-        all.next_trace
-    };
+    let id = TRACING.lock().id();
     let trace = Trace::new(id, create, page, Clock::choose().ticks())?;
     let mut trace = KBox::new(trace, GFP_KERNEL)?;
     let globs = filter::text(&create.markers).unwrap_or(b"");
@@ -326,12 +366,12 @@ pub(crate) fn create(create: &Create, filter: KVec<u8>) -> Result<(u64, Arc<Sign
     if let Some(probes) = &all.trace(id)?.kernel {
         probes.state().pause(paused);
     }
-    Ok((id, signal, slot))
+    Ok((all.hold(id, signal), slot))
 }
 
 fn attach_kernel(
     trace: &Trace,
-    filter: KVec<u8>,
+    filter: KVVec<u8>,
     wants: &dyn Fn(&[u8]) -> bool,
 ) -> Result<Probes<KernelEvents>> {
     let set = trace.set(KEY_KERNEL).ok_or(EINVAL)?;
@@ -343,7 +383,7 @@ fn attach_kernel(
 }
 
 /// One's own trace by its name, or else, with CAP_PERFMON, anybody's: the same, and how it is. `ENOENT`.
-pub(crate) fn open(name: &[u8]) -> Result<(u64, Arc<Signal>, Info)> {
+pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let caller = Caller::new();
     let mut all = TRACING.lock();
     let has_name = |t: &&KBox<Trace>| t.slot.is_some() && t.has_name(name) && caller.may_open(t);
@@ -354,25 +394,8 @@ pub(crate) fn open(name: &[u8]) -> Result<(u64, Arc<Signal>, Info)> {
     trace.files = trace.files.wrapping_add(1);
     let signal = trace.signal.clone();
     let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
-    Ok((id, signal, all.info(trace)))
-}
-
-/// A file that holds it is closed.
-pub(crate) fn close(id: u64, reader: u64) {
-    let mut all = TRACING.lock();
-    let mut going = None;
-    if let Ok(trace) = all.trace(id) {
-        trace.files = trace.files.wrapping_sub(1);
-        if trace.reader == reader {
-            trace.reader = 0;
-        }
-        if trace.files == 0 && !trace.is(flag::KEEP) {
-            going = all.end(id);
-        }
-    }
-    all.forget();
-    drop(all);
-    drop(going);
+    let info = all.info(trace);
+    Ok((all.hold(id, signal), info))
 }
 
 /// It ends, but can still be read.
@@ -429,7 +452,8 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
 }
 
 /// Where the next thing to read is. `EBUSY`: another file reads it; `ENOENT`: there is no more.
-pub(crate) fn next(id: u64, reader: u64, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
+pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
+    let Held { id, reader, .. } = *held;
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
     if !trace.is(flag::FLIGHT) {
@@ -455,20 +479,15 @@ pub(crate) fn has_ended(id: u64) -> bool {
 }
 
 /// A process in a trace. `ENOENT`.
-pub(crate) fn process(id: u64, key: u64) -> Result<trace::Process> {
+pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     let mut all = TRACING.lock();
-    let nobody = trace::Process {
+    let nobody = abi::Process {
         key,
-        pid: 0,
-        uid: 0,
-        flags: 0,
-        nr_markers: 0,
-        began: 0,
-        comm: [0; 16],
+        ..abi::Process::ZERO
     };
     all.trace(id)?.set(key).ok_or(ENOENT)?;
     if key == KEY_KERNEL {
-        return Ok(trace::Process {
+        return Ok(abi::Process {
             nr_markers: MARKERS.len() as u32,
             comm: *b"kernel\0\0\0\0\0\0\0\0\0\0",
             ..nobody
@@ -481,7 +500,7 @@ pub(crate) fn process(id: u64, key: u64) -> Result<trace::Process> {
 }
 
 /// A process that the caller may trace. `ENOENT`.
-pub(crate) fn any_process(key: u64) -> Result<trace::Process> {
+pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let mut all = TRACING.lock();
     let process = all.process(key).map_err(|_| ENOENT)?;
@@ -491,12 +510,12 @@ pub(crate) fn any_process(key: u64) -> Result<trace::Process> {
     }
 }
 
-fn told(process: &Process) -> trace::Process {
-    trace::Process {
+fn told(process: &Process) -> abi::Process {
+    abi::Process {
         key: process.key,
         pid: process.pid.number(),
         uid: uid_of(process.who.uid),
-        flags: if process.has_ended() { trace::ENDED } else { 0 },
+        flags: if process.has_ended() { abi::ENDED } else { 0 },
         nr_markers: process.markers.len() as u32,
         began: process.began,
         comm: process.who.comm,
@@ -513,7 +532,7 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
             key,
             number,
             refs: 1,
-            marker: traced::marker(name, fields, number as usize),
+            marker: process::marker(name, fields, number as usize),
         });
     }
     let process = all.process(key).map_err(|_| ENOENT)?;

@@ -9,17 +9,9 @@ set -u
 out=${LIB_OUT:?} top=${TOP:?}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-n=0
 
-check() { # check STATUS NAME DIAGNOSTICS
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n $2"
-	else
-		sed 's/^/# /' <<<"$3"
-		echo "not ok $n $2"
-	fi
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 
 # alone HEADER: as the first and only one, in C and in C++.
 alone() {
@@ -29,27 +21,26 @@ alone() {
 		for std in c99 gnu11 gnu23; do gcc-14 "-std=$std" "${strict[@]}" -c -o "$work/o" "$work/alone.c" || exit 1; done
 		for std in c++11 gnu++20; do g++-14 "-std=$std" "${strict[@]}" -x c++ -c -o "$work/o" "$work/alone.c" || exit 1; done
 	} 2>&1) || status=1
-	check $status "1.3 <$1> compiles alone, as C and as C++" "$said"
+	result $status "1.3 <$1> compiles alone, as C and as C++" "$said"
 }
 
 promised=$(sed -nE 's/^int (pfm_[a-z_]+)\(.*/\1/p' "$top/tools/libperfmon/include/perfmon/perfmon.h" | sort)
 strict=(-Wall -Wextra -Wpedantic -Werror -I "$work/usr/include")
-echo "TAP version 13"
-echo "1..15"
+plan 15
 
 PREFIX=$work/usr "$top/tools/libperfmon/install.sh" "$out" "$work/usr" >"$work/log" 2>&1
-check $? "1.3 libperfmon is installed" "$(cat "$work/log")"
+result $? "1.3 libperfmon is installed" "$(cat "$work/log")"
 mkdir -p "$work/usr/include/linux"
 cp "$top"/include/uapi/linux/*.h "$work/usr/include/linux/"
 for h in linux/perf{counters,mon,mon_ring,mon_dfl_smpl}.h perfmon/perfmon{,_dfl_smpl}.h; do alone $h; done
 
-check "$([ "$(wc -l <<<"$promised")" = 22 ]; echo $?)" "1.3 the header promises 22 functions" "$promised"
+result "$([ "$(wc -l <<<"$promised")" = 22 ]; echo $?)" "1.3 the header promises 22 functions" "$promised"
 got=$(nm -D --defined-only "$out/libperfmon.so" | awk '{ print $3 }' | sort)
-check "$([ "$got" = "$promised" ]; echo $?)" "1.3 libperfmon.so has exactly these symbols" "$got"
+result "$([ "$got" = "$promised" ]; echo $?)" "1.3 libperfmon.so has exactly these symbols" "$got"
 got=$(nm --defined-only --extern-only "$out/libperfmon.a" 2>/dev/null | awk '$2 == "T" && $3 ~ /^pfm_/ { print $3 }' | sort)
-check "$([ "$got" = "$promised" ]; echo $?)" "1.3 and libperfmon.a" "$got"
+result "$([ "$got" = "$promised" ]; echo $?)" "1.3 and libperfmon.a" "$got"
 got=$(readelf -d "$out/libperfmon.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p' | sort | xargs)
-check "$([ "$got" = "NEEDED libc.so.6 SONAME libperfmon.so.2" ]; echo $?)" "1.3 libperfmon.so.2 needs the C library only" "$got"
+result "$([ "$got" = "NEEDED libc.so.6 SONAME libperfmon.so.2" ]; echo $?)" "1.3 libperfmon.so.2 needs the C library only" "$got"
 
 # As they did it: helpers that take uint64_t, PRIu64, every type by its name.
 cat >"$work/program.c" <<'END'
@@ -105,17 +96,18 @@ export PKG_CONFIG_PATH=$work/usr/lib/pkgconfig
 # shellcheck disable=SC2046 # words
 said=$(gcc-14 -Wall -Wextra -Werror -o "$work/program" "$work/program.c" $(pkg-config --cflags --libs libperfmon) 2>&1 &&
 	LD_LIBRARY_PATH=$work/usr/lib "$work/program" 2>&1 && readelf -d "$work/program" | grep -q 'NEEDED.*libperfmon.so.2')
-check $? "1.3 a program is linked with libperfmon.so.2" "$said"
+result $? "1.3 a program is linked with libperfmon.so.2" "$said"
 # shellcheck disable=SC2046 # words
 said=$(gcc-14 -Wall -Wextra -Werror -static -o "$work/static" "$work/program.c" $(pkg-config --static --cflags --libs libperfmon) 2>&1 &&
 	"$work/static" 2>&1)
-check $? "1.3 and one with libperfmon.a, which needs nothing else" "$said"
+result $? "1.3 and one with libperfmon.a, which needs nothing else" "$said"
 
 missing=$(for f in $promised; do [ -s "$work/usr/share/man/man3/$f.3" ] || echo "$f"; done)
-check "$([ -z "$missing" ]; echo $?)" "1.3 each function has its manual page" "$missing"
+result "$([ -z "$missing" ]; echo $?)" "1.3 each function has its manual page" "$missing"
 broken=$(for page in "$work"/usr/share/man/man3/*.3; do
 	sed -nE 's/^\.so man3\/(.*)/\1/p; s/^\.Xr ((pfm_[a-z_]+|libperfmon)) 3.*/\1.3/p' "$page" | while read -r to; do
 		[ -e "$work/usr/share/man/man3/$to" ] || echo "${page##*/}: $to"
 	done
 done)
-check "$([ -z "$broken" ]; echo $?)" "1.3 and what they refer to is there" "$broken"
+result "$([ -z "$broken" ]; echo $?)" "1.3 and what they refer to is there" "$broken"
+exit $failed

@@ -10,28 +10,19 @@ set -u
 out=${LIB_OUT:?} top=${TOP:?}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-n=0
 
-check() { # check STATUS NAME DIAGNOSTICS
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n $2"
-	else
-		sed 's/^/# /' <<<"$3"
-		echo "not ok $n $2"
-	fi
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 
 # as_wanted NAME GOT WANTED
-as_wanted() { check "$([ "$2" = "$3" ]; echo $?)" "$1" "$(diff <(echo "$3") <(echo "$2"))"; }
+as_wanted() { result "$([ "$2" = "$3" ]; echo $?)" "$1" "$(diff <(echo "$3") <(echo "$2"))"; }
 
 header=$top/tools/libperftrace/include/perftrace/perftrace.h
 strict=(-O2 -Wall -Wextra -Wpedantic -Werror -I "$work/usr/include")
-echo "TAP version 13"
-echo "1..16"
+plan 16
 
 PREFIX=$work/usr "$top/tools/libperftrace/install.sh" "$out" "$work/usr" >"$work/log" 2>&1
-check $? "3.8 libperftrace is installed" "$(cat "$work/log")"
+result $? "3.8 libperftrace is installed" "$(cat "$work/log")"
 
 cat >"$work/alone.c" <<'END'
 #include <perftrace/perftrace.h>
@@ -54,7 +45,7 @@ said=$({
 		for cc in g++-14 clang++; do "$cc" "-std=$std" "${strict[@]}" -x c++ -c -o "$work/o" "$work/alone.c" || exit 1; done
 	done
 } 2>&1)
-check $? "3.8 its header compiles alone, as C and as C++" "$said"
+result $? "3.8 its header compiles alone, as C and as C++" "$said"
 
 promised=$(sed -nE 's/^void (perftrace_[a-z_0-9]+)\(.*/\1/p' "$header" | sort)
 got=$(nm -D --defined-only "$out/libperftrace.so" | awk '{ print $3 }' | sort)
@@ -80,7 +71,7 @@ a, b, (u32, errno-, n)
 a, b, (u8,a,1),(u8,b,1),(u8,c,1),(u8,d,1),(u8,e,1),(u8,f,1),(u8,g,1),(u8,h,1),(u8,i,1),(u8,j,1),(u8,k,1),(u8,l,1),(u8,m,1),(u8,o,1),(u8,p,1),(u8,q,1),(u8,r,1)
 a, b, (u32, a_name_that_has_more_than_thirty_one_bytes, n)
 END
-check $bad "3.7 fields that are wrong do not compile" ""
+result $bad "3.7 fields that are wrong do not compile" ""
 
 export PKG_CONFIG_PATH=$work/usr/lib/pkgconfig
 example=$top/tools/libperftrace/examples/requests.c
@@ -99,7 +90,7 @@ target=$CACHE/target/simulate
 manifest=$top/tools/Cargo.toml
 CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p libperftrace --features simulate >"$work/log" 2>&1 &&
 	CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p perftrace --features simulate --example simulated >>"$work/log" 2>&1
-check $? "3.8 the library is built with memory in the kernel's stead" "$(cat "$work/log")"
+result $? "3.8 the library is built with memory in the kernel's stead" "$(cat "$work/log")"
 mkdir "$work/sim"
 ln -s "$target/library/libperftrace.so" "$work/sim/libperftrace.so.1"
 
@@ -212,3 +203,4 @@ END
 said=$(gcc-14 -std=gnu11 -O2 -I "$work/usr/include" -c -o "$work/off.o" "$work/off.c" && objdump -d --no-show-raw-insn --disassemble=off "$work/off.o" |
 	awk -F'\t' '/^ / { split($2, w, " "); print w[1]; if (w[1] ~ /^ret/) exit }' | xargs)
 as_wanted "3.8 a marker that is off is two loads, a test and a branch" "$said" "mov mov test jne ret"
+exit $failed

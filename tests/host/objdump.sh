@@ -6,19 +6,9 @@
 # shellcheck disable=SC2001 # a here-string has several lines
 set -u
 out=${KBUILD_OUT:?}
-failed=0
-n=0
 
-check() { # check STATUS NAME [DIAGNOSTICS]
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n $2"
-	else
-		failed=1
-		echo "not ok $n $2"
-		[ -z "${3:-}" ] || sed 's/^/# /' <<<"$3"
-	fi
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 
 # Instructions of a function, one a line; a relocation's symbol follows after @.
 # Left out: the tracer's patchable call at the beginning and padding at the end.
@@ -37,25 +27,24 @@ count() { grep -cE "$1" <<<"$2"; }
 is() { [ "$1" = "$2" ]; echo $?; }
 
 puppet=$out/tests/modules/puppet.ko
-echo "TAP version 13"
-echo "1..16"
+plan 16
 
 c=$(code "$puppet" puppet_inline_add)
 [ "$(wc -l <<<"$c")" = 2 ] && grep -qE '^add %rsi,%gs:\(%rdi\)' <<<"$c" && grep -qE '^(ret|jmp .*@__x86_return_thunk)' <<<"$c"
-check $? "0.8 the inline perf_counter_add in C is one instruction" "$c"
+result $? "0.8 the inline perf_counter_add in C is one instruction" "$c"
 
 c=$(code "$puppet" puppet_inline_group)
 writes=$(grep -E '%gs:' <<<"$c" | grep -v __preempt_count)
-check "$(is "$(wc -l <<<"$writes")" 4)" "0.8 a group of two writes four times: flag, two values, flag" "$c"
-check "$(is "$(sed -E 's/ .*//' <<<"$writes" | tr '\n' ' ')" "incq add add addq ")" \
+result "$(is "$(wc -l <<<"$writes")" 4)" "0.8 a group of two writes four times: flag, two values, flag" "$c"
+result "$(is "$(sed -E 's/ .*//' <<<"$writes" | tr '\n' ' ')" "incq add add addq ")" \
 	"0.8 in the order in flight, values, completed" "$writes"
-check "$(is "$(count '__preempt_count' "$c")" 2)" "0.8 and keeps its task on the CPU, by one instruction each way" "$c"
-check "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0)" \
+result "$(is "$(count '__preempt_count' "$c")" 2)" "0.8 and keeps its task on the CPU, by one instruction each way" "$c"
+result "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0)" \
 	"0.12 a group calls nothing but the scheduler, when it is due" "$c"
-check "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 no locked instruction and no fence" "$c"
+result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 no locked instruction and no fence" "$c"
 
 c=$(code "$puppet" puppet_inline_hist)
-check "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is counted by one instruction" "$c"
+result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is counted by one instruction" "$c"
 
 # All paths of perf_adjust() in one: the refused number jumps straight to the end.
 c=$(code "$out/src/perfcounters/perfcounters.ko" perf_adjust)
@@ -63,22 +52,22 @@ sed 's/^/# perf_adjust: /' <<<"$c"
 hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
 echo "# perf_adjust: $((hot + 1)) instructions with the caller's call and the return"
 [ "$hot" -gt 10 ] && [ $((hot + 1)) -le 24 ]
-check $? "0.15 perf_adjust takes at most 24 instructions, call and return included" "$hot + 1"
-check "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0)" \
+result $? "0.15 perf_adjust takes at most 24 instructions, call and return included" "$hot + 1"
+result "$(is "$(grep -E '^call' <<<"$c" | grep -vc '__SCT__preempt_schedule')" 0)" \
 	"0.12 perf_adjust calls nothing but the scheduler, when it is due" "$c"
-check "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//' | tr '\n' ' ')" "incq add addq ")" \
+result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//' | tr '\n' ' ')" "incq add addq ")" \
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
-check "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust has no lock and no fence" "$c"
+result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust has no lock and no fence" "$c"
 
 # The Rust interface in the driver that shows it: perf_adjust() by number, a
 # group of two, one bucket; then gauges set and peaks raised.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^incl incq add add addq decl add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
-check $? "0.8 the Rust interface makes the same single instructions" "$rust"
+result $? "0.8 the Rust interface makes the same single instructions" "$rust"
 
 panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
 [ -z "$panics" ] && nm "$out/src/engine/engine.o" | grep -q ' [tT] '
-check $? "rig the engine has no way to panic" "$panics"
+result $? "rig the engine has no way to panic" "$panics"
 
 # The kernel checks additions, and calls panic() where one might overflow. That
 # is for set-up alone: loading, attaching, adding, allocating, and the calls of
@@ -87,14 +76,14 @@ panics=$(for ko in "$out"/src/*/*.ko; do
 	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
 		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'
 done | sort -u)
-found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|3sys7perfmon|7Session5claim|7Session5watch|7Context4load|3pmu6append|3pmu5fault|7formats5there|10Accounting(7restart|5start)|10accounting4tell|7entries(3add|4read)|3sys7records5words|3sys3ppa5ioctl|3sys3ppa4read|7Tracing(5begin|6forget)|5Trace(6set_or|6remove)|3sys5trace(4call|5ioctl|8register))|<(pfc_netdev_name|pt_who|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
+found=$(grep -vE '(4init|6attach|4push|17extend_from_slice|4grow|7reserve|8counters3add|3sys3pmu|3sys7perfmon|7Session5claim|7Session5watch|7Context4load|3pmu6append|3pmu5fault|7formats5there|10Accounting(7restart|5start)|10accounting4tell|7entries(3add|4read)|3sys7records5words|3sys3ppa(5ioctl|4read|10read_tasks)|7Tracing(5begin|6forget)|5Trace(6set_or|6remove)|3sys5trace(5serve|8register))|<(pfc_netdev_name|pt_who|ppa_set_entry|perfmon_pmu_register|perfmon_format_register)' <<<"$panics")
 [ -n "$panics" ] && [ -z "$found" ]
-check $? "0.12 no probe, update or page fault has a way to panic" "$found"
+result $? "0.12 no probe, update or page fault has a way to panic" "$found"
 
 off=$(nm -u "$out/tests/modules/sample_off.o" | grep perf_)
 on=$(nm -u "$out/tests/modules/sample_c.o" | grep -c perf_)
 [ -z "$off" ] && [ "$on" -ge 5 ]
-check $? "0.13 built without the interface a driver refers to none of it" "$off"
+result $? "0.13 built without the interface a driver refers to none of it" "$off"
 depends=$(modinfo -F depends "$out/tests/modules/sample_off.ko")
-check "$(is "$depends" "")" "0.13 and depends on no module of ours" "$depends"
+result "$(is "$depends" "")" "0.13 and depends on no module of ours" "$depends"
 exit $failed

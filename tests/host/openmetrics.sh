@@ -20,19 +20,8 @@ finish() {
 }
 trap finish EXIT
 
-n=0 failed=0
-check() { # NAME COMMAND...
-	local name=$1
-	shift
-	n=$((n + 1))
-	if "$@" >"$work/said" 2>&1; then
-		echo "ok $n $name"
-	else
-		failed=1
-		echo "not ok $n $name"
-	fi
-	head -n 20 "$work/said" | cut -c1-300 | sed 's/^/# /'
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 # fault PATTERN COMMAND...: the checker must say just this.
 fault() {
 	local pattern=$1 rc=0
@@ -45,8 +34,7 @@ export_to() { "$pfc" --device "$device" export --openmetrics -o "$@"; }
 json_to() { "$pfc" --device "$device" read --json --per-cpu -o "$@"; }
 parse() { "$python" "$checker" "$@"; }
 
-echo "TAP version 13"
-echo "1..12"
+plan 12
 
 # Built as the tests before this one were.
 CARGO_TARGET_DIR=$target RUSTFLAGS="" cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \

@@ -13,19 +13,8 @@ top=${TOP:?}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-n=0 failed=0
-check() { # NAME COMMAND...
-	local name=$1
-	shift
-	n=$((n + 1))
-	if "$@" >"$work/said" 2>&1; then
-		echo "ok $n $name"
-	else
-		failed=1
-		echo "not ok $n $name"
-	fi
-	head -n 20 "$work/said" | cut -c1-300 | sed 's/^/# /'
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 
 echo "TAP version 13"
 CARGO_TARGET_DIR=$target RUSTFLAGS="" cargo build --quiet --locked --manifest-path "$top/tools/Cargo.toml" \

@@ -9,31 +9,20 @@ set -u
 reader=$TOP/tests/kselftest/readme/reader.c
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
-n=0
 
-check() { # check STATUS NAME DIAGNOSTICS
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n $2"
-	else
-		failed=1
-		echo "not ok $n $2"
-		sed 's/^/# /' <<<"$3"
-	fi
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 
-echo "TAP version 13"
-echo "1..3"
+plan 3
 said=$(gcc-14 -std=gnu11 -Wall -Wextra -Werror -static -I "$TOP/include/uapi" -o "$work/reader" "$reader" 2>&1)
-check $? "0.3 a reader in plain C compiles with the uapi header alone, without a warning" "$said"
+result $? "0.3 a reader in plain C compiles with the uapi header alone, without a warning" "$said"
 lines=$(grep -vcE '^(#include.*)?$' "$reader")
 [ "$lines" -le 20 ]
-check $? "0.3 a reader in plain C has at most 20 lines, includes and blank ones not counted" "$lines lines"
+result $? "0.3 a reader in plain C has at most 20 lines, includes and blank ones not counted" "$lines lines"
 if [ -e "$TOP/README.md" ]; then
 	awk '/^```c$/ && !seen { on = seen = 1; next } /^```$/ { on = 0 } on' "$TOP/README.md" >"$work/shown.c"
 	said=$(diff "$work/shown.c" "$reader")
-	check $? "0.3 README.md shows that very program" "$said"
+	result $? "0.3 README.md shows that very program" "$said"
 else
 	n=$((n + 1))
 	echo "ok $n 0.3 README.md shows that very program # SKIP there is no README.md yet"

@@ -10,19 +10,9 @@
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
-n=0
 
-check() { # check STATUS NAME DIAGNOSTICS
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n $2"
-	else
-		failed=1
-		echo "not ok $n $2"
-		sed 's/^/# /' <<<"$3"
-	fi
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 
 # shown LANGUAGE N: the Nth block of that language.
 shown() {
@@ -36,25 +26,24 @@ tutorial() {
 	local dir=$work/$name
 
 	said=$(diff <(shown c 1) "$module")
-	check $? "$row the tutorial ($name) shows the module that is tested" "$said"
+	result $? "$row the tutorial ($name) shows the module that is tested" "$said"
 	# Comments go first: a line that has nothing else is none.
 	lines=$(gcc-14 -fpreprocessed -dD -E -P "$module" | grep -c .)
 	[ "$lines" -le 60 ] && [ "$lines" -gt 30 ]
-	check $? "$row the tutorial's module ($name) has at most 60 lines, comments and blank ones not counted" "$lines lines"
+	result $? "$row the tutorial's module ($name) has at most 60 lines, comments and blank ones not counted" "$lines lines"
 	said=$(diff <(shown c 2) "$program")
-	check $? "$row the tutorial ($name) shows the program that is tested" "$said"
+	result $? "$row the tutorial ($name) shows the program that is tested" "$said"
 	said=$(gcc-14 -std=gnu11 -Wall -Wextra -Werror -I "$TOP/include/uapi" -o "$work/program" "$program" 2>&1)
-	check $? "$row the tutorial's program ($name) compiles with the uapi header alone, without a warning" "$said"
+	result $? "$row the tutorial's program ($name) compiles with the uapi header alone, without a warning" "$said"
 	mkdir "$dir"
 	cp "$module" "$dir/"
 	shown make 1 | sed "s#/usr/local/include/perfcounters-driver#$TOP/include#" >"$dir/Kbuild"
 	said=$(make -C "$KTREE" CC=gcc-14 "M=$dir" "KBUILD_EXTRA_SYMBOLS=$KBUILD_OUT/Module.symvers" modules 2>&1) &&
 		[ -e "$dir/tutorial_$name.ko" ] && ! grep -i warning <<<"$said"
-	check $? "$row the tutorial's module ($name) is built out of the tree, without a warning" "$said"
+	result $? "$row the tutorial's module ($name) is built out of the tree, without a warning" "$said"
 }
 
-echo "TAP version 13"
-echo "1..10"
+plan 10
 tutorial 1.1 pmu ticks
 tutorial 1.9 format by_cpu
 exit $failed

@@ -39,6 +39,7 @@ struct at {
 	struct ppa_task task;
 	__u64 cpus[MAX_CPUS][PPA_NR_CPU_VALUES];
 	double wall, rusage[2], schedstat[2], stat[3];
+	__u64 blocked;
 };
 
 /* Of CPU 1: user, system with interrupts and softirqs, idle with iowait. */
@@ -74,6 +75,7 @@ static void look(struct at *at)
 	getrusage(RUSAGE_SELF, &usage);
 	at->rusage[0] = usage.ru_utime.tv_sec * 1e3 + usage.ru_utime.tv_usec / 1e3;
 	at->rusage[1] = usage.ru_stime.tv_sec * 1e3 + usage.ru_stime.tv_usec / 1e3;
+	at->blocked = usage.ru_nvcsw;
 	at->task = ppa_task(dev, pid);
 	at->wall = now_ns() / 1e6;
 }
@@ -82,7 +84,7 @@ static void look(struct at *at)
 struct came {
 	double wall, user, system, interrupts, runq, latency, idle;
 	double rusage[2], schedstat[2], stat[3];
-	__u64 values[PPA_NR_VALUES], latencies, signals;
+	__u64 values[PPA_NR_VALUES], latencies, signals, blocked;
 	/* What it knows: milliseconds, and how many ticks found it at work. */
 	double knows_user, knows_system;
 	unsigned int caught;
@@ -105,6 +107,7 @@ static struct came between(const struct at *a, const struct at *b)
 	c.idle = ms(b->cpus[CPU][PPA_CPU_IDLE] - a->cpus[CPU][PPA_CPU_IDLE], &info);
 	for (i = 0; i < PPA_NR_LATENCIES; i++)
 		c.latencies += b->task.latencies[i] - a->task.latencies[i];
+	c.blocked = b->blocked - a->blocked;
 	c.signals = b->task.signals[SIGUSR1] - a->task.signals[SIGUSR1];
 	for (i = 0; i < 2; i++) {
 		c.rusage[i] = b->rusage[i] - a->rusage[i];
@@ -295,6 +298,13 @@ static __u64 more(const struct came *c, int value)
 	return c->values[value] - empty.values[value];
 }
 
+/* How often it was looked for who runs next, and it had not blocked. */
+static __u64 goings(const struct came *c)
+{
+	return c->values[PPA_RSCHEDCNT] + c->values[PPA_PRMPTCTXTCNT] +
+	       c->values[PPA_PRMPTPRICNT];
+}
+
 static void known_counts(void)
 {
 	struct came c = watch("20,000 getppid()", short_calls);
@@ -303,15 +313,17 @@ static void known_counts(void)
 	is(more(&c, PPA_SYSCALLCNT), CALLS, "4.2 each system call is counted, and no other");
 	c = watch("50 naps of 2 ms", naps);
 	is(more(&c, PPA_SYSCALLCNT), NAPS, "4.2 each nap is a call");
-	within(more(&c, PPA_SCHEDOUTCNT), NAPS, NAPS + 2, "4.4 it blocked as often as it slept");
+	/* A nap may be over before it has blocked. */
+	ok(c.blocked >= NAPS / 2, "4.4 it slept");
+	is(c.values[PPA_SCHEDOUTCNT], c.blocked, "4.4 it blocked as often as the kernel says");
 	is(c.latencies - empty.latencies, more(&c, PPA_SCHEDOUTCNT),
 	   "4.4 with a latency for each");
 	within(c.user + c.system + c.interrupts + c.runq + c.latency, 0, c.wall - NAPS * 2,
 	       "4.1 and has used nothing while it slept");
 	c = watch("300 yields to nobody", yields);
 	is(more(&c, PPA_SYSCALLCNT), YIELDS, "4.2 each yield is a call");
-	within(more(&c, PPA_RSCHEDCNT) + more(&c, PPA_PRMPTCTXTCNT) + more(&c, PPA_PRMPTPRICNT),
-	       YIELDS, YIELDS + 60,
+	/* One came to the looks for nothing perhaps, and not now: of those nothing is taken off. */
+	within(goings(&c), YIELDS, YIELDS + goings(&empty) + 60,
 	       "4.4 after which it went on, or somebody came");
 	signal(SIGUSR1, nothing);
 	c = watch("40 signals", is_signalled);
@@ -354,9 +366,8 @@ static void found_in_calls(void)
 	within(c.system, c.knows_system * 0.85 - others(&c) - 2,
 	       c.knows_system + outside(&c) + 1,
 	       "4.1 its system time is what it knows");
-	within(c.knows_system, 0, c.wall / 2, "4.1 which is less than the half");
-	/* Each round is one tick long, if processors are there. */
-	if (c.wall > bounded(150) * 4 * 1.25)
+	/* Each round is a tick long, less than half of it in calls, if processors are there. */
+	if (c.wall > bounded(150) * 4 * 1.25 || c.knows_system > c.wall / 2)
 		skip(too_much, "ticks come too late here");
 	else
 		within(c.rusage[1], c.knows_system * 1.5, c.wall * 2, too_much);
@@ -364,7 +375,7 @@ static void found_in_calls(void)
 
 int main(void)
 {
-	plan(4 + 10 + 5 + 5 + 2);
+	plan(4 + 11 + 5 + 4 + 2);
 	unload();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");

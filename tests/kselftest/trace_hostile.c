@@ -68,6 +68,25 @@ static void wrong_role(void)
 	close(fd);
 }
 
+/* A child has the file as well, but is another process. */
+static void by_a_child(void)
+{
+	int slot, fd = trace_create("parents", "mine:*", 0, 0, &slot), rc, set;
+	int number = marker_register(&me, "mine:own", "");
+	struct perftrace_marker marker = a_marker("mine:own", "");
+
+	set = becomes_wanted(&me, number, slot, true);
+	marker.number = number;
+	rc = in_child(_exit(-markers_call(me.fd, PERFTRACE_UNREGISTER, &marker, 1, NULL)));
+	is(rc, ESRCH, "3.7 a child takes no marker of its parent back");
+	rc = in_child(_exit(-markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL)));
+	is(rc, ESRCH, "3.7 and gives it none");
+	ok(set && wanted(&me, number, slot), "3.7 the parent's is wanted all the same");
+	marker.number = number;
+	is(markers_call(me.fd, PERFTRACE_UNREGISTER, &marker, 1, NULL), 0, "3.7 it takes it back");
+	close(fd);
+}
+
 static void sizes(void)
 {
 	struct perftrace_attach attach = { 0 };
@@ -234,6 +253,10 @@ static void traces(void)
 		{ "a", "b  c", 0, 0 }, { "a", "b ", 0, 0 }, { "a", "", 0x8000, 0 },
 		{ "a", "", PERFTRACE_FILTERED, 0 }, { "a", "", 0, 1 }, { "a", "", 0, 2048 },
 		{ "a", "", 0, 4097 }, { "a", "", 0, 8 << 20 }, { "a", "", 0, ~0U },
+		{ "a", "", PERFTRACE_WAIT | PERFTRACE_FLIGHT, 0 },
+		{ "a", "", PERFTRACE_WAIT | PERFTRACE_SHARED, 0 },
+		{ "a", "", PERFTRACE_WAIT | PERFTRACE_KEEP, 0 },
+		{ "a", "", PERFTRACE_SHARED | PERFTRACE_ALL_USERS, 0 },
 		{ NULL, NULL, 0, 0 },
 	};
 	struct perftrace_create create;
@@ -448,10 +471,11 @@ int main(void)
 	trace_load();
 	log = klog_mark();
 	on_cpu(0);
-	plan(54);
+	plan(58);
 	traced_open(&me, 0);
 	no_role();
 	wrong_role();
+	by_a_child();
 	sizes();
 	markers();
 	is(in_child(all_markers()), 0, "3.8 a process has so many markers, and no more");

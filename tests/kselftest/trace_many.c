@@ -134,7 +134,8 @@ static void again(void)
 					    &slot);
 
 		slots |= 1 << slot;
-		usleep(i % 8 * 300);
+		/* Time for some events: more where all is slower. */
+		usleep(i % 8 * 300 * (1000 / rounds));
 		trace_call(fd, PERFTRACE_END, NULL);
 		if (all_its_own(fd, slot, &generation, &keys, &events))
 			good++;
@@ -146,7 +147,7 @@ static void again(void)
 	/* These writers are no restartable sequence: they may be stopped between look and store. */
 	ok(good >= rounds - rounds / 100,
 	   "3.5 no trace has an event that was meant for one before it (%d of %d)", good, rounds);
-	ok(empty < rounds * 9 / 10 && events > (__u64)rounds,
+	ok(empty < rounds / 2 && events > (__u64)rounds,
 	   "3.11 the writers were reached (%llu events, %d traces without)", events, empty);
 	is(slots, 0xffff, "3.11 slots are given out in turn");
 	ok(shared->written[0] > begin, "3.7 and no writer was harmed");

@@ -17,23 +17,29 @@
 /* What a user's child says about its tries; shared. */
 static struct answers {
 	int open_rc, create_rc, slot, seen, markers, buffers, all_users, kernel, wanted, exists;
-	int foreign;
+	int foreign, same_user;
 } *answers;
 
-static void become(int user, int capability)
+/* With this capability, and no other; -1: with none. */
+static void only(int capability)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct data[2] = { 0 };
 
-	prctl(PR_SET_KEEPCAPS, 1);
-	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
-		_exit(97);
 	if (capability >= 0) {
 		data[capability / 32].effective = 1u << capability % 32;
 		data[capability / 32].permitted = 1u << capability % 32;
 	}
 	if (syscall(SYS_capset, &header, data))
 		_exit(98);
+}
+
+static void become(int user, int capability)
+{
+	prctl(PR_SET_KEEPCAPS, 1);
+	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
+		_exit(97);
+	only(capability);
 	/* As a program that a user has started is. */
 	prctl(PR_SET_DUMPABLE, 1);
 }
@@ -70,6 +76,22 @@ static int most_traces(int user)
 		snprintf(name, sizeof(name), "most%d", nr);
 		create = a_trace(name, "none:*", 0, 0);
 	} while (trace_try(PERFTRACE_CREATE, &create) >= 0 && ++nr < 100);
+	return nr;
+}
+
+/* As many that have ended, but can still be read. */
+static int most_ended(int user)
+{
+	struct perftrace_create create;
+	int nr = 0, fd;
+
+	become(user, -1);
+	for (; nr < 100; nr++) {
+		create = a_trace("ended", "none:*", 0, 0);
+		fd = trace_try(PERFTRACE_CREATE, &create);
+		if (fd < 0 || trace_call(fd, PERFTRACE_END, NULL))
+			break;
+	}
 	return nr;
 }
 
@@ -141,8 +163,13 @@ static void as_user(struct answers *a, int user, int capability)
 	create = a_trace("all", "users:*", PERFTRACE_ALL_USERS, 0);
 	other = trace_try(PERFTRACE_CREATE, &create);
 	a->all_users = other < 0 ? other : 0;
-	if (other >= 0)
+	if (other >= 0) {
+		/* Of the same user, but without the capability: all users' events are not his. */
+		open = a_trace("all", "", 0, 0);
+		a->same_user = in_child(only(-1);
+					_exit(-trace_try(PERFTRACE_OPEN, &open)));
 		close(other);
+	}
 	create = a_trace("switches", "kernel:sched_switch", 0, 0);
 	other = trace_try(PERFTRACE_CREATE, &create);
 	a->kernel = other < 0 ? other : 0;
@@ -190,6 +217,7 @@ static void with_rights(void)
 	is(a->markers, 2, "3.11 as it has all markers");
 	ok(!a->foreign && a->buffers == 1, "3.11 its own traces have its own processes");
 	is(a->all_users, 0, "3.11 unless they are of all users");
+	is(a->same_user, ENOENT, "3.11 which the same user does not open without it");
 	is(a->kernel, 0, "3.11 the kernel's events are there");
 }
 
@@ -244,6 +272,7 @@ static void not_all(void)
 	pid_t pid;
 
 	is(in_child(_exit(most_traces(1001))), 8, "3.11 a user has eight traces, and no more");
+	is(in_child(_exit(most_ended(1001))), 32, "3.11 nor 33 with those that have ended");
 	if (pipe(full) || pipe(done))
 		bail("pipe");
 	pid = fork();
@@ -274,7 +303,7 @@ int main(void)
 	trace_load();
 	log = klog_mark();
 	answers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(23);
+	plan(25);
 	roots_fd = trace_create("roots", "none:*", 0, 0, &slot);
 	one = writer(1001, "users:x");
 	two = writer(1002, "users:x");

@@ -15,7 +15,6 @@ use kernel::prelude::*;
 use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::shim;
-use super::user::Given;
 
 /// Bytes of a page.
 pub(crate) const PAGE: usize = engine::abi::PAGE_SIZE;
@@ -275,9 +274,6 @@ impl Buffer {
         Ok(())
     }
 }
-
-// SAFETY: A number.
-unsafe impl Given for u64 {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {

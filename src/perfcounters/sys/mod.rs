@@ -25,7 +25,7 @@
 //! | `wake` | rounds over the counters, the machine's sleep |
 //! | `zeroed` | large values in place |
 //! | `ppa`, `records`, `proc` | process accounting: CPUs' words and the device, tasks' records, files |
-//! | `trace`, `traced`, `buffers` | `/dev/perftrace`, who is traced, memory that is mapped |
+//! | `trace`, `process`, `buffers` | `/dev/perftrace`, who is traced, memory that is mapped |
 //! | `user` | structures from and to user space |
 //! | `probe`, `task`, `family`, `block`, `irq`, `net` | what probes see of the kernel |
 
@@ -52,6 +52,7 @@ pub(crate) mod pmu;
 pub(crate) mod ppa;
 pub mod probe;
 pub(crate) mod proc;
+pub(crate) mod process;
 pub(crate) mod rawlock;
 pub(crate) mod records;
 pub(crate) mod sched;
@@ -60,7 +61,6 @@ pub(crate) mod shim;
 pub(crate) mod tables;
 pub mod task;
 pub(crate) mod trace;
-pub(crate) mod traced;
 pub(crate) mod user;
 pub(crate) mod wake;
 pub(crate) mod zeroed;

@@ -3,14 +3,14 @@
 //! `/dev/perfmon`: calls on contexts. Turns user space's structures into calls of
 //! [`crate::contexts`].
 
-use core::mem::{offset_of, size_of, MaybeUninit};
+use core::mem::{offset_of, size_of};
 
 use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Vector};
 use engine::context::{Error, Registers};
 use engine::pmu::{kind, Scope};
 use engine::sampling::Message;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
-use kernel::alloc::{KBox, KVec};
+use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::bindings;
 use kernel::error::{from_result, Result};
 use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
@@ -21,6 +21,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 
 use super::file::{Device, Ops};
 use super::format::{self, Areas, Buffer};
+use super::user::{read, read_all, write, write_all, Given};
 use super::{misc, nmi, sched};
 use crate::contexts::{Context, Kind};
 use crate::formats::{self, Wanted};
@@ -114,15 +115,9 @@ unsafe extern "C" fn read_message(
             }
             context.bell.wait(|| context.has_message())?;
         };
-        // SAFETY: Numbers, without padding: src/engine/sampling.rs asserts the size.
-        let bytes = unsafe {
-            core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<Message>())
-        };
-        UserSlice::new(UserPtr::from_addr(to as usize), bytes.len())
-            .writer()
-            .write_slice(bytes)
+        write(UserPtr::from_addr(to as usize), &message)
             .inspect_err(|_| context.put_back(&message))?;
-        Ok(bytes.len())
+        Ok(size_of::<Message>())
     };
     match done() {
         Ok(bytes) => bytes as isize,
@@ -222,18 +217,12 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
     }
 }
 
-/// A structure that user space gives: numbers only, so that any bytes are one.
-///
-/// # Safety
-///
-/// All bit patterns are values, and there is no padding.
-unsafe trait Given: Copy {}
+// SAFETY: Numbers, without padding: src/engine/sampling.rs asserts the size.
+unsafe impl Given for Message {}
 // SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Ctx {}
 // SAFETY: As above.
 unsafe impl Given for Create {}
-// SAFETY: As above.
-unsafe impl Given for u32 {}
 // SAFETY: As above.
 unsafe impl Given for Load {}
 // SAFETY: As above.
@@ -251,20 +240,8 @@ unsafe impl Given for SetInfo {}
 // SAFETY: As above.
 unsafe impl Given for Runs {}
 
-fn read<T: Given>(at: UserPtr) -> Result<T> {
-    let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: Its bytes, which are initialised.
-    let bytes =
-        unsafe { core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>()) };
-    UserSlice::new(at, size_of::<T>())
-        .reader()
-        .read_slice(bytes)?;
-    // SAFETY: Initialised, and any bytes are a value.
-    Ok(unsafe { value.assume_init() })
-}
-
 /// The elements of a vector, in one copy.
-fn elements<T: Given>(vector: &Vector) -> Result<KVec<T>> {
+fn elements<T: Given>(vector: &Vector) -> Result<KVVec<T>> {
     let nr = vector.nr as usize;
     if vector.size as usize != size_of::<T>() {
         return Err(EINVAL);
@@ -272,22 +249,7 @@ fn elements<T: Given>(vector: &Vector) -> Result<KVec<T>> {
     if nr > calls::VECTOR_MAX / size_of::<T>() {
         return Err(E2BIG);
     }
-    let mut all = KVec::with_capacity(nr, GFP_KERNEL)?;
-    let first = UserPtr::from_addr(usize::try_from(vector.items)?);
-    let place = all.spare_capacity_mut().as_mut_ptr();
-    // SAFETY: There is room for `nr` elements.
-    let bytes = unsafe {
-        core::slice::from_raw_parts_mut(
-            place.cast::<MaybeUninit<u8>>(),
-            nr.wrapping_mul(size_of::<T>()),
-        )
-    };
-    UserSlice::new(first, bytes.len())
-        .reader()
-        .read_raw(bytes)?;
-    // SAFETY: So many are initialised, as any bytes are one, and there is room.
-    unsafe { all.inc_len(nr) };
-    Ok(all)
+    read_all(vector.items, nr)
 }
 
 /// What a context samples into, by the name or the number of a format.
@@ -361,7 +323,7 @@ fn pmds(
     context: &Context,
     vector: &Vector,
     check: fn(&Pmd) -> Result<(), Error>,
-) -> Result<KVec<Pmd>> {
+) -> Result<KVVec<Pmd>> {
     let map = context.described().map();
     let given = elements::<Pmd>(vector)?;
     for pmd in &given {
@@ -416,12 +378,7 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
 
 /// Gives the elements of a vector back.
 fn write_back<T: Given>(vector: &Vector, all: &[T]) -> Result {
-    // SAFETY: Numbers, without padding.
-    let bytes = unsafe { core::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all)) };
-    let first = UserPtr::from_addr(usize::try_from(vector.items)?);
-    UserSlice::new(first, bytes.len())
-        .writer()
-        .write_slice(bytes)
+    write_all(UserPtr::from_addr(usize::try_from(vector.items)?), all)
 }
 
 fn create_sets(context: &Context, vector: Vector) -> Result {

@@ -19,6 +19,7 @@ use kernel::uaccess::{UserPtr, UserSlice};
 use super::file::{Device, Ops};
 use super::records::Record;
 use super::task::TaskRef;
+use super::user::{bytes_of, read, write, Given};
 use super::{cpu, sched, shim};
 use crate::accounting as files;
 
@@ -246,6 +247,8 @@ pub(crate) struct Told {
 }
 
 const _: () = assert!(size_of::<Told>() == 488);
+// SAFETY: Numbers, without padding: their sizes add up to the structure's.
+unsafe impl Given for Told {}
 
 /// `PPA_TASK_*`.
 const KERNEL: u32 = 1;
@@ -310,11 +313,6 @@ impl Told {
     pub(crate) fn is_of(&self, record: &Record) -> bool {
         self.pid == record.kept().0.pid && self.began == record.began
     }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: Numbers, without padding: their sizes add up to the structure's.
-        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Self>()) }
-    }
 }
 
 /// `struct ppa_info`.
@@ -337,10 +335,12 @@ pub(crate) struct Info {
 }
 
 const _: () = assert!(size_of::<Info>() == 72);
+// SAFETY: As above.
+unsafe impl Given for Info {}
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::THIS_MODULE.as_ptr(),
-    read: Some(read),
+    read: Some(read_tasks),
     unlocked_ioctl: Some(ioctl),
     llseek: Some(bindings::default_llseek),
     ..pin_init::zeroed()
@@ -353,8 +353,8 @@ pub(crate) fn register() -> Result<Device> {
 
 /// # Safety
 ///
-/// Called by the kernel, as the operation it is named after.
-unsafe extern "C" fn read(
+/// Called by the kernel, as the operation `read`.
+unsafe extern "C" fn read_tasks(
     _: *mut bindings::file,
     to: *mut c_char,
     count: usize,
@@ -373,7 +373,7 @@ unsafe extern "C" fn read(
         let all = files::tell(&mut place, count / size_of::<Told>())?;
         let mut writer = UserSlice::new(UserPtr::from_addr(to as usize), count).writer();
         for told in &all {
-            writer.write_slice(told.bytes())?;
+            writer.write_slice(bytes_of(core::slice::from_ref(told)))?;
         }
         files::forget(&all);
         // SAFETY: As above.
@@ -396,24 +396,11 @@ unsafe extern "C" fn ioctl(_: *mut bindings::file, command: c_uint, arg: c_ulong
     let done = || -> Result {
         let at = UserPtr::from_addr(arg);
         match command {
-            GETINFO => {
-                let info = files::info();
-                // SAFETY: Numbers without padding, of a size that is asserted.
-                let bytes = unsafe {
-                    core::slice::from_raw_parts((&raw const info).cast::<u8>(), size_of::<Info>())
-                };
-                UserSlice::new(at, bytes.len()).writer().write_slice(bytes)
-            }
+            GETINFO => write(at, &files::info()),
             GETTASK => {
-                let mut head = [0u8; 12];
-                UserSlice::new(at, head.len())
-                    .reader()
-                    .read_slice(&mut head)?;
-                let pid = head.last_chunk().map_or(0, |pid| u32::from_ne_bytes(*pid));
+                let [_, _, pid]: [u32; 3] = read(at)?;
                 let told = files::tell_one(pid)?;
-                UserSlice::new(at, size_of::<Told>())
-                    .writer()
-                    .write_slice(told.bytes())
+                write(at, &told)
             }
             _ => Err(ENOTTY),
         }

@@ -188,6 +188,6 @@ extern "C" {
     pub(crate) fn pt_mm_put(mm: *mut bindings::mm_struct);
     pub(crate) fn pt_pid_get() -> *mut bindings::pid;
     pub(crate) fn pt_pid_nr(pid: *mut bindings::pid) -> u32;
-    pub(crate) fn pt_who(who: *mut super::traced::Who);
+    pub(crate) fn pt_who(who: *mut super::process::Who);
     pub(crate) fn pt_uid(uid: u32) -> u32;
 }

@@ -3,13 +3,13 @@
 //! `/dev/perftrace`: calls on traces, of traced processes, and what these map. Turns user
 //! space's structures into calls of [`crate::tracing`].
 
-use core::mem::{offset_of, size_of};
+use core::mem::size_of;
 
 use engine::filter;
-use engine::trace::{self, map, Attach, Create, Describe, Info, Marker, Markers, Notify};
+use engine::trace::{self, call, map, Attach, Create, Describe, Info, Marker, Markers, Notify};
 use engine::trace::{Control, Process, Read, FILTER_MAX, NR_MARKERS};
-use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
-use kernel::alloc::{KBox, KVVec, KVec};
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KBox;
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_int, c_long, c_uint, c_ulong};
@@ -21,11 +21,10 @@ use kernel::uaccess::UserPtr;
 use super::buffers::{Page, PAGE};
 use super::file::{Device, Ops};
 use super::ppa::Clock;
+use super::process::{Mapping, Mm};
 use super::shim;
-use super::traced::{Mapping, Mm};
-use super::user::{read, read_into, write, Given};
-use crate::trace::Signal;
-use crate::{tracees, tracing};
+use super::user::{read, read_all, write, write_all, Given};
+use crate::tracing::{self, Held};
 
 static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::THIS_MODULE.as_ptr(),
@@ -94,22 +93,9 @@ struct Opened {
     reading: Mutex<()>,
 }
 
-struct Held {
-    id: u64,
-    /// Of this file, as a reader.
-    reader: u64,
-    signal: Arc<Signal>,
-}
-
 impl Drop for Attached {
     fn drop(&mut self) {
-        tracees::detach(self.key);
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        tracing::close(self.id, self.reader);
+        tracing::attached::detach(self.key);
     }
 }
 
@@ -184,7 +170,7 @@ unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file)
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ulong) -> c_long {
     // SAFETY: A file of ours.
-    match unsafe { call(file, command, UserPtr::from_addr(arg)) } {
+    match unsafe { serve(file, command, UserPtr::from_addr(arg)) } {
         Ok(()) => 0,
         Err(error) => error.to_errno() as c_long,
     }
@@ -226,48 +212,29 @@ macro_rules! given {
 
 given! { Attach Control Create Describe Info Marker Markers Notify Process Read }
 
-const fn number<T>(number: u32) -> u32 {
-    kernel::ioctl::_IOWR::<T>('A' as u32, number)
-}
-
-const ATTACH: u32 = number::<Attach>(0x80);
-const REGISTER: u32 = number::<Markers>(0x81);
-const UNREGISTER: u32 = number::<Markers>(0x82);
-const NOTIFY: u32 = kernel::ioctl::_IOW::<Notify>('A' as u32, 0x83);
-const NEXT_TRACE: u32 = number::<Info>(0x88);
-const NEXT_MARKER: u32 = number::<Describe>(0x89);
-const CREATE: u32 = number::<Create>(0x90);
-const OPEN: u32 = number::<Create>(0x91);
-const INFO: u32 = number::<Info>(0x92);
-const READ: u32 = number::<Read>(0x93);
-const PROCESS: u32 = number::<Process>(0x94);
-const DESCRIBE: u32 = number::<Describe>(0x95);
-const PAUSE: u32 = kernel::ioctl::_IOW::<u32>('A' as u32, 0x96);
-const END: u32 = kernel::ioctl::_IO('A' as u32, 0x97);
-
 /// # Safety
 ///
 /// The file is one of ours, and open.
-unsafe fn call(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result {
+unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result {
     // SAFETY: By the function's requirement.
     let opened = unsafe { opened(file) };
     match command {
         // SAFETY: By the function's requirement.
-        ATTACH => return unsafe { attach(file, opened, arg) },
-        CREATE => return create(opened, arg),
-        OPEN => return open_trace(opened, arg),
-        NEXT_TRACE => {
+        call::ATTACH => return unsafe { attach(file, opened, arg) },
+        call::CREATE => return create(opened, arg),
+        call::OPEN => return open_trace(opened, arg),
+        call::NEXT_TRACE => {
             let info: Info = sized(arg)?;
             return write(arg, &tracing::next_trace(info.slot)?);
         }
-        NEXT_MARKER => {
+        call::NEXT_MARKER => {
             let from: Describe = read(arg)?;
             return write(arg, &tracing::next_marker(from.key, from.number)?);
         }
         _ => {}
     }
     let role = opened.role();
-    if command == PROCESS && !matches!(role.as_deref(), Some(Role::Trace(_))) {
+    if command == call::PROCESS && !matches!(role.as_deref(), Some(Role::Trace(_))) {
         let from: Process = read(arg)?;
         return write(arg, &tracing::any_process(from.key)?);
     }
@@ -276,34 +243,34 @@ unsafe fn call(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result 
         // A child has its parent's file, but is not its parent.
         Role::Process(attached) if !attached.mm.is_callers() => Err(ESRCH),
         Role::Process(attached) => match command {
-            REGISTER => register(attached.key, arg, true),
-            UNREGISTER => register(attached.key, arg, false),
-            NOTIFY => {
+            call::REGISTER => register(attached.key, arg, true),
+            call::UNREGISTER => register(attached.key, arg, false),
+            call::NOTIFY => {
                 let Notify { slot, cpu } = read(arg)?;
-                tracees::notify(attached.key, slot, cpu)
+                tracing::attached::notify(attached.key, slot, cpu)
             }
             _ => Err(ENOTTY),
         },
         Role::Trace(held) => match command {
-            INFO => {
+            call::INFO => {
                 let _: Info = sized(arg)?;
                 write(arg, &tracing::info(held.id)?)
             }
-            READ => read_next(opened, held, arg),
-            PROCESS => {
+            call::READ => read_next(opened, held, arg),
+            call::PROCESS => {
                 let from: Process = read(arg)?;
                 write(arg, &tracing::process(held.id, from.key)?)
             }
-            DESCRIBE => {
+            call::DESCRIBE => {
                 let from: Describe = read(arg)?;
                 write(arg, &tracing::describe(held.id, from.key, from.number)?)
             }
-            PAUSE => match read::<u32>(arg)? {
+            call::PAUSE => match read::<u32>(arg)? {
                 0 => tracing::pause(held.id, false),
                 1 => tracing::pause(held.id, true),
                 _ => Err(EINVAL),
             },
-            END => tracing::end(held.id),
+            call::END => tracing::end(held.id),
             _ => Err(ENOTTY),
         },
     }
@@ -331,13 +298,13 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
         let mm = Mm::calls().ok_or(EINVAL)?;
         let nobodys = Page::new()?;
         let shared = attach.flags & trace::flag::SHARED != 0;
-        let key = tracees::attach(&mm, mapping, shared)?;
+        let key = tracing::attached::attach(&mm, mapping, shared)?;
         attach.key = key;
         Ok(Role::Process(Attached { key, mm, nobodys }))
     })?;
     attach.nr_cpus = super::cpu::nr_cpu_ids();
     attach.stride = trace::STRIDE;
-    attach.bytes = tracees::mapped_bytes();
+    attach.bytes = tracing::attached::mapped_bytes();
     write(arg, &attach)
 }
 
@@ -345,44 +312,36 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
 const AT_ONCE: usize = NR_MARKERS;
 
 fn register(key: u64, arg: UserPtr, on: bool) -> Result {
-    let mut call: Markers = sized(arg)?;
-    let nr = call.nr as usize;
+    let mut given: Markers = sized(arg)?;
+    let nr = given.nr as usize;
     if nr > AT_ONCE {
         return Err(E2BIG);
     }
-    let at = usize::try_from(call.markers)?;
-    let mut markers = KVVec::with_capacity(nr, GFP_KERNEL_ACCOUNT)?;
-    for n in 0..nr {
-        let place = at.wrapping_add(n.wrapping_mul(size_of::<Marker>()));
-        markers.push(read(UserPtr::from_addr(place))?, GFP_KERNEL_ACCOUNT)?;
-    }
+    let at = usize::try_from(given.markers)?;
+    let mut markers = read_all::<Marker>(given.markers, nr)?;
     let mut bad = u32::MAX;
     let done = match on {
-        true => tracees::register(key, &mut markers, &mut bad),
+        true => tracing::attached::register(key, &mut markers, &mut bad),
         false => {
             let mut all = markers.iter().zip(0u32..u32::MAX);
             all.try_for_each(|(marker, n)| {
                 bad = n;
-                tracees::unregister(key, marker.number)
+                tracing::attached::unregister(key, marker.number)
             })
         }
     };
     if let Err(error) = done {
-        call.bad = bad;
-        write(arg, &call)?;
+        given.bad = bad;
+        write(arg, &given)?;
         return Err(error);
     }
     if on {
-        for (n, marker) in markers.iter().enumerate() {
-            let place = at.wrapping_add(n.wrapping_mul(size_of::<Marker>()));
-            let number = place.wrapping_add(offset_of!(Marker, number));
-            if let Err(error) = write(UserPtr::from_addr(number), &marker.number) {
-                // Nobody knows their numbers.
-                for marker in &markers {
-                    let _ = tracees::unregister(key, marker.number);
-                }
-                return Err(error);
+        if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
+            // Nobody knows their numbers.
+            for marker in &markers {
+                let _ = tracing::attached::unregister(key, marker.number);
             }
+            return Err(error);
         }
     }
     Ok(())
@@ -394,12 +353,7 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
     if nr > FILTER_MAX {
         return Err(E2BIG);
     }
-    let mut program = KVec::with_capacity(nr, GFP_KERNEL)?;
-    for _ in 0..nr {
-        program.push(0u8, GFP_KERNEL)?;
-    }
-    let at = UserPtr::from_addr(usize::try_from(create.filter)?);
-    read_into(at, &mut program)?;
+    let program = read_all::<u8>(create.filter, nr)?;
     let mut position = u32::MAX;
     if nr != 0 && filter::check(&program, &mut position).is_err() {
         create.position = position;
@@ -407,13 +361,9 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
         return Err(EINVAL);
     }
     opened.become_(|| {
-        let (id, signal, slot) = tracing::create(&create, program)?;
+        let (held, slot) = tracing::create(&create, program)?;
         create.slot = slot as u32;
-        Ok(Role::Trace(Held {
-            id,
-            reader: next_reader(),
-            signal,
-        }))
+        Ok(Role::Trace(held))
     })?;
     write(arg, &create)
 }
@@ -423,52 +373,39 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
     let name = create.name;
     let name = filter::text(&name).ok_or(EINVAL)?;
     opened.become_(|| {
-        let (id, signal, info) = tracing::open(name)?;
+        let (held, info) = tracing::open(name)?;
         create.flags = info.flags;
         create.bytes = info.bytes;
         create.slot = info.slot;
         create.markers = info.markers;
-        Ok(Role::Trace(Held {
-            id,
-            reader: next_reader(),
-            signal,
-        }))
+        Ok(Role::Trace(held))
     })?;
     write(arg, &create)
-}
-
-/// Readers, so far: each has a number of its own.
-static READERS: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
-
-fn next_reader() -> u64 {
-    READERS
-        .fetch_add(1, core::sync::atomic::Ordering::Relaxed)
-        .wrapping_add(1)
 }
 
 fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
     // What is copied is copied once, and in order.
     let _others = opened.reading.lock();
-    let mut call: Read = read(arg)?;
-    let capacity = call.bytes;
+    let mut given: Read = read(arg)?;
+    let capacity = given.bytes;
     let (key, cpu, buffer, span) = loop {
-        let (key, cpu, buffer) = tracing::next(held.id, held.reader, call.key, call.cpu)?;
+        let (key, cpu, buffer) = tracing::next(held, given.key, given.cpu)?;
         if let Some(span) = buffer.span() {
             break (key, cpu, buffer, span);
         }
         // Its writer has made nonsense of it since: the one after it.
-        (call.key, call.cpu) = (key, cpu);
+        (given.key, given.cpu) = (key, cpu);
     };
-    (call.key, call.cpu, call.bytes) = (key, cpu, span.bytes);
-    (call.lost, call.position) = (buffer.lost(), span.position);
-    call.ticks = Clock::choose().ticks();
+    (given.key, given.cpu, given.bytes) = (key, cpu, span.bytes);
+    (given.lost, given.position) = (buffer.lost(), span.position);
+    given.ticks = Clock::choose().ticks();
     if span.bytes > capacity {
-        write(arg, &call)?;
+        write(arg, &given)?;
         return Err(ENOSPC);
     }
-    buffer.copy(&span, UserPtr::from_addr(usize::try_from(call.to)?))?;
-    call.bytes = buffer.good(&span);
-    write(arg, &call)?;
+    buffer.copy(&span, UserPtr::from_addr(usize::try_from(given.to)?))?;
+    given.bytes = buffer.good(&span);
+    write(arg, &given)?;
     if !buffer.flight {
         buffer.read_up_to(span.next);
     }
@@ -496,7 +433,7 @@ unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area
         };
         let writable = pgoff == map::BUFFERS / PAGE as u64;
         let bytes = match writable {
-            true => tracees::mapped_bytes(),
+            true => tracing::attached::mapped_bytes(),
             false => map::READ_BYTES,
         };
         if !(writable || pgoff == 0) || length != bytes || !attached.mm.is(mm) {
@@ -504,7 +441,7 @@ unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area
         }
         // SAFETY: The area being set up; the operations are static.
         to_result(unsafe { shim::pt_vma(vma, &VM_OPS.0, writable) })?;
-        tracees::maps(attached.key, true);
+        tracing::attached::maps(attached.key, true);
         Ok(0)
     })
 }
@@ -519,7 +456,7 @@ unsafe fn count(vma: *mut bindings::vm_area_struct, more: bool) {
     let (role, mm) = unsafe { (opened((*vma).vm_file).role(), (*vma).vm_mm) };
     if let Some(Role::Process(attached)) = role.as_deref() {
         if attached.mm.is(mm) {
-            tracees::maps(attached.key, more);
+            tracing::attached::maps(attached.key, more);
         }
     }
 }
@@ -559,6 +496,6 @@ unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t
     // SAFETY: The fault is being handled; the pages are whole ones, and the area takes such
     // (pt_vma).
     let put = |page: usize| unsafe { shim::pt_insert(vmf, page) };
-    tracees::fault(key, pgoff as u64, nobodys, put)
+    tracing::attached::fault(key, pgoff as u64, nobodys, put)
         .unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
 }

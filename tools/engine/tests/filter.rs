@@ -5,10 +5,11 @@
 
 use engine::filter::{
     check, check_event, check_fields, check_globs, check_name, glob, globs, text, Event, Filter,
-    Step, ACCEPT, ANY, EQ, FIELDS_MAX, FIELD_NAME_MAX, FILTER_MAX, FLOAT, GE, GLOB, GT, HEADER, LE,
-    LT, NAME_MAX, NE, OP, REJECT, SIGNED, STEP,
+    Step, ACCEPT, ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GLOB, GT, HEADER, LE, LT, NE, OP, REJECT,
+    SIGNED, STEP,
 };
 use engine::sync::Word;
+use engine::trace::{FIELDS_MAX, FILTER_MAX, NAME_MAX};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use engine::filter::{Step, ACCEPT, FILTER_MAX, GLOB, HEADER, REJECT, STEP};
+use engine::filter::{Step, ACCEPT, GLOB, HEADER, REJECT, STEP};
+use engine::trace::FILTER_MAX;
 
 use crate::parse::{Compare, Node, What};
 use crate::{error, Error};

@@ -2,7 +2,8 @@
 
 //! What the language means: each case is run by the engine, as programs and the kernel do.
 
-use engine::filter::{check, Event, Filter, FILTER_MAX, HEADER, STEP};
+use engine::filter::{check, Event, Filter, HEADER, STEP};
+use engine::trace::FILTER_MAX;
 use perftrace_filter::compile;
 
 /// piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight 2.5, big 2^64 - 1.

@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::abi::{
-    self, RawCreate, RawDescribe, RawInfo, RawProcess, RawRead, ALL_USERS, BYTES_MAX, ENDED,
-};
+use crate::abi;
 use crate::error::Error;
 use crate::source::{Chunk, Description, Info, Place, Source, Task};
+use engine::trace::flag::ALL_USERS;
+use engine::trace::{self as raw, Create, Describe, Process, Read, Zero, BYTES_MAX, ENDED};
 
 /// Where traces are made.
 pub const DEVICE: &str = "/dev/perftrace";
@@ -54,8 +54,8 @@ impl Device {
     pub fn traces(&self) -> Result<Vec<Info>, Error> {
         let mut all = Vec::new();
         let mut slot = 0;
-        while slot < abi::NR_TRACES {
-            let mut raw = RawInfo::new(slot);
+        while slot < raw::NR_TRACES as u32 {
+            let mut raw = raw_info(slot);
             match again(|| abi::next_trace(self.file.as_fd(), &mut raw)) {
                 Ok(()) if raw.slot >= slot => {}
                 Ok(()) => return Err(Error::Corrupt("a trace comes again".to_owned())),
@@ -73,7 +73,7 @@ impl Device {
         let mut all: Vec<Description> = Vec::new();
         let mut next = (0, 0);
         loop {
-            let mut raw = RawDescribe::new(next.0, next.1);
+            let mut raw = raw_describe(next.0, next.1);
             match again(|| abi::next_marker(self.file.as_fd(), &mut raw)) {
                 Ok(()) => {}
                 Err(Errno::NOENT) => return Ok(all),
@@ -98,7 +98,7 @@ impl Device {
 
     /// Makes a trace.
     pub fn create(self, recipe: &Recipe) -> Result<Trace, Error> {
-        let mut raw = RawCreate::new();
+        let mut raw = raw_create();
         raw.flags = recipe.flags;
         raw.bytes = recipe.bytes;
         put(&mut raw.name, &recipe.name, "the name")?;
@@ -120,7 +120,7 @@ impl Device {
 
     /// Takes hold of a trace that is there.
     pub fn take(self, name: &str) -> Result<Trace, Error> {
-        let mut raw = RawCreate::new();
+        let mut raw = raw_create();
         // What can be no name is none.
         if put(&mut raw.name, name, "").is_err() {
             return Err(Error::NoTrace(name.to_owned()));
@@ -175,7 +175,7 @@ impl AsFd for Trace {
 
 impl Source for Trace {
     fn info(&self) -> Result<Info, Error> {
-        let mut raw = RawInfo::new(0);
+        let mut raw = raw_info(0);
         again(|| abi::info(self.file.as_fd(), &mut raw))
             .map_err(|e| Error::Call("ask for the trace", e.into()))?;
         if raw.khz == 0 {
@@ -188,10 +188,10 @@ impl Source for Trace {
         to.resize(to.capacity().max(1 << 16), 0);
         // A program that changes its counts all the time is not to keep us.
         for _ in 0..PATIENCE {
-            let mut raw = RawRead {
+            let mut raw = Read {
                 key: after.key,
                 cpu: after.cpu,
-                ..RawRead::default()
+                ..Read::ZERO
             };
             match abi::read(self.file.as_fd(), &mut raw, to) {
                 Ok(()) if raw.bytes as usize <= to.len() => {
@@ -228,7 +228,7 @@ impl Source for Trace {
     }
 
     fn describe(&self, key: u64, number: u32) -> Result<Option<Description>, Error> {
-        let mut raw = RawDescribe::new(key, number);
+        let mut raw = raw_describe(key, number);
         match again(|| abi::describe(self.file.as_fd(), &mut raw)) {
             Ok(()) => Ok(Some(description(&raw))),
             Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
@@ -238,9 +238,9 @@ impl Source for Trace {
 }
 
 fn task(fd: BorrowedFd<'_>, key: u64) -> Result<Option<Task>, Error> {
-    let mut raw = RawProcess {
+    let mut raw = Process {
         key,
-        ..RawProcess::default()
+        ..Process::ZERO
     };
     match again(|| abi::process(fd, &mut raw)) {
         Ok(()) => Ok(Some(Task {
@@ -283,7 +283,32 @@ fn put(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn info(raw: &RawInfo) -> Info {
+fn raw_info(slot: u32) -> raw::Info {
+    raw::Info {
+        size: size_of::<raw::Info>() as u32,
+        slot,
+        ..Zero::ZERO
+    }
+}
+
+fn raw_create() -> Create {
+    Create {
+        size: size_of::<Create>() as u32,
+        // The kernel says where a filter is wrong; if it does not, that is not it.
+        position: u32::MAX,
+        ..Zero::ZERO
+    }
+}
+
+fn raw_describe(key: u64, number: u32) -> Describe {
+    Describe {
+        key,
+        number,
+        ..Zero::ZERO
+    }
+}
+
+fn info(raw: &raw::Info) -> Info {
     Info {
         slot: raw.slot,
         flags: raw.flags,
@@ -306,7 +331,7 @@ fn info(raw: &RawInfo) -> Info {
     }
 }
 
-fn description(raw: &RawDescribe) -> Description {
+fn description(raw: &Describe) -> Description {
     Description {
         key: raw.key,
         number: raw.number,

@@ -4,11 +4,6 @@
 
 use std::fmt;
 
-/// Fields of a marker at most.
-const MOST: usize = 16;
-/// Bytes of a field's name at most.
-const LONGEST: usize = 31;
-
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
@@ -59,24 +54,19 @@ pub struct Field {
 
 /// Of the text that the kernel has; none if it is not one.
 pub fn parse(text: &str) -> Option<Vec<Field>> {
-    if text.is_empty() {
-        return Some(Vec::new());
+    if !engine::filter::check_fields(text.as_bytes()) {
+        return None;
     }
-    let mut fields: Vec<Field> = Vec::new();
-    for word in text.split(' ') {
-        let (name, kind) = word.split_once(':')?;
-        let is_name = !name.is_empty()
-            && name.len() <= LONGEST
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if !is_name || fields.len() == MOST || fields.iter().any(|f| f.name == name) {
-            return None;
-        }
-        fields.push(Field {
-            name: name.to_owned(),
-            kind: Type::parse(kind)?,
-        });
-    }
-    Some(fields)
+    let words = text.split(' ').filter(|_| !text.is_empty());
+    words
+        .map(|word| {
+            let (name, kind) = word.split_once(':')?;
+            Some(Field {
+                name: name.to_owned(),
+                kind: Type::parse(kind)?,
+            })
+        })
+        .collect()
 }
 
 /// A field's value.

@@ -17,7 +17,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `abi.rs` | the structures and calls of `linux/perftrace.h`; unsafe |
+//! | `abi.rs` | the calls of `linux/perftrace.h`, with the engine's structures; unsafe |
 //! | `device.rs` | the device: traces and markers; making a trace |
 //! | `source.rs` | what a trace can be asked, by whomever it is answered |
 //! | `records.rs` | records in a buffer's bytes, which nobody vouches for |
@@ -39,13 +39,13 @@ mod reader;
 pub mod records;
 mod source;
 
-pub use abi::{
-    ALL_USERS, BYTES_MAX, BYTES_MIN, CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTERED, FILTER_MAX,
-    FLIGHT, KEEP, KEY_KERNEL, KEY_SHARED, LOST, NAME_MAX, NR_TRACES, PAD, PAUSED, RECORD_MAX,
-    SHARED, WAIT,
-};
 pub use clock::Clock;
 pub use device::{Device, Recipe, Trace, DEVICE};
+pub use engine::trace::flag::{ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, WAIT};
+pub use engine::trace::{
+    BYTES_MAX, BYTES_MIN, CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, KEY_KERNEL,
+    KEY_SHARED, LOST, NAME_MAX, NR_TRACES, PAD, RECORD_MAX,
+};
 pub use error::Error;
 pub use metadata::{Marker, Metadata, Process};
 pub use reader::{Reader, Totals};

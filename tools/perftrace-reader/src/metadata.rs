@@ -6,10 +6,10 @@ use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::abi::KEY_KERNEL;
 use crate::error::Error;
 use crate::fields::{self, Field, Value};
 use crate::source::{Source, Task};
+use engine::trace::KEY_KERNEL;
 
 /// Kinds of events, by names and fields, at the most; others' are not read.
 const CLASSES: usize = 1 << 16;

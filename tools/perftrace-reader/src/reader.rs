@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 
-use crate::abi::{FLIGHT, KEY_SHARED};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::fields;
@@ -12,6 +11,8 @@ use crate::metadata::Metadata;
 use crate::output::{Event, Loss, Output, Packet};
 use crate::records::{Item, Layout, Record, Records};
 use crate::source::{Chunk, Info, Place, Source};
+use engine::trace::flag::FLIGHT;
+use engine::trace::KEY_SHARED;
 
 /// Rounds after which it is asked whether a silent process is still there.
 const SILENCE: u64 = 64;

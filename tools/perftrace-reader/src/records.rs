@@ -4,7 +4,7 @@
 //! nothing is believed: a record that makes no sense ends what is read, and what is left is
 //! counted in bytes.
 
-use crate::abi::{LOST, PAD, RECORD_MAX};
+use engine::trace::{LOST, PAD, RECORD_MAX};
 
 /// Bytes before the fields, without a key.
 const HEADER: usize = 16;

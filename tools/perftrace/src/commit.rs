@@ -68,15 +68,7 @@ impl Step<'_> {
         // whoever came in between may have changed anything.
         unsafe {
             asm!(
-                ".pushsection __rseq_cs, \"aw\"",
-                ".balign 32",
-                "92:",
-                ".long 0, 0",
-                ".quad 3f, 4f - 3f, 5f",
-                ".popsection",
-                ".pushsection __rseq_cs_ptr_array, \"aw\"",
-                ".quad 92b",
-                ".popsection",
+                sequence!(),
                 "lea rax, [rip + 92b]",
                 "mov fs:[rdx + 8], rax",
                 "3:",
@@ -133,9 +125,7 @@ impl Step<'_> {
                 "8:",
                 "mov qword ptr fs:[rdx + 8], 0",
                 ".pushsection __rseq_failure, \"ax\"",
-                ".byte 0x0f, 0xb9, 0x3d",
-                ".long 0x53053053",
-                "5:",
+                interrupted!(),
                 "7:",
                 "xor eax, eax",
                 "jmp 8b",

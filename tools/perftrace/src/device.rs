@@ -60,7 +60,7 @@ pub(crate) fn attach(shared: bool, over: Option<Pieces>) -> Result<Pieces, Errno
     let mut attach = Attach {
         size: size_of::<Attach>() as u32,
         flags: if shared { abi::SHARED } else { 0 },
-        ..Attach::default()
+        ..engine::trace::Zero::ZERO
     };
     let attached = call(fd, abi::ATTACH, &raw mut attach).and_then(|()| map(fd, &attach, over));
     match attached {

@@ -20,6 +20,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `abi.rs` | what is shared with the kernel |
+//! | `sequence.rs` | what the kernel wants to know of a restartable sequence |
 //! | `site.rs` | a marker's place in a program, fields; unsafe |
 //! | `short.rs` | an event, as it is nearly always; unsafe |
 //! | `long.rs` | all other ways of an event |
@@ -40,6 +41,9 @@ extern crate std;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("events are written by x86-64's Linux only");
+
+#[macro_use]
+mod sequence;
 
 mod abi;
 mod commit;

@@ -51,15 +51,7 @@ macro_rules! short {
         // its word are live by the caller's word.
         unsafe {
             asm!(
-                ".pushsection __rseq_cs, \"aw\"",
-                ".balign 32",
-                "92:",
-                ".long 0, 0",
-                ".quad 3f, 4f - 3f, 5f",
-                ".popsection",
-                ".pushsection __rseq_cs_ptr_array, \"aw\"",
-                ".quad 92b",
-                ".popsection",
+                sequence!(),
                 "2:",
                 "mov r9, qword ptr [rip + {current}]",
                 "mov rdx, [r9 + 8]",
@@ -98,9 +90,7 @@ macro_rules! short {
                 "4:",
                 "mov qword ptr fs:[r8 + 8], 0",
                 ".pushsection __rseq_failure, \"ax\"",
-                ".byte 0x0f, 0xb9, 0x3d",           // ud1, so that the signature is an operand
-                ".long 0x53053053",
-                "5:",
+                interrupted!(),
                 "jmp 2b",
                 "7:",
                 "mov qword ptr fs:[r8 + 8], 0",

@@ -5,7 +5,7 @@
 
 use engine::filter::{Event, Filter};
 use engine::trace::{Record, Writer};
-use kernel::alloc::KVec;
+use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::provider::{Handler, Probes};
 use crate::sys::buffers::Buffer;
 use crate::sys::ppa::{self, Clock};
 use crate::sys::sched::{self, NoPreempt};
-use crate::trace::Signal;
+use crate::tracing::trace::Signal;
 use engine::sync::Word;
 
 /// By their numbers: names and fields.
@@ -30,7 +30,7 @@ pub(crate) const MARKERS: [(&[u8], &[u8]); 3] = [
 /// What the probes know.
 pub(crate) struct KernelEvents {
     buffers: KVec<Option<Arc<Buffer>>>,
-    filter: KVec<u8>,
+    filter: KVVec<u8>,
     clock: Clock,
     signal: Arc<Signal>,
     off: Word,
@@ -41,7 +41,7 @@ impl KernelEvents {
     /// May sleep.
     pub(crate) fn attach(
         buffers: KVec<Option<Arc<Buffer>>>,
-        filter: KVec<u8>,
+        filter: KVVec<u8>,
         signal: Arc<Signal>,
         wants: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Probes<Self>> {

@@ -5,7 +5,7 @@
 use core::cmp::Ordering;
 
 use engine::filter;
-use engine::trace::{self, flag, Control, Marker, NR_MARKERS, NR_TRACES};
+use engine::trace::{self, flag, Control, Marker, Zero, NR_MARKERS, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
@@ -13,7 +13,7 @@ use kernel::prelude::*;
 use crate::sys::buffers::{Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::ppa::Clock;
-use crate::sys::traced::{Mapping, Mm, Pid, Who};
+use crate::sys::process::{Mapping, Mm, Pid, Who};
 use crate::sys::user::bytes_of;
 
 /// Words of 32 bits in a page.
@@ -57,10 +57,8 @@ impl Known {
 /// A marker as the interface has it.
 pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
     let mut marker = Marker {
-        name: [0; trace::NAME_MAX],
-        fields: [0; trace::FIELDS_MAX],
         number: number as u32,
-        reserved: 0,
+        ..Marker::ZERO
     };
     for (to, byte) in marker.name.iter_mut().zip(name) {
         *to = *byte;
@@ -118,7 +116,7 @@ impl Process {
             stride: trace::STRIDE,
             clock: clock.is_monotonic().into(),
             key,
-            reserved: 0,
+            ..Control::ZERO
         };
         control.fill(bytes_of(core::slice::from_ref(&first)));
         Ok(Self {

@@ -12,9 +12,9 @@ use crate::sys::buffers::{Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::lock::TRACING;
 use crate::sys::ppa::Clock;
-use crate::sys::traced::{Mapping, Mm, Who};
-use crate::trace::{search, Spare, Trace};
-use crate::traced::{Known, Process};
+use crate::sys::process::{Mapping, Mm, Who};
+use crate::tracing::process::{Known, Process};
+use crate::tracing::trace::{search, Spare, Trace};
 use crate::tracing::Tracing;
 
 /// Processes that are traced, or not read, at the most.

@@ -4,7 +4,7 @@
 
 use engine::filter;
 use engine::sync::Word;
-use engine::trace::{self, flag, Create, Info, KEY_KERNEL, KEY_SHARED};
+use engine::trace::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
@@ -14,10 +14,10 @@ use crate::provider::Probes;
 use crate::sys::bell::Bell;
 use crate::sys::buffers::{Buffer, Page, PAGE};
 use crate::sys::cpu;
+use crate::sys::process::{Kept, Who};
 use crate::sys::sched;
-use crate::sys::traced::{Kept, Who};
-use crate::traced::{Process, Slot};
-use crate::tracepoints::KernelEvents;
+use crate::tracing::kernel_events::KernelEvents;
+use crate::tracing::process::{Process, Slot};
 
 /// Bytes of buffers of processes that have ended, and how many of these: beyond, the oldest
 /// go unread.
@@ -436,15 +436,10 @@ impl Trace {
         }
         Info {
             size: size_of::<Info>() as u32,
-            slot: 0,
             flags: self.flags,
             bytes: self.bytes,
             nr_cpus: cpu::nr_cpu_ids(),
-            clock: 0,
-            khz: 0,
             uid: self.owner,
-            ticks: 0,
-            realtime: 0,
             began: self.began,
             nr_processes: processes,
             memory,
@@ -454,6 +449,7 @@ impl Trace {
             no_memory: losses.no_memory.wrapping_add(self.no_memory),
             name: self.name,
             markers: self.globs,
+            ..Info::ZERO
         }
     }
 }
