@@ -32,7 +32,7 @@ PREFIX=$work/usr "$top/tools/libperfmon/install.sh" "$out" "$work/usr" >"$work/l
 result $? "1.3 libperfmon is installed" "$(cat "$work/log")"
 mkdir -p "$work/usr/include/linux"
 cp "$top"/include/uapi/linux/*.h "$work/usr/include/linux/"
-for h in linux/perf{counters,mon,mon_ring,mon_dfl_smpl}.h perfmon/perfmon{,_dfl_smpl}.h; do alone $h; done
+for h in linux/perf{counters,mon,mon_ring,mon_dfl_smpl}.h perfmon/perfmon{,_dfl_smpl}.h; do alone "$h"; done
 
 result "$([ "$(wc -l <<<"$promised")" = 22 ]; echo $?)" "1.3 the header promises 22 functions" "$promised"
 got=$(nm -D --defined-only "$out/libperfmon.so" | awk '{ print $3 }' | sort)

@@ -3,7 +3,7 @@
 # guest: poke
 # worlds: stock debug
 # timeout: 120
-# shellcheck disable=SC2030,SC2031,SC2317,SC2329,SC3043
+# shellcheck disable=SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
 # pfc ppa: on, one task, all tasks, CPUs, histogram, live, recorded, off; and what it says
 # when there is nothing to show.

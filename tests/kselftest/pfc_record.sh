@@ -3,7 +3,7 @@
 # worlds: stock
 # guest: plain full-skylake
 # timeout: 900
-# shellcheck disable=SC2015,SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
+# shellcheck disable=SC2012,SC2015,SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
 # pfc record, report, script and flamegraph: whom they sample, names of functions,
 # stacks, files; and that linux-perf, where there is one, reads the same from them.

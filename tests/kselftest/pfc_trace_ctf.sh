@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck disable=SC2015,SC2086,SC2154,SC2317,SC2329,SC3043
+# shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
 # timeout: 300
 # worlds: stock
 # guest: full

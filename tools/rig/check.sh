@@ -24,7 +24,6 @@ checker() {
 	fi
 }
 
-left_out() { printf '%-34s left out: %s\n' "$1" "$2"; }
 
 in_tree() { (cd "$TOP" && find . -path ./.git -prune -o -path ./target -prune -o -type f "$@" -print | sort); }
 
@@ -67,7 +66,7 @@ shell_style() {
 	local files
 	files=$(in_tree -name '*.sh' ; echo ./tests/vm/init ./tests/vm/guests ./.ci/run)
 	# shellcheck disable=SC2086
-	(cd "$TOP" && shellcheck -x -S info $files)
+	(cd "$TOP" && inside shellcheck -x -S info $files)
 }
 
 "$TOP/tools/rig/build.sh"
@@ -86,11 +85,7 @@ checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path '.
 # Fields that the preprocessor takes apart, and C++, are not what it knows.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
 	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h'
-if command -v shellcheck >/dev/null; then
-	checker "shellcheck" shell_style
-else
-	left_out "shellcheck" "not installed on this host"
-fi
+checker "shellcheck" shell_style
 if [ -e "$TOP/tools/Cargo.toml" ]; then
 	checker "host tests" "${cargo[@]}" test "${workspace[@]}" --workspace --locked --no-fail-fast
 fi

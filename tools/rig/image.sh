@@ -94,7 +94,7 @@ for c in "$TOP"/tests/kselftest/*.c "$libperfmon"/examples/*.c "$libperftrace"/e
 			rm -f "$prog"
 			continue
 		}
-		grep -q '^ \* symbols: kept' "$c" && strip --strip-debug "$prog.new" || strip "$prog.new"
+		if grep -q '^ \* symbols: kept' "$c"; then strip --strip-debug "$prog.new"; else strip "$prog.new"; fi
 		mv "$prog.new" "$prog"
 	fi
 	cp "$prog" "$to"

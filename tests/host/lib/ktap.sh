@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # for who sources it
 #
 # What tests on the host say, as tests/kselftest/lib has it for those in the guest. Each ends with
 # `exit $failed`.
