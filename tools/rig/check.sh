@@ -65,8 +65,9 @@ checkpatch() {
 shell_style() {
 	local files
 	files=$(in_tree -name '*.sh' ; echo ./tests/vm/init ./tests/vm/guests ./.ci/run)
+	# SC2319: the status of a condition is what is meant.
 	# shellcheck disable=SC2086
-	(cd "$TOP" && inside shellcheck -x -S info $files)
+	(cd "$TOP" && inside shellcheck -x -S info -e SC2319 $files)
 }
 
 "$TOP/tools/rig/build.sh"
