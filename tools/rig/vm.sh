@@ -35,8 +35,9 @@ boot() { # boot QEMU-ARGUMENTS...
 	# shellcheck disable=SC2034 # patience is for test.sh
 	local smp=2 mem=1G append="" prepare="" patience=0 cpu=max pmu="" emulator=""
 	local -a qemu=()
-	# A busy host can keep QEMU from the timer's test at boot long enough to fail it.
-	append="console=ttyS0 panic=-1 no_timer_check loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
+	# A busy host can keep QEMU from the timer's test at boot long enough to fail it, and
+	# from two clocks in a row, so that the kernel would mistrust one.
+	append="console=ttyS0 panic=-1 no_timer_check tsc=nowatchdog loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
 	# A debug kernel in an emulator computes for long at a time. All of KASAN's
 	# reports are wanted, not only the first. With five levels of page tables an
 	# interrupt while the boot CPU's features are cleared and read again is a
