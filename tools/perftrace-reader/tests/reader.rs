@@ -214,6 +214,32 @@ fn r3_11_ctf_goes_into_a_directory_of_its_own() {
 }
 
 #[test]
+fn r3_7_ctf_is_not_written_through_a_link() {
+    let mut fake = app();
+    let bytes = Bytes::default().event(0, 1, 2000, b"\x01\0");
+    fake.round(&[(17, 0, &bytes.0, 0)]);
+    let (place, other) = (Place::new("link"), Place::new("linked"));
+    let about = About::new(&fake.info, Vec::new());
+    let mut ctf = Ctf::create(&place.0, &about).expect("a directory");
+    let mut reader = Reader::new(&fake.info);
+    reader.round(&fake, &mut ctf).expect("it is written");
+    let file = fs::read_dir(&place.0)
+        .expect("the directory")
+        .map(|entry| entry.expect("an entry").path())
+        .find(|path| !path.ends_with("metadata"))
+        .expect("a stream");
+    fs::rename(&file, &other.0).expect("it is moved away");
+    std::os::unix::fs::symlink(&other.0, &file).expect("a link");
+    let before = fs::read(&other.0).expect("the stream");
+    let more = Bytes::default().event(0, 1, 3000, b"\x01\0");
+    fake.round(&[(17, 0, &more.0, 0)]);
+    reader
+        .round(&fake, &mut ctf)
+        .expect_err("a link is in its way");
+    assert_eq!(fs::read(&other.0).expect("the stream"), before);
+}
+
+#[test]
 fn r3_6_the_clock_of_a_trace_is_its_readers() {
     let clock = Clock::new(&Fake::new().info);
     assert_eq!(clock.realtime(NOW), REALTIME);

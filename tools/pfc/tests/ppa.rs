@@ -7,7 +7,7 @@ mod device;
 use std::fs;
 use std::path::PathBuf;
 
-use device::pfc;
+use device::{pfc, refused};
 
 /// A file of these lines, which goes with it.
 struct Recorded(PathBuf);
@@ -35,13 +35,6 @@ const LINES: [&str; 3] = [
     r#"{"counted":1000000,"values":[0,0,0,0,0,0,0,0,0,0,0],"runq":0,"latencies":[0,0,0,0,0,0,0,0]}"#,
     r#"{"counted":2000000,"values":[500000,100000,50000,0,0,0,0,20000,0,0,0],"runq":100000,"latencies":[0,0,0,0,0,0,0,0]}"#,
 ];
-
-fn refused(args: &[&str], word: &str) {
-    let run = pfc(args);
-    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
-    assert!(run.err.contains(word), "{args:?}: {}", run.err);
-    assert!(!run.err.contains("panicked"), "{args:?}: {}", run.err);
-}
 
 #[test]
 fn r4_2_a_record_is_a_table_a_picture_and_json() {

@@ -4,13 +4,7 @@
 
 mod device;
 
-use device::pfc;
-
-fn refused(args: &[&str], word: &str) {
-    let run = pfc(args);
-    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
-    assert!(run.err.contains(word), "{args:?}: {}", run.err);
-}
+use device::refused;
 
 #[test]
 fn r1_9_a_file_that_is_not_there_is_said() {

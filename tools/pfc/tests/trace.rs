@@ -6,14 +6,7 @@ mod device;
 
 use std::fs;
 
-use device::pfc;
-
-fn refused(args: &[&str], word: &str) {
-    let run = pfc(args);
-    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
-    assert!(run.err.contains(word), "{args:?}: {}", run.err);
-    assert!(!run.err.contains("panicked"), "{args:?}: {}", run.err);
-}
+use device::{pfc, refused};
 
 #[test]
 fn r3_11_names_sizes_and_options_are_checked() {

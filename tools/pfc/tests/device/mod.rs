@@ -134,6 +134,14 @@ pub fn pfc(args: &[&str]) -> Run {
     Run::of(output.expect("pfc runs"))
 }
 
+/// What is wrong with the command line is said, with this word, and nothing else happens.
+pub fn refused(args: &[&str], word: &str) {
+    let run = pfc(args);
+    assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{args:?}");
+    assert!(run.err.contains(word), "{args:?}: {}", run.err);
+    assert!(!run.err.contains("panicked"), "{args:?}: {}", run.err);
+}
+
 /// Sends a signal.
 pub fn send(child: &Child, signal: &str) {
     let command = format!("kill -{signal} {}", child.id());
