@@ -32,6 +32,7 @@
  * @kind: enum perfcounters_kind
  * @unit: enum perfcounters_unit
  * @exponent: a value is value * 10^exponent units
+ * @reserved: 0
  * @nr_slots: 0 or 1; for a histogram its number of buckets, 2 to 64
  * @name: as for perf_add()
  * @help: one sentence for people, at most PERFCOUNTERS_HELP_MAX - 1 bytes of
@@ -71,7 +72,8 @@ int perf_add(const char *name);
  * perf_add_desc() - add an instance of any kind
  * @spec: what to add
  *
- * Context and return value as perf_add().
+ * Context: as perf_add().
+ * Return: as perf_add().
  */
 int perf_add_desc(const struct perf_counter_spec *spec);
 

@@ -509,6 +509,7 @@ impl Cpu {
             let mut idle = self.idle.load_relaxed();
             let mut busy = self.all.load_relaxed().wrapping_sub(idle);
             let mut system = self.system.load_relaxed();
+            // Acquire: with the release in `call`, of the time since when.
             match self.mode.load_acquire() {
                 IDLE if online && self.away.load_relaxed() == 0 => idle = idle.wrapping_add(own),
                 IDLE => {}
@@ -527,6 +528,7 @@ impl Cpu {
             all[3] = idle;
             all[4] = self.calls.load_relaxed();
             all[5] = self.count.load_relaxed();
+            // D: pairs with the release in `Span::begin`.
             fence_acquire();
             self.changes.is_whole(start).then_some(all)
         })?;

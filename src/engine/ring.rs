@@ -238,6 +238,7 @@ impl Writer {
     pub fn begin<D: ?Sized>(&mut self, ring: &Shared<'_, D>, position: u64) {
         self.head = position;
         ring.page.reserve.store_relaxed(position);
+        // B: pairs with C.
         ring.page.head.store_release(position);
     }
 

@@ -133,6 +133,7 @@ enum perfcounters_unit {
  * @reserved1: zero
  * @created_ns: CLOCK_REALTIME of the beginning of this life
  * @ended_ns: CLOCK_REALTIME when it became dormant, 0 while it lives
+ * @reserved2: zero
  * @name: UTF-8, no control characters, NUL-terminated and padded
  * @help: one sentence, the same rules; may be empty
  */

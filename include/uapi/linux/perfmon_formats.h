@@ -70,6 +70,7 @@ struct perfmon_histogram_arg {
  * @nr: buckets
  * @samples: all
  * @outside: those that no bucket is for
+ * @reserved: zero
  * @buckets: samples of each
  *
  * It is never full. PERFMON_RESTART makes it zero.

@@ -78,6 +78,7 @@ struct perftrace_slot {
  * @stride: log2 of the bytes from one buffer to the next
  * @clock: PERFTRACE_CLOCK_*
  * @key: of this process: what records in shared buffers begin with
+ * @reserved: 0
  * @slots: the traces; all 0 where this process is not in one
  */
 struct perftrace_control {
@@ -99,6 +100,8 @@ struct perftrace_control {
  * @lost: events that found no room
  * @told: @lost, as the last PERFTRACE_LOST record has it
  * @owner: the thread that writes, where there are no restartable sequences; 0: none
+ * @reserved: 0
+ * @reserved2: 0
  * @tail: bytes that were read: the kernel writes it
  *
  * The kernel sets @limit of a new buffer, to 0 minus the bytes of flight recorders, else to the
@@ -244,6 +247,7 @@ struct perftrace_step {
  * @bytes: of it, at most PERFTRACE_FILTER_MAX; the last one is a NUL
  * @nr_steps: steps, at least one; texts follow these
  * @reserved: 0
+ * @steps: so many
  */
 struct perftrace_filter {
 	__u32	bytes;

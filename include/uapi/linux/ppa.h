@@ -58,12 +58,14 @@
  * @ppid: of its parent process
  * @uid: its real user
  * @cpu: where it ran last
+ * @reserved: 0
  * @began: CLOCK_BOOTTIME when it was made, in nanoseconds
  * @counted: ticks since it is accounted, up to now or its end
  * @values: PPA_*, over all CPUs
  * @runq: ticks ready to run, but not since a wakeup
  * @latencies: how many of each length
  * @signals: how many of each
+ * @reserved2: 0
  * @comm: its name
  */
 struct ppa_task {

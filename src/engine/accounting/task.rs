@@ -283,6 +283,7 @@ impl<V: Values> Task<V> {
             };
             let start_there = live.map_or(0, |cpu| cpu.changes.start());
             let read = self.read_once(&clock, live, groups)?;
+            // D: pairs with the release in `Span::begin`.
             fence_acquire();
             let whole = self.changes.is_whole(start)
                 && live.is_none_or(|cpu| cpu.changes.is_whole(start_there));
@@ -331,6 +332,7 @@ impl<V: Values> Task<V> {
             let mut more = [0u64; NR_VALUES];
             let turn = cpu.turn(now, total);
             more[value::SCHED] = turn.own;
+            // Acquire: with the release in `call`, of the time since when.
             if cpu.mode.load_acquire() == SYSTEM {
                 more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_own.load_relaxed());
             }

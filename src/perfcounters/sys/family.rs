@@ -254,8 +254,10 @@ impl<R: Send + Sync> Family<R> {
             return;
         }
         for wish in &self.wishes {
+            // Pairs with the release in `run`: the wish is free, and its key read.
             match wish.state.load(Acquire) {
                 hash if hash == key.hash => return,
+                // Full: whoever is second sees that it is taken; pairs with itself.
                 0 if wish.state.cmpxchg(0, 1, Full).is_ok() => {
                     // SAFETY: Ours alone in state 1.
                     unsafe { wish.key.get().write(*key) };
@@ -309,6 +311,7 @@ impl<R: Send + Sync> Family<R> {
             if unsafe { row.as_ref() }.is_some_and(|row| row.key != *key) {
                 continue;
             }
+            // Pairs with the acquire in `find_place`; who saw the row is waited for.
             place.hash.store(GONE, Release);
             // SAFETY: Process context.
             unsafe { shim::pfc_tracepoint_sync() };
@@ -353,6 +356,7 @@ impl<R: Send + Sync> Family<R> {
                         .store(now_ns().saturating_add(PAUSE_NS), Relaxed);
                 }
             }
+            // Pairs with the acquire in `want`.
             wish.state.store(0, Release);
         }
     }

@@ -189,6 +189,7 @@ impl Index {
             if record.address == address {
                 return Some(record);
             }
+            // Acquire: as for the head.
             at = record.chain.load_acquire();
         }
     }
@@ -226,6 +227,7 @@ impl Index {
                 // SAFETY: 0 or a record, by the type's invariant; none goes under the lock.
                 let record = unsafe { (at as *const Record).as_ref()? };
                 if record.address == address {
+                    // Release: with the acquire in `get`, for the one behind it.
                     place.store_release(record.chain.load_relaxed());
                     // INVARIANT: whoever changed the word has it.
                     return NonNull::new(at as *mut Record).map(Taken);
@@ -250,6 +252,7 @@ impl Index {
                 if own > place && first.is_none_or(|(_, least)| own < least) {
                     first = Some((record, own));
                 }
+                // Acquire: as for the head.
                 at = record.chain.load_acquire();
             }
             if first.is_some() {

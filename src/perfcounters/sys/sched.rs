@@ -340,6 +340,7 @@ impl Threads {
                 };
                 if key.load(Relaxed) <= LEFT {
                     value.store(core::ptr::from_ref(context) as usize, Relaxed);
+                    // Release: with the acquire in `place_of`.
                     key.store(task, Release);
                     self.nr.fetch_add(1, Relaxed);
                     return Ok(());
