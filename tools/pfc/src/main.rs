@@ -19,6 +19,12 @@
 //! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
 //! | `failure.rs` | what went wrong, what to do, the exit code |
 
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    rustdoc::bare_urls,
+    reason = "what clap shows as help is text for people, not markdown"
+)]
+
 mod cli;
 mod data;
 mod doctor;

@@ -12,6 +12,9 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::replace::Replacement;
 
+/// How clap_mangen heads what --help has at its end.
+const EXTRA: &str = ".SH EXTRA\nExamples:\n";
+
 pub fn completions(shell: clap_complete::Shell, out: &mut Out) -> Result<(), Failure> {
     // The generator panics when it can not write; memory it always can.
     let mut text = Vec::new();
@@ -54,5 +57,11 @@ fn each(
 
 fn page(command: clap::Command, name: &str, to: &mut impl Write) -> io::Result<()> {
     // A manual page's name is one word; a subcommand's knows no other.
-    clap_mangen::Man::new(command).title(name).render(to)
+    let mut text = Vec::new();
+    clap_mangen::Man::new(command)
+        .title(name)
+        .render(&mut text)?;
+    // What stands behind the options, as all of ours begins with them.
+    let text = String::from_utf8_lossy(&text);
+    to.write_all(text.replace(EXTRA, ".SH EXAMPLES\n").as_bytes())
 }

@@ -91,7 +91,7 @@ fn r3_11_there_are_manual_pages_and_completions() {
     assert_eq!(pfc(&["man", directory.to_str().expect("text")]).ok(), "");
     for page in ["pfc-trace", "pfc-trace-start", "pfc-trace-snapshot"] {
         let text = fs::read_to_string(directory.join(format!("{page}.1"))).expect(page);
-        assert!(text.contains("Examples:"), "{page}");
+        assert!(text.contains(".SH EXAMPLES"), "{page}");
     }
     fs::remove_dir_all(&directory).expect("the directory");
     for shell in ["bash", "zsh", "fish"] {

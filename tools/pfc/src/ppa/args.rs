@@ -95,10 +95,22 @@ impl Sort {
 #[derive(Debug, Subcommand)]
 pub enum PpaCommand {
     /// Account all tasks, or some, latencies by length too
+    #[command(after_help = "\
+Examples:
+  pfc ppa on                                  all tasks
+  pfc ppa on --levels sched,irq,syscall       without the time of switches
+  pfc ppa on 1234                             that one by itself: /proc/ppa/1234")]
     On(OnArgs),
     /// Account idle time only, or some tasks no longer by themselves
+    #[command(after_help = "\
+Examples:
+  pfc ppa off                                 all of them
+  pfc ppa off 1234                            that one")]
     Off(OffArgs),
     /// Say how accounting stands
+    #[command(after_help = "\
+Examples:
+  pfc ppa status --json                       for a program")]
     Status(JsonArgs),
     /// Write a task's values into a file, again and again
     #[command(after_help = "\
