@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# The interfaces are what was promised: Documentation/versions.md. The headers in tests/abi/1 are
+# compared with today's, and programs of then and now compiled with both.
+
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+old=$TOP/tests/abi/1 new=$TOP/include/uapi
+n=0 failed=0
+headers=("$old"/include/linux/*.h)
+programs=("$old"/examples/*.c) todays=()
+for program in "${programs[@]}"; do todays+=("$TOP/tests/kselftest/readme/${program##*/}"); done
+
+check() { # check NAME WRONG
+	n=$((n + 1))
+	if [ -z "$2" ]; then
+		echo "ok $n $1"
+	else
+		failed=1
+		head -n 30 <<<"$2" | sed 's/^/# /'
+		echo "not ok $n $1"
+	fi
+}
+includes() { printf '#include <linux/%s>\n' "${headers[@]##*/}"; }
+
+# "STRUCT MEMBER OFFSET SIZE" of each member, and "STRUCT = BYTES".
+layout() { # INCLUDE
+	includes | gcc-14 -g -fno-eliminate-unused-debug-types -I "$1" -c -x c -o "$work/o" - &&
+		pahole "$work/o" | awk '/^struct [a-z_]+ [{]/ { name = $2 }
+			match($0, /\/\* *[0-9]+ +[0-9]+ *\*\//) {
+				split(substr($0, RSTART + 2, RLENGTH - 4), at, " ")
+				member = substr($0, 1, RSTART - 1); sub(/;[ \t]*$/, "", member); sub(/.*[ \t*]/, "", member)
+				print name, member, at[1], at[2]
+			}
+			/\/\* size: / { sub(/,/, "", $3); print name, "=", $3 }' | grep -E '^(perfcounters|perfmon|perftrace|pfarg|pfm|ppa)_'
+}
+# "NAME VALUE" of each constant: macros as they are written, and enums.
+macros() { includes | gcc-14 -I "$1" -E -dM -x c - | grep -E '^#define (PERF|PFM|PPA)' | sed 's/^#define //' | grep -v '^[A-Z_0-9]*_H *$' | sort; }
+enums() { # NAMES' INCLUDE, VALUES' INCLUDE
+	{
+		includes
+		echo '#include <stdio.h>'
+		echo 'int main(void) {'
+		includes | gcc-14 -I "$1" -E -P -x c - | tr '\n' ' ' | grep -oE 'enum [a-z_]* *[{][^}]*' | grep -oE '\bP[A-Z0-9]+_[A-Z0-9_]+' |
+			sort -u | sed 's/.*/printf("& %d\\n", (int)&);/'
+		echo 'return 0; }'
+	} | gcc-14 -I "$2" -x c -o "$work/enums" - && "$work/enums"
+}
+
+echo "TAP version 13"
+echo "1..$((4 + ${#programs[@]} + ${#todays[@]}))"
+layout "$old/include" >"$work/old"
+layout "$new" >"$work/new"
+[ "$(grep -c . "$work/old")" -gt 100 ] || echo "pahole found no structures" >>"$work/old"
+# What may have reserved fields taken keeps their room: only names change there.
+check "versions: every member of every structure is where it was" \
+	"$(grep -v ' = ' "$work/old" | sed -E 's/ reserved[0-9a-z_]*(\[[0-9]*\])? / reserved /' | grep -v ' reserved ' | grep -vxFf "$work/new")"
+check "versions: only structures that say their size have grown" \
+	"$(awk 'NR == FNR { if ($2 == "=") size[$1] = $3; if ($2 ~ /^(size|desc_size|min_size)$/) says[$1] = 1; next }
+		$2 == "=" && $1 in size && size[$1] != $3 && (size[$1] > $3 || !says[$1]) && $1 != "perfcounters_desc" { print $1, "was", size[$1], "and is", $3 }' "$work/old" "$work/new")"
+check "versions: every macro is what it was" "$(macros "$old/include" | grep -vxFf <(macros "$new"))"
+enums "$old/include" "$old/include" >"$work/old" 2>&1
+enums "$old/include" "$new" >"$work/new" 2>&1
+check "versions: every constant is what it was" "$(diff "$work/old" "$work/new")"
+compiled() { gcc-14 -std=gnu11 -O2 -Wall -Wextra -Werror -I "$2" -o "$work/program" "$1" 2>&1; }
+for program in "${programs[@]}"; do
+	check "versions: $(basename "$program") of version 1 compiles with today's headers" "$(compiled "$program" "$new")"
+done
+for program in "${todays[@]}"; do
+	check "versions: today's $(basename "$program") compiles with the headers of version 1" "$(compiled "$program" "$old/include")"
+done
+exit $failed
