@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
 # The machine of the guests, and nothing else.
 CONFIG_Q35=y
 # A slow kernel finds the pace of its time stamp counter by it.

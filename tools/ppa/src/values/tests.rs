@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! Tests of what is told from two looks.
+
 use super::*;
 use crate::abi::{NR_LATENCIES, NR_VALUES, RSCHEDCNT};
 
