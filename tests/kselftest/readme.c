@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The program that README.md shows, run: it prints "name value" lines. Its main
+ * The program that counter-pages.md shows, run: it prints "name value" lines. Its main
  * is this program's, too; the test runs before it, and runs it by starting
  * itself again.
  */
@@ -45,9 +45,9 @@ __attribute__((constructor)) static void test(void)
 		return;
 	plan(8);
 	unload();
-	is(run_reader(), 1 << 8, "0.3 README's reader without perfcounters.ko: status 1");
+	is(run_reader(), 1 << 8, "0.3 the documentation's reader without perfcounters.ko: status 1");
 	load("");
-	is(run_reader(), 0, "0.3 README's reader: status 0");
+	is(run_reader(), 0, "0.3 the documentation's reader: status 0");
 	ok(!*text, "0.3 no instance, no line");
 	a = puppet("add readme/a");
 	b = puppet("add readme/b");
@@ -60,7 +60,7 @@ __attribute__((constructor)) static void test(void)
 	on_cpu(1);
 	puppet("adjust %u 2", a);
 	puppet("del %u", gone);
-	is(run_reader(), 0, "0.3 README's reader: status 0");
+	is(run_reader(), 0, "0.3 the documentation's reader: status 0");
 	ok(!strncmp(text, "readme/a 42\nreadme/b -1\nreadme/0 0\n", 35),
 	   "0.3 lines are name and total over CPUs");
 	ok(strstr(text, "\nreadme/599 0\n"), "0.3 down to the last instance, in another chunk");

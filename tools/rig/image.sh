@@ -78,10 +78,10 @@ fi
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 mkdir -p "$programs/examples" "$root/tests/examples"
-for c in "$TOP"/tests/kselftest/*.c "$libperfmon"/examples/*.c "$libperftrace"/examples/*.c; do
+for c in "$TOP"/tests/kselftest/{,readme/}*.c "$libperfmon"/examples/*.c "$libperftrace"/examples/*.c; do
 	[ -e "$c" ] || continue
 	prog=$(basename "$c" .c)
-	[ "${c%/examples/*}" = "$c" ] || prog=examples/$prog
+	[[ $c != */examples/* && $c != */readme/* ]] || prog=examples/$prog
 	to=$root/tests/$prog prog=$programs/$prog
 	archive=
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
@@ -100,9 +100,21 @@ for c in "$TOP"/tests/kselftest/*.c "$libperfmon"/examples/*.c "$libperftrace"/e
 	cp "$prog" "$to"
 done
 mv "$programs/.stamp.new" "$programs/.stamp"
+# Programs of each version of the interfaces, with its headers.
+for c in "$TOP"/tests/abi/*/examples/*.c; do
+	version=${c%/examples/*}
+	to=abi-${version##*/}-$(basename "$c" .c)
+	[ "$programs/$to" -nt "$c" ] || gcc-14 -std=gnu11 -O2 -static -I "$version/include" -o "$programs/$to" "$c"
+	install -D "$programs/$to" "$root/tests/abi/${version##*/}/$(basename "$c" .c)"
+done
 for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
 done
+
+# What the documentation shows, for tests that do it.
+mkdir -p "$root/tests/documentation"
+awk -v out="$root/tests/documentation" -f "$TOP/tests/documentation/blocks.awk" "$TOP"/README.md "$TOP"/Documentation/*.md
+cp -r "$TOP/Documentation/ABI/testing" "$root/tests/documentation/ABI"
 
 (cd "$root" && find . -mindepth 1 | cpio -o -H newc --quiet) >"$image/base.cpio.new"
 mv "$image/base.cpio.new" "$image/base.cpio"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The program of Documentation/format-tutorial.md: samples with the format that it makes. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# Documentation/performance.svg from the table of Documentation/performance.md that says what it
+# takes to read a value, so that picture and numbers are the same; tests/host/documentation.sh
+# looks whether they are.
+# awk -f plot.awk Documentation/performance.md >Documentation/performance.svg
+
+function x_of(cpus) { return 70 + 480 * log(cpus) / log(64) }
+function y_of(value) { return 390 - 340 * log(value) / log(3000) }
+function line(x1, y1, x2, y2, stroke) { printf "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>\n", x1, y1, x2, y2, stroke }
+function text(x, y, words, anchor) { printf "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor, words }
+
+BEGIN {
+	way["**snapshot** of 1,000 counters on all CPUs, checked"] = "counter pages, a checked snapshot;#0060c0"
+	way["perf_event read(), own CPU, a group of 16"] = "perf_event, a group of 16, own CPU;#7a3ea0"
+	way["perf_event read(), own CPU, one counter"] = "perf_event, one counter, own CPU;#b07ad0"
+	way["BPF per-CPU array, batch lookup"] = "BPF per-CPU array, batch;#c87800"
+	way["BPF per-CPU array, one lookup"] = "BPF per-CPU array, one lookup;#e0b050"
+	way["/proc/stat, read and parsed"] = "/proc/stat, parsed;#b41e1e"
+	way["/proc/interrupts, read and parsed"] = "/proc/interrupts, parsed;#5aaa3c"
+	way["/proc/vmstat, read and parsed"] = "/proc/vmstat, parsed;#707070"
+	nr = split("1 2 8 64", cpus, " ")
+	print "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- SPDX-License-Identifier: GPL-2.0 -->"
+	print "<!-- What it takes to read a value: drawn by tests/documentation/plot.awk from performance.md. -->"
+	print "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 440\" font-family=\"sans-serif\" font-size=\"12\">"
+	print "<rect width=\"860\" height=\"440\" fill=\"#ffffff\"/>"
+	for (value = 1; value <= 1000; value *= 10) {
+		line(70, y_of(value), 550, y_of(value), "#dddddd")
+		text(62, y_of(value) + 4, value, "end")
+	}
+	for (n = 1; n <= nr; n++) {
+		line(x_of(cpus[n]), 50, x_of(cpus[n]), 390, "#eeeeee")
+		text(x_of(cpus[n]), 408, cpus[n], "middle")
+	}
+	text(310, 428, "CPUs of the guest", "middle")
+	text(70, 30, "guest instructions to read one value", "start")
+}
+/^Instructions / { wanted = /^Instructions to read one value/ }
+wanted && split($0, cell, /[ \t]*\|[ \t]*/) > nr + 1 && cell[2] in way {
+	split(way[cell[2]], look, ";")
+	printf "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", look[2]
+	for (n = 1; n <= nr; n++) printf "%.1f,%.1f ", x_of(cpus[n]), y_of(cell[n + 2])
+	print "\"/>"
+	for (n = 1; n <= nr; n++) printf "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x_of(cpus[n]), y_of(cell[n + 2]), look[2]
+	at = 60 + 24 * drawn++
+	printf "<rect x=\"575\" y=\"%d\" width=\"18\" height=\"4\" fill=\"%s\"/>\n", at, look[2]
+	text(600, at + 6, look[1], "start")
+}
+END {
+	print "</svg>"
+	if (drawn != 8) { print "plot.awk: " drawn + 0 " of 8 ways are in the table" >"/dev/stderr"; exit 1 }
+}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The last full screen of a typescript as SVG. Usage: screen.py FILE ROWS COLUMNS"""
+
+import sys
+from xml.sax.saxutils import escape
+
+import pyte
+
+WIDTH, HEIGHT = 8.4, 18
+COLOURS = {
+    "black": "#1b1b1b", "red": "#e06c60", "green": "#7fb96a", "brown": "#d7a94b", "yellow": "#d7a94b",
+    "blue": "#6f9fe0", "magenta": "#b98ad6", "cyan": "#5fb8b8", "white": "#d8d8d8", "default": "#d8d8d8",
+    "brightblack": "#808080",
+}
+
+
+def colour(name, default):
+    if name == "default":
+        return default
+    return COLOURS.get(name, "#" + name if len(name) == 6 else default)
+
+
+def runs(row, columns):
+    """Neighbours that look the same: column, text, foreground, background, bold."""
+    at = 0
+    while at < columns:
+        first, text = row[at], ""
+        start = at
+        while at < columns and look(row[at]) == look(first):
+            text += row[at].data
+            at += 1
+        yield start, text, *look(first)
+
+
+def look(char):
+    fg, bg = colour(char.fg, "#d8d8d8"), colour(char.bg, "#1b1b1b")
+    return (bg, fg, char.bold) if char.reverse else (fg, bg, char.bold)
+
+
+def svg(lines, columns):
+    width, height = columns * WIDTH + 16, len(lines) * HEIGHT + 16
+    yield '<?xml version="1.0" encoding="UTF-8"?>\n<!-- SPDX-License-Identifier: GPL-2.0 -->'
+    yield "<!-- pfc watch in make demo: drawn by tests/documentation/watch.sh. -->"
+    yield (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" '
+           'font-family="monospace" font-size="14" xml:space="preserve">')
+    yield f'<rect width="100%" height="100%" rx="6" fill="#1b1b1b"/>'
+    for n, row in enumerate(lines):
+        y = 8 + n * HEIGHT
+        for start, text, fg, bg, bold in runs(row, columns):
+            x = 8 + start * WIDTH
+            if bg != "#1b1b1b":
+                yield f'<rect x="{x:.1f}" y="{y}" width="{len(text) * WIDTH:.1f}" height="{HEIGHT}" fill="{bg}"/>'
+            if text.strip():
+                weight = ' font-weight="bold"' if bold else ""
+                yield (f'<text x="{x:.1f}" y="{y + 14}" textLength="{len(text) * WIDTH:.1f}" '
+                       f'fill="{fg}"{weight}>{escape(text)}</text>')
+    yield "</svg>"
+
+
+def main(file, rows, columns):
+    screen = pyte.Screen(columns, rows)
+    stream = pyte.ByteStream(screen)
+    kept = None
+    data = open(file, "rb").read()
+    for at in range(0, len(data), 512):
+        stream.feed(data[at:at + 512])
+        if "NAME" in "".join(screen.display[:4]) and "quit" in screen.display[-1]:
+            kept = [[screen.buffer[y][x] for x in range(columns)] for y in range(rows)]
+    if kept is None:
+        sys.exit("screen.py: there is no screen of pfc watch in " + file)
+    print("\n".join(svg(kept, columns)))
+
+
+main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Makes Documentation/watch.svg, README's picture of pfc watch, from what make demo shows on a
+# terminal. Takes some minutes, as root.
+
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/../../tools/rig/lib.sh"
+set_up
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The terminal is pyte's, in a place of its own: no test wants it.
+[ -x "$CACHE/terminal/bin/python" ] || {
+	inside python3 -m venv "$CACHE/terminal"
+	inside "$CACHE/terminal/bin/pip" install -q --disable-pip-version-check pyte==0.8.2
+}
+script -qec "stty rows 24 cols 100; TERM=xterm-256color DEMO_SECONDS=12 make -C '$TOP' demo" "$work/typescript" >/dev/null </dev/null
+cp "$work/typescript" "$CACHE/typescript"
+inside "$CACHE/terminal/bin/python" "$TOP/tests/documentation/screen.py" "$CACHE/typescript" 24 100 >"$work/svg"
+mv "$work/svg" "$TOP/Documentation/watch.svg"
+say "    $TOP/Documentation/watch.svg"

@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+# timeout: 900
+#
+# What the documentation shows is so. Each block says behind its fence what it is:
+#   sh guest, console guest   tests/kselftest/documented.sh runs it
+#   sh host                   commands for the tool chain: run here
+#   sh not-run "why"          commands that no test can run: skipped, with the reason
+#   c|rust|... from=FILE      all of FILE, or pieces of it, with "..." between: compared here
+#   LANGUAGE file=NAME        a file that the commands of the page want beside them
+#   text                      no program
+# And files, functions and links that the pages name are there.
+
+# shellcheck disable=SC2016,SC2317,SC2329
+set -u
+work=$(mktemp -d)
+# What commands left running has this word in its environment.
+finish() {
+	local process
+	for process in /proc/[0-9]*; do
+		! grep -qz "^DOCUMENTATION_TEST=$$\$" "$process/environ" 2>/dev/null || kill "${process#/proc/}"
+	done
+	rm -rf "$work" "$driver_headers"
+}
+trap finish EXIT
+driver_headers=/usr/local/include/perfcounters-driver
+pages=("$TOP"/README.md "$TOP"/CONTRIBUTING.md "$TOP"/CHANGELOG.md "$TOP"/Documentation/*.md)
+blocks=$work/blocks
+n=0 failed=0
+mkdir "$blocks"
+awk -v out="$blocks" -f "$TOP/tests/documentation/blocks.awk" "${pages[@]}"
+
+check() { # check STATUS NAME DIAGNOSTICS
+	n=$((n + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $n $2"
+	else
+		failed=1
+		tail -n 20 <<<"$3" | sed 's/^/# /'
+		echo "not ok $n $2"
+	fi
+}
+of() { grep -E "^[^ ]+ [0-9]+ $1" "$blocks/index"; } # of PATTERN: such blocks
+commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | grep -v '^#\|^ *#\|^ *$'; }
+
+# Each block has a place.
+tagged() {
+	! of . | grep -vE "^[^ ]+ [0-9]+ (text|sh host|(sh|console) guest|sh not-run \"[^\"]+\"|[a-z]+ (from|file)=[^ ]+)$"
+}
+# pieces FILE BLOCK: each piece of the block, as it is, is in the file; margins aside.
+pieces() {
+	awk '{ sub(/^[ \t]+/, "") } NR == FNR { text = text "\n" $0; next }
+		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in it:" part; bad = 1 } part = "" }
+		$0 == "..." { look(); next } { part = part "\n" $0 } END { look(); exit bad }' "$1" "$2"
+}
+# A page's files in a directory, and its commands there; at $TOP for those of the project.
+prepare() { # PAGE DIRECTORY
+	local page line words
+	mkdir -p "$2"
+	while read -r page line _ words; do
+		case $words in
+		from=*) cp "$TOP/${words#from=}" "$2/" ;;
+		file=*) cp "$blocks/$page.$line" "$2/${words#file=}" ;;
+		esac
+	done < <(grep "^$1 " "$blocks/index")
+}
+run() { # DIRECTORY COMMAND
+	local rc=0 limit=600
+	[[ $2 != *'#'*until* ]] || limit=20
+	# Programs that tests have built already need not be built again.
+	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$(target "$2") \
+		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
+	[ $limit = 600 ] || [ $rc != 124 ] && [ $rc != 130 ] || rc=0
+	case $2 in *'&') within 300 pgrep -f "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
+	return $rc
+}
+target() { case $1 in *loom*) echo "$CACHE/target/loom" ;; *) echo "$CACHE/target" ;; esac; }
+within() {
+	local left=$1
+	shift
+	until "$@" >/dev/null; do
+		[ $((left -= 1)) -gt 0 ] || return 1
+		sleep 1
+	done
+}
+
+# What the pages may name: words of the sources, the kernel's, the C library's; files.
+words() {
+	(cd "$TOP" && grep -rhoE '[A-Za-z_][A-Za-z0-9_]+' src include tools tests Makefile)
+	sed -E 's/.*\///; s/[.].*//' "$work/files"
+	sed -nE 's/^CONFIG_([A-Z0-9_]+)=.*/\1/p' "$KTREE/.config"
+	grep -rhoE '[A-Za-z_][A-Za-z0-9_]+' "$KTREE"/include/{linux,trace,uapi} "$KTREE"/arch/x86/{include,events} "$KTREE/.config" "$KTREE/Module.symvers"
+	grep -rhoE '[A-Za-z_][A-Za-z0-9_]+' /usr/include/*.h /usr/include/x86_64-linux-gnu/{sys,bits}
+}
+# The spans in backticks outside of blocks.
+spans() { awk '/^```/ { on = !on; next } !on' "$1" | grep -oE '`[^`]+`' | tr -d '`'; }
+# PAGE: what is a name in it, and not a word of the lists. Ends of names, and the names of exported
+# metrics, which are put together, are no words.
+names() {
+	spans "$1" | sed -nE 's/^([A-Za-z_][A-Za-z0-9_:]*)(\(\))?$/\1 \2/p' | awk '/_|::/ || $2 { print $1 }' |
+		sed 's/::/\n/g' | grep . | grep -vE '^_|^perfcounters_.*_(total|gauge)$' | sort -u | comm -23 - "$work/words"
+}
+# PAGE: paths that are not there, here or in the kernel's tree, and that no program makes. NAME is any.
+files() {
+	local span path
+	while read -r span; do
+		for path in $(set -f; eval "echo $(sed -E 's/[^A-Za-z0-9_.\/{},*-]//g; s/[A-Z]{4,}([.]|$)/*\1/' <<<"$span")"); do
+			compgen -G "$TOP/$path" >/dev/null || compgen -G "$KTREE/$path" >/dev/null || grep -rqF --include='*.rs' --include=run "$path" "$TOP/tools" "$TOP/tests" || grep -qE "/$(sed 's/[.]/\\./g; s/[*]/[^\/]*/g' <<<"$path")$" "$work/files" || echo "$path"
+		done
+	done < <(spans "$1" | grep -E '^((src|include|tools|tests|Documentation)/[^ ]+|[A-Za-z0-9_./{},*-]+\.(rs|c|h|sh|md|awk|py|svg|patch))$' | grep -v '^/\|^\*')
+}
+# PAGE: its headings, as links name them
+slugs() { sed -nE 's/^#+ //p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'; }
+links() { # PAGE: links that lead nowhere
+	local to
+	while read -r to; do
+		case $to in
+		*://*) ;;
+		'#'*) slugs "$1" | grep -qxF -- "${to#\#}" || echo "$to" ;;
+		*) [ -e "${1%/*}/${to%%#*}" ] || echo "$to" ;;
+		esac
+	done < <(awk '/^```/ { on = !on; next } !on' "$1" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//')
+}
+
+hosts=$(while read -r page line _; do commands "$page" "$line"; done < <(of 'sh host$') | grep -c .)
+echo "TAP version 13"
+echo "1..$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + 3 * ${#pages[@]} + 1))"
+said=$(tagged)
+check $? "every block of the documentation says what it is" "$said"
+while read -r page line _ from; do
+	said=$(pieces "$TOP/${from#from=}" "$blocks/$page.$line" 2>&1)
+	check $? "$page shows what is in ${from#from=} (line $line)" "$said"
+done < <(of '[a-z]+ from=')
+
+ln -sfn "$TOP/include" "$driver_headers"
+while read -r page line _; do
+	dir=$work/$page
+	prepare "$page" "$dir"
+	while read -r command; do
+		at=$dir
+		[[ $command != *"cd tools"* ]] || at=$TOP
+		run "$at" "$command"
+		check $? "$page: $(sed 's/ *#.*//' <<<"$command")" "$(cat "$work/said")"
+	done < <(commands "$page" "$line")
+done < <(of 'sh host$')
+
+while read -r page line _ _ why; do
+	said=$(cd "$TOP" && commands "$page" "$line" | sed -n 's/ *#.*//; s/^make/make -n/p' | sh -e 2>&1)
+	check $? "$page: the commands of line $line are there" "$said"
+	n=$((n + 1))
+	echo "ok $n $page: $(commands "$page" "$line" | head -n 1 | sed 's/ *#.*//') ... # SKIP not run: ${why//\"/}"
+done < <(of 'sh not-run')
+
+(cd "$TOP" && find src include tools tests Documentation -type f | sed 's/^/\//') >"$work/files"
+words | sort -u >"$work/words"
+for page in "${pages[@]}"; do
+	said=$(names "$page")
+	check "$([ -z "$said" ]; echo $?)" "${page##*/} names functions and values that there are" "$said"
+	said=$(files "$page")
+	check "$([ -z "$said" ]; echo $?)" "${page##*/} names files that there are" "$said"
+	said=$(links "$page")
+	check "$([ -z "$said" ]; echo $?)" "${page##*/} leads somewhere with each link" "$said"
+done
+said=$(awk -f "$TOP/tests/documentation/plot.awk" "$TOP/Documentation/performance.md" 2>&1 | diff - "$TOP/Documentation/performance.svg")
+check $? "performance.svg is drawn from performance.md (tests/documentation/plot.awk)" "$said"
+exit $failed

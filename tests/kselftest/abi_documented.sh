@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck disable=SC2016,SC2046,SC2086,SC2154,SC3043,SC2254,SC2094,SC2013
+#
+# Documentation/ABI/testing against the live system: each file that is described is there, with
+# the mode that is said, and each file that our modules make is described.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+# What exists of what modules can make; processes' own directories are not.
+everything() {
+	find /dev /sys/module/*/parameters /sys/kernel/debug \( -path /sys/kernel/debug/tracing -o -path /dev/pts \) -prune -o -print
+	find /proc -path '/proc/[0-9]*' -prune -o -path /proc/ppa -prune -o -print
+	[ ! -e /proc/ppa ] || find /proc/ppa
+} 2>/dev/null
+# "FIELD<tab>TEXT" of each entry: What:, and all of its description in one line.
+entries() {
+	awk 'function out() { if (what != "") print what "\t" text } /^What:/ { out(); sub(/^What:[ \t]*/, ""); what = $0; text = ""; next }
+		{ sub(/^[A-Za-z]+:[ \t]*/, ""); gsub(/[ \t]+/, " "); text = text " " $0 } END { out() }' /tests/documentation/ABI/* | sed 's/  */ /g'
+}
+# <anything> is a *, {a,b} are two.
+globs() {
+	echo "$1" | sed 's/<[^>]*>/*/g' | awk '{
+		if (match($0, /[{][^}]*[}]/)) {
+			n = split(substr($0, RSTART + 1, RLENGTH - 2), each, ",")
+			for (i = 1; i <= n; i++) print substr($0, 1, RSTART - 1) each[i] substr($0, RSTART + RLENGTH)
+		} else print }'
+}
+described() { # PATH: there is an entry for it, or for what lies in it
+	local glob
+	while read -r glob; do
+		case $1 in $glob | ${glob%/}/*) return 0 ;; esac
+		[ -d "$1" ] || continue
+		# A directory on the way to what a pattern describes.
+		parts=$(echo "$1" | tr -cd / | wc -c)
+		case $1 in $(echo "$glob" | cut -d/ -f1-$((parts + 1)))) return 0 ;; esac
+	done <globs
+	return 1
+}
+
+unload
+everything | sort >before
+load_providers
+# A context has the descriptions loaded; a task that is accounted has files.
+/tests/examples/faults >/dev/null
+echo "$$ 1 1 0 1" >/proc/ppa/ppactl
+everything | sort >after
+
+entries >entries
+plan $(($(wc -l <entries) * 2 + 1 - $(grep -c '=, parameter of ' entries)))
+: >globs
+while IFS="$(printf '\t')" read -r what text; do
+	case $what in
+	*'=, parameter of '*)
+		module=${what##* }
+		grep -aq "parm=${what%%=*}:" "/modules/$module"
+		result $? "ABI: $what"
+		continue ;;
+	esac
+	globs "$what" >these
+	[ -s these ] || echo "/no glob of $what" >these
+	cat these >>globs
+	missing=
+	while read -r glob; do
+		[ -e "$(echo $glob | cut -d' ' -f1)" ] || missing="$missing $glob"
+	done <these
+	[ -z "$missing" ] || echo "# not there:$missing"
+	result $([ -z "$missing" ]; echo $?) "ABI: $what is there"
+	mode=$(echo "$text" | sed -nE 's/.*[Mm]ode 0([0-7]{3}).*/\1/p')
+	if [ -z "$mode" ]; then
+		# Directories, and files whose text says that they are read-only.
+		file=$(find $(cat these) -type f 2>/dev/null | head -n 1)
+		case $(stat -c %a "$file") in 4??) rc=0 ;; *) rc=1 ;; esac
+		echo "$text" | grep -qi 'read-only' || rc=1
+	else
+		rc=0
+		for file in $(cat these); do [ "$(stat -c %a "$file")" = "$mode" ] || rc=1; done
+	fi
+	[ $rc = 0 ] || stat -c '# %a %n' $(cat these)
+	result $rc "ABI: $what has the mode that is said"
+done <entries
+
+unknown=
+for file in $(grep -vxFf before after); do
+	described "$file" || unknown="$unknown $file"
+done
+[ -z "$unknown" ] || echo "# not described:$unknown" | cut -c1-1000
+result $([ -z "$unknown" ]; echo $?) "ABI: whatever our modules make is described"
+echo "$$ 0 0 0 1" >/proc/ppa/ppactl
+exit $failed

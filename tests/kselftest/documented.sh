@@ -1,0 +1,102 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck disable=SC2016,SC2086,SC2154,SC3043,SC2094
+# timeout: 1800
+# worlds: stock
+# guest: full-skylake
+#
+# Every command that the documentation shows is run as it stands there: the lines of its blocks
+# "sh guest" and "console guest", in order, each block in a directory of its own. A command is
+# right if it ends with 0 within a minute. One whose comment says "until" gets a Ctrl-C after some
+# seconds, and may end by that. What a console block shows after a command is in its output,
+# in that order, figures aside.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+blocks=/tests/documentation
+top=$PWD
+grep -E '^[^ ]+ [0-9]+ (sh|console) guest$' $blocks/index >guest
+
+# Its commands, a line each: those continued by a backslash are one.
+commands() { # PAGE LINE LANGUAGE
+	if [ "$3" = console ]; then sed -n 's/^# //p' "$blocks/$1.$2"; else cat "$blocks/$1.$2"; fi |
+		sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' | grep -v '^#\|^ *$'
+}
+total=0
+while read -r page line language _; do
+	total=$((total + $(commands $page $line $language | wc -l)))
+done <guest
+
+# shown PAGE LINE NUMBER: what the console shows after its NUMBERth command.
+shown() { awk -v n="$3" '/^# / { at++; next } at == n' "$blocks/$1.$2"; }
+# Are the lines of the first file in the second, in order? Figures may differ.
+within_output() {
+	awk '{ gsub(/[0-9]+/, "0"); gsub(/[ \t]+/, " ") } NR == FNR { want[++n] = $0; next }
+		at < n && $0 == want[at + 1] { at++ }
+		END { if (at < n) { print "not in its output: " want[at + 1]; exit 1 } }' "$1" "$2"
+}
+
+run() { # COMMAND: its status; what it said is in the file output
+	local rc=0
+	case $1 in
+	*'#'*until*) timeout -k 10 -s INT 6 sh -c "$1" >output 2>&1 </dev/null || rc=$?
+		# 124: it went on until Ctrl-C, as it should; 130: it says so itself.
+		[ $rc != 124 ] && [ $rc != 130 ] || rc=0 ;;
+	*) timeout -k 10 -s INT 60 sh -c "$1" >output 2>&1 </dev/null || rc=$? ;;
+	esac
+	# What it leaves in the background, as its line's end says, needs a moment to begin.
+	case $1 in *' &' | *' & '*) sleep 3 ;; esac
+	return $rc
+}
+
+# What the pages speak of: a process 1234, a program to build, one with markers, a PCP.
+process_1234() {
+	until [ -e /proc/1234 ]; do
+		echo 1233 >/proc/sys/kernel/ns_last_pid
+		sh -c 'while :; do read -r _ </proc/stat; sleep 0.05; done' &
+		[ $! = 1234 ] || kill $!
+	done
+}
+world() {
+	modprobe perfcounters
+	for m in sched syscalls irq block; do modprobe pfc_$m; done
+	/tests/examples/shop 1000000 >/dev/null &
+	shop=$!
+	mkdir -p /run/pcp pcp
+	chown pcp:pcp /run/pcp pcp
+	printf 'mmv\t70\tdso\tmmv_init\t/usr/lib/pcp/pmdas/mmv/pmda_mmv.so\n' >pcp/conf
+	printf 'root {\n\tmmv\t70:*:*\n}\n' >pcp/names
+	/usr/lib/pcp/bin/pmcd -f -A -c "$PWD/pcp/conf" -n "$PWD/pcp/names" -l "$PWD/pcp/log" &
+	process_1234
+	within 120 pminfo mmv.control.files >/dev/null
+}
+
+plan $total
+unload
+world
+while read -r page line language _; do
+	commands $page $line $language >commands
+	dir=$top/$page.$line
+	mkdir "$dir"
+	cd "$dir" || exit 1
+	printf 'all:\n\t@n=0; while [ $$n -lt 30000 ]; do n=$$((n + 1)); done; grep -c . /proc/kallsyms\n' >Makefile
+	ln -s /tests/examples/* /modules/*.ko .
+	number=0
+	while read -r command; do
+		number=$((number + 1))
+		run "$command"
+		rc=$?
+		shown $page $line $number >shown
+		[ "$language" != console ] || [ $rc != 0 ] || within_output shown output >difference || rc=1
+		[ $rc = 0 ] || { echo "# $page:$line: status $rc"; cat difference output 2>/dev/null | tail -n 12 | cut -c1-200 | sed 's/^/# /'; }
+		result $rc "$page: $(printf '%s' "$command" | sed 's/ *#.*//; s/\\/\//g')"
+	done <"$top/commands"
+	# What the block left running, and what it changed.
+	pkill -x pfc
+	pfc ppa off >/dev/null 2>&1
+	echo 15 >/proc/sys/kernel/ppa_levels
+	cd "$top" || exit 1
+done <guest
+kill $shop
+exit $failed

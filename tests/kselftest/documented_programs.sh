@@ -1,0 +1,87 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck disable=SC2016,SC2086,SC2154,SC2317,SC2329,SC2015
+#
+# The programs and modules that the documentation shows do what it says. That they are what is
+# shown tests/host/documentation.sh says.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+examples=/tests/examples
+plan 16
+unload
+insmod /modules/perfcounters.ko
+insmod /modules/puppet.ko
+insmod /modules/pfm_soft.ko
+insmod /modules/pfm_ring.ko
+
+one_of_each_kind
+
+snapshot() {
+	$at/snapshot test/counter no/such test/gauge >values && printf 'test/counter 42\ntest/gauge -2\n' | diff - values
+}
+
+faults() {
+	$at/faults >counted || return 1
+	read -r faults _ ns _ <counted
+	# Its own 100 pages, and a few of printf's or of the stack's.
+	[ "$faults" -ge 100 ] && [ "$faults" -lt 130 ] && [ "$ns" -gt 1000 ] || { cat counted; return 1; }
+}
+
+# 0.2 s of its time; a tick that is late by several milliseconds is one sample.
+ring() {
+	$at/ring >sampled || return 1
+	read -r samples _ mine _ _ _ lost _ <sampled
+	[ "$samples" -ge 20 ] && [ "$mine" = "$samples" ] && [ "$lost" = 0 ] || { cat sampled; return 1; }
+}
+
+time_of() {
+	! $at/time 2>said_off || { echo "it says times while nothing is accounted"; return 1; }
+	echo "1 0 0 1" >/proc/sys/kernel/ppa
+	$at/time >time1 || return 1
+	read -r us _ _ _ _ system _ _ _ calls _ <time1
+	echo "0 0 0 1" >/proc/sys/kernel/ppa
+	[ "$us" -gt 0 ] && [ "$system" -le "$us" ] && [ "$calls" -gt 0 ] || { cat time1; return 1; }
+}
+
+# DIRECTORY WHOSE: the programs there, which are today's, or old ones with the headers of then.
+programs() {
+	at=$1
+	check "counter-pages.md: $2 that reads by the protocol" snapshot
+	check "perfmon.md: $2 that counts its own page faults" faults
+	check "sampling.md: $2 that reads a ring" ring
+	check "accounting.md: $2 that asks for its own time" time_of
+	check "counter-pages.md: $2 that shows all sums" sh -c '"$0/reader" >o && grep -qx "test/counter 42" o && grep -qx "test/gauge -2" o' "$at"
+}
+programs $examples "the program"
+programs /tests/abi/1 "the program of version 1"
+
+shop() {
+	pfc trace start shop -e 'shop:*' -f 'price > 10' --format text -o shop.txt -- $examples/shop 50 || return 1
+	# Those that the filter leaves.
+	want=0 n=0
+	while [ $n -lt 50 ]; do [ $((n * 7 % 100)) -le 10 ] || want=$((want + 1)); n=$((n + 1)); done
+	[ "$(grep -c 'shop:sold' shop.txt)" = $want ] || { echo "$want wanted"; head -n 5 shop.txt; return 1; }
+}
+check "tracing.md: the program with an event" shop
+
+insmod /modules/tutorial_provider.ko
+signals() {
+	got=0
+	before=$(pfc read --csv tutorial/usr1 | tail -n 1 | tr , '\n' | grep -xE '[0-9]+' | tail -n 1)
+	trap 'got=$((got + 1))' USR1
+	while [ $got -lt 100 ]; do kill -USR1 $$; done
+	trap - USR1
+	after=$(pfc read --csv tutorial/usr1 | tail -n 1 | tr , '\n' | grep -xE '[0-9]+' | tail -n 1)
+	[ $((after - before)) = 100 ] || { echo "$before to $after"; return 1; }
+}
+check "providers.md: the provider counts each signal" signals
+check "providers.md: and goes, leaving dormant instances" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
+
+insmod /modules/tutorial_pmu.ko
+check "pmu-tutorial.md: the program counts with it" sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
+insmod /modules/tutorial_format.ko
+check "format-tutorial.md: the program samples with it" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples
+check "the modules of the documentation are gone as they came" sh -c 'rmmod tutorial_pmu tutorial_format'
+exit $failed

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Samples of this thread, one a millisecond that it runs, from a ring that the kernel writes while
+ * this program reads it. Needs no PMU. Documentation/sampling.md shows read_record().
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include <linux/perfmon.h>
+#include <linux/perfmon_ring.h>
+
+#define MS	1000000ULL
+#define MOST	1024		/* words of a record: 2 stacks, 64 values and the rest are fewer */
+
+static const struct perfmon_ring_page *page;
+static const volatile __u64 *data;
+static __u64 size;
+
+/* The record at position at: its bytes; 0: there is none; -1: it is gone. */
+static int read_record(__u64 at, __u64 *copy)
+{
+	bool backward = page->flags & PERFMON_RING_BACKWARD;
+	__u64 head = __atomic_load_n(&page->head, __ATOMIC_ACQUIRE);
+	__u64 left = backward ? head + size - at : head - at;
+
+	if (!left || left > size)
+		return left || backward ? -1 : 0;
+	copy[0] = data[at % size / 8];
+	__u32 bytes = (__u32)copy[0];			/* perfmon_record.size */
+
+	if (bytes < 8 || bytes % 8 || bytes > left || bytes > MOST * 8)
+		return backward && !copy[0] ? 0 : -1;	/* older than the first; half of it is gone */
+	for (__u32 n = 8; n < bytes; n += 8)
+		copy[n / 8] = data[(at + n) % size / 8];
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	__u64 reserve = __atomic_load_n(&page->reserve, __ATOMIC_RELAXED);
+	bool gone = backward ? at + bytes - reserve > size : reserve - at > size;
+
+	return gone ? -1 : (int)bytes;
+}
+
+int main(void)
+{
+	struct perfmon_ring_arg arg = { .size = 65536 };
+	struct perfmon_create create = { .name = (__u64)"ring", .arg = (__u64)&arg,
+					 .arg_size = sizeof(arg) };
+	struct pfarg_pmd clock_pmd = { .reg_num = PERFMON_TASK_CLOCK, .reg_value = -MS,
+				       .reg_short_reset = -MS };
+	struct perfmon_vector pmds = { (__u64)&clock_pmd, 1, sizeof(clock_pmd) };
+	struct pfarg_load load = { .load_pid = getpid() };
+	int fd = open("/dev/perfmon", O_RDWR), bytes, samples = 0, mine = 0;
+	struct perfmon_ring_tail *tail;
+	__u64 at = 0, copy[MOST];
+
+	if (ioctl(fd, PERFMON_CREATE_FORMAT, &create) || ioctl(fd, PERFMON_WRITE_PMDS, &pmds) ||
+	    ioctl(fd, PERFMON_LOAD, &load) || ioctl(fd, PERFMON_START, NULL))
+		return perror("/dev/perfmon"), 1;
+	page = mmap(NULL, 4096 + arg.size, PROT_READ, MAP_SHARED, fd, 0);
+	tail = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, PERFMON_TAIL_OFFSET);
+	if (page == MAP_FAILED || tail == MAP_FAILED)
+		return perror("mmap"), 1;
+	data = (const void *)((const char *)page + page->data_offset);
+	size = page->data_size;
+	while (clock() < CLOCKS_PER_SEC / 5)
+		;
+	ioctl(fd, PERFMON_STOP);
+	while ((bytes = read_record(at, copy)) > 0) {
+		const struct perfmon_sample *sample = (const void *)copy;
+
+		if (sample->header.type == PERFMON_RECORD_SAMPLE) {
+			samples++;
+			mine += sample->tid == (__u32)gettid();
+		}
+		at += bytes;
+		__atomic_store_n(&tail->tail, at, __ATOMIC_RELEASE);
+	}
+	printf("%d samples, %d of this thread, %llu lost\n", samples, mine, page->lost);
+	return bytes < 0;
+}

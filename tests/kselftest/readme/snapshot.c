@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Values that belong together: the sums of the instances that are named, all of one moment on
+ * each CPU, and of one generation. Documentation/counter-pages.md shows its heart.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <linux/perfcounters.h>
+
+#define MOST 16
+#define MAP(len, at) mmap(NULL, len, PROT_READ, MAP_SHARED, fd, at)
+
+static const struct perfcounters_header *h;
+static const struct perfcounters_desc *desc;
+static const char *counters;
+
+/* Copies the slots of a CPU, all of one moment. */
+static void copy(__u32 cpu, const __u32 *slots, int n, __s64 *to)
+{
+	const __u64 *flag = (const __u64 *)(counters + perfcounters_offset(h, cpu, 0));
+	__u64 seq;
+
+	do {
+		while ((seq = __atomic_load_n(flag, __ATOMIC_ACQUIRE)) & PERFCOUNTERS_SEQ_BUSY)
+			;
+		for (int i = 0; i < n; i++)
+			to[i] = *(const volatile __s64 *)(counters +
+							  perfcounters_offset(h, cpu, slots[i]));
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	} while (__atomic_load_n(flag, __ATOMIC_RELAXED) != seq);
+}
+
+/* The number of a live instance, 0 if there is none of that name. */
+static __u32 find(const char *name)
+{
+	for (__u32 n = 1; n < h->nr_slots; n++)
+		if (desc[n].state == PERFCOUNTERS_LIVE && !strcmp(desc[n].name, name))
+			return n;
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	int fd = open("/dev/perfcounters", O_RDONLY), n = argc - 1;
+	__s64 one[MOST], sums[MOST];
+	__u32 slots[MOST];
+	__u64 generation;
+
+	h = MAP(4096, 0);
+	if (n > MOST || h == MAP_FAILED || h->version != PERFCOUNTERS_VERSION)
+		return perror("/dev/perfcounters"), 1;
+	counters = MAP(perfcounters_offset(h, h->nr_cpus, h->max_instances), 0);
+	desc = MAP(h->max_instances * h->desc_size, h->desc_offset);
+	do {
+		generation = __atomic_load_n(&h->gen2, __ATOMIC_ACQUIRE);
+		memset(sums, 0, sizeof(sums));
+		for (int i = 0; i < n; i++)
+			slots[i] = find(argv[i + 1]);
+		for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
+			copy(cpu, slots, n, one);
+			for (int i = 0; i < n; i++)
+				sums[i] += one[i];
+		}
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	} while (__atomic_load_n(&h->gen1, __ATOMIC_RELAXED) != generation);
+	for (int i = 0; i < n; i++)
+		if (slots[i])
+			printf("%s %lld\n", argv[i + 1], sums[i]);
+	return 0;
+}

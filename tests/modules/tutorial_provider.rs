@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! tutorial_provider: signals that are delivered, and how many of them by each number.
+
+use kernel::prelude::*;
+use perfcounters::provider::probe::SignalDeliver;
+use perfcounters::provider::{Handler, Instance, Probes, What};
+
+module! {
+    type: Provider,
+    name: "tutorial_provider",
+    authors: ["The perfcounters developers"],
+    description: "perfcounters: the provider of Documentation/providers.md",
+    license: "GPL",
+}
+
+/// SIGUSR1.
+const USR1: u32 = 10;
+
+struct Provider {
+    _probes: Probes<Counts>,
+}
+
+struct Counts {
+    all: Instance,
+    usr1: Instance,
+}
+
+impl kernel::Module for Provider {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let add = |name, help| What::events(help).named(name);
+        let mut probes = Probes::new(Counts {
+            all: add(fmt!("tutorial/signals"), c"Signals delivered")?,
+            usr1: add(fmt!("tutorial/usr1"), c"SIGUSR1 delivered")?,
+        })?;
+        probes.attach::<SignalDeliver<'_>>()?;
+        Ok(Self { _probes: probes })
+    }
+}
+
+impl Handler<SignalDeliver<'_>> for Counts {
+    fn on(&self, signal: SignalDeliver<'_>) {
+        self.all.counter().add(1);
+        if signal.number == USR1 {
+            self.usr1.counter().add(1);
+        }
+    }
+}
