@@ -70,18 +70,28 @@ shell_style() {
 	(cd "$TOP" && inside shellcheck -x -S info -e SC2319 $files)
 }
 
+# A test of tests/host that takes seconds.
+host_script() {
+	inside env "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" bash "$TOP/tests/host/$1.sh"
+}
+
 "$TOP/tools/rig/build.sh"
 set_up
-cargo=(inside env "CARGO_TARGET_DIR=$TARGET" CARGO_TERM_COLOR=never cargo)
+cargo=(inside env "CARGO_TARGET_DIR=$TARGET" CARGO_TERM_COLOR=never RUSTDOCFLAGS=-Dwarnings cargo)
 workspace=(--manifest-path "$TOP/tools/Cargo.toml")
 if [ -e "$TOP/tools/Cargo.toml" ]; then
 	checker "rustfmt, tools" "${cargo[@]}" fmt "${workspace[@]}" --all --check -- --color never
+	checker "rustdoc, tools" "${cargo[@]}" doc "${workspace[@]}" --workspace --no-deps --locked
 	checker "clippy, tools" "${cargo[@]}" clippy "${workspace[@]}" --workspace --all-targets --locked -- -D warnings
 fi
 checker "rustfmt, modules" kernel_rustfmt
 if [ -e "$TOP/Kbuild" ]; then
 	checker "clippy, modules" clippy_kernel
 fi
+checker "rustdoc, kernel-doc" host_script kerneldoc
+checker "SPDX, purpose of each file" host_script headers
+checker "orderings and locks, as described" host_script orderings
+checker "interfaces, as promised" host_script abi
 checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*'
 # Fields that the preprocessor takes apart, and C++, are not what it knows.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
