@@ -44,6 +44,10 @@ check:
 bench:
 	@tests/bench/run
 
+# A kernel to come.
+drill:
+	@$(rig)/drill.sh
+
 qemu-pmu:
 	@tests/qemu-pmu/build.sh
 
@@ -59,7 +63,7 @@ distclean:
 help:
 	@sed -n 's/^#? \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all modules tools kdir demo vm test test-debug rows check bench qemu-pmu install clean distclean help
+.PHONY: all modules tools kdir demo vm test test-debug rows check bench drill qemu-pmu install clean distclean help
 
 #? perfcounters: per-CPU kernel counters, read from user space without system calls
 #?
@@ -73,6 +77,7 @@ help:
 #? make check                formatting, lints, host tests
 #? make bench                what counting and reading cost, against the bars (ONLY=guest or host)
 #? make qemu-pmu             the emulator with a PMU (done on demand; under 6 minutes)
+#? make drill                build and test against the newest kernel of the archive (porting)
 #? make install              modules, pfc, libperfmon and headers onto this machine
 #? make kdir                 only set up the tool chain and kernel tree (done on demand)
 #? make clean                remove what was built; distclean: the whole cache

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# make drill [KERNEL_RELEASE=...]: the kernel-update drill. Takes another kernel than the one this
+# family is developed against, by default the newest of the archive, prepares its tree, builds the
+# modules against it, and boots it with them. Documentation/porting.md says what to do with what
+# it finds. It has a place of its own in the cache; tool chain and tools are the usual ones.
+
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+newest() {
+	inside sh -c 'apt-cache pkgnames linux-binary-' | sed -nE 's/^linux-binary-([0-9.]+\+deb13-amd64)$/\1/p' | sort -V | tail -n 1
+}
+
+release=${KERNEL_RELEASE:-}
+unset KERNEL_RELEASE
+"$TOP/tools/rig/build.sh" tools
+release=${release:-$(newest)}
+[ "$release" != "$(cut -d' ' -f1 "$CACHE/release")" ] ||
+	die "the archive has no other kernel than $release, against which everything is built anyway; name one with KERNEL_RELEASE="
+
+place=$CACHE/drill
+mkdir -p "$place/stamps"
+for shared in rootfs cargo python target mode; do ln -sfn "../$shared" "$place/$shared"; done
+cp "$CACHE/stamps"/{base,packages,python} "$place/stamps/"
+export PERFCOUNTERS_CACHE=$place KERNEL_RELEASE=$release
+step "drill: $release"
+"$TOP/tools/rig/kdir.sh"
+[ "$(cut -d' ' -f1 "$place/release")" = "$release" ] || die "the archive has no whole $release"
+"$TOP/tools/rig/build.sh" modules
+WORLDS=stock ONLY=${ONLY:-'lifecycle|samples|provider_|perfmon_soft|documented_programs|^ppa$|trace_life'} "$TOP/tools/rig/test.sh"
