@@ -10,7 +10,7 @@ LOG=$LOGS/kdir.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Raise this when prepared_tree() below changes what it makes.
+# Raise this when tree.sh changes what it makes.
 TREE_RECIPE=1
 
 tree_packages() { sed '/^# What follows is for tests/,$d; s/#.*//' "$TOP/tools/rig/packages" | xargs; }
@@ -135,21 +135,6 @@ stock_kernel() {
 	: >"$dir/stock/.whole"
 }
 
-# Every Rust symbol that our modules may import must be exported by the stock
-# kernel under the very same mangled name: that is what makes "same source,
-# same compiler" into "loads".
-self_check() {
-	local rel=$1 tree=$2 stock=$3 listed missing
-	listed=$(sed -nE 's/^EXPORT_SYMBOL_RUST_GPL\(([^)]*)\);$/\1/p' "$tree"/rust/exports_*_generated.h | LC_ALL=C sort -u)
-	[ "$(wc -l <<<"$listed")" -gt 1000 ] || die "self-check: the prepared tree lists only $(wc -l <<<"$listed") Rust symbols; see $LOG"
-	missing=$(LC_ALL=C comm -23 <(printf '%s\n' "$listed") <(awk '{ print $2 }' "$stock" | LC_ALL=C sort -u))
-	[ -z "$missing" ] || {
-		head -n 5 <<<"$missing" >&2
-		die "self-check: $(wc -l <<<"$missing") Rust symbols of the prepared tree are not in the stock $rel kernel; modules would not load"
-	}
-	say "    self-check: all $(wc -l <<<"$listed") Rust symbols are exported by the stock $rel"
-}
-
 prepared_tree() {
 	local rel dir tree want config sym
 	read -r rel _ <"$CACHE/release" || :
@@ -160,17 +145,12 @@ prepared_tree() {
 	config=$dir/stock/usr/lib/modules/$rel/config
 	sym=$dir/stock/usr/src/linux-headers-$rel/Module.symvers
 	[[ -e $config && -e $sym ]] || die "the packages of $rel lack config or Module.symvers (looked in $dir/stock)"
-	remove "$tree" "$tree.partial" "$STAMPS/tree-$rel"
-	mkdir -p "$tree.partial"
-	unpack_source "$tree.partial" "$dir/stock"
+	remove "$tree.partial" "$STAMPS/tree-$rel"
 	# Kbuild writes the tree's own path into what it generates, so it is
 	# prepared where it stays; the stamp alone says that it is whole.
-	mv "$tree.partial" "$tree"
-	cp "$config" "$tree/.config"
-	cp "$sym" "$tree/Module.symvers"
-	stage "prepare (the longest stage, some 2 minutes)" inside make -C "$tree" -j"$JOBS" CC=gcc-14 "KERNELRELEASE=$rel" olddefconfig prepare modules_prepare
-	grep -q '^CONFIG_RUST=y' "$tree/.config" || die "the prepared tree lost CONFIG_RUST (see $LOG)"
-	self_check "$rel" "$tree" "$sym"
+	stage "prepare (the longest stage, some 2 minutes)" inside "$TOP/tools/rig/tree.sh" "$rel" \
+		"$(echo "$dir"/stock/usr/src/linux-source-*.tar.xz)" "$config" "$sym" "$tree"
+	say "    $(tail -n 1 "$LOG")"
 	stamp "tree-$rel" "$want"
 }
 

@@ -1,0 +1,75 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# The recipe for a kernel tree in which Rust modules can be built for a stock
+# Debian kernel. Debian's headers lack the Rust metadata, so it is made again: the
+# same source, configuration and compiler; then every Rust symbol is looked for
+# in the stock kernel's own list. Run by the rig (kdir.sh) and by
+# perfcounters-dkms on users' machines.
+# Usage: tree.sh RELEASE SOURCE.tar.xz CONFIG MODULE.SYMVERS TREE
+
+set -euo pipefail
+release=$1 source=$2 config=$3 symvers=$4 tree=$5
+cc=${CC:-gcc-14}
+
+die() { printf 'perfcounters: %s\n' "$*" >&2; exit 1; }
+
+config_of() { sed -nE "s/^CONFIG_$1=\"?([^\"]*)\"?\$/\1/p" "$config"; }
+
+# Rust metadata loads into the very compiler that wrote it; C must be of one
+# major version, for plugins and layouts.
+compilers() {
+	local wanted got
+	[ "$(config_of RUST)" = y ] || die "the kernel $release has no Rust support (CONFIG_RUST); a Debian kernel from 7.2 on has"
+	wanted=$(config_of RUSTC_VERSION_TEXT)
+	got=$(rustc --version 2>&1) || die "there is no rustc here; the kernel $release was built with $wanted: apt install rustc rust-src bindgen"
+	[ "$got" = "$wanted" ] || die "the kernel $release was built with $wanted; the rustc here is $got. Its metadata fits that compiler only: install Debian's own rustc, and have no other first in the PATH"
+	bindgen --version >/dev/null 2>&1 || die "there is no bindgen here: apt install bindgen"
+	got=$("$cc" -dumpversion 2>/dev/null) || die "there is no $cc here: apt install $cc"
+	wanted=$(config_of GCC_VERSION)
+	[ "${got%%.*}" = $((wanted / 10000)) ] || die "the kernel $release was built with gcc $((wanted / 10000)); $cc is version $got. Name another with CC="
+}
+
+# What no module's build reads stays packed: a fifth of the size, and of the
+# time on a slow disk. Kconfig and Makefiles are needed all over.
+unpack() {
+	local version
+	[ -e "$source" ] || die "$source is missing: apt install linux-source-${release%%.[0-9]*}"
+	rm -rf --one-file-system "$tree"
+	mkdir -p "$tree"
+	tar -C "$tree" --strip-components=1 --anchored --exclude-from=<(printf 'linux-source-*/%s\n' \
+		'drivers/*.c' 'drivers/gpu/*.h' 'sound/*.[ch]' 'fs/*.c' 'net/*.c' 'Documentation/*.rst' \
+		'Documentation/*.yaml' 'tools/testing/*' 'tools/perf/*' '*.dts' '*.dtsi') -xf "$source"
+	version=$(make -s -C "$tree" kernelversion)
+	case $release in
+	"$version"[+-]*) ;;
+	*) die "$source is Linux $version, the kernel is $release; the package linux-source must have the kernel's version" ;;
+	esac
+}
+
+prepare() {
+	cp "$config" "$tree/.config"
+	cp "$symvers" "$tree/Module.symvers"
+	make -C "$tree" -j"${JOBS:-$(nproc)}" CC="$cc" KERNELRELEASE="$release" olddefconfig prepare modules_prepare
+	grep -q '^CONFIG_RUST=y' "$tree/.config" || die "the tree lost CONFIG_RUST: this machine's Rust tools do not satisfy the kernel's build; make -C $tree rustavailable says why"
+}
+
+# Every Rust symbol that our modules may import must be exported by the stock
+# kernel under the very same mangled name: that is what makes "same source,
+# same compiler" into "loads".
+self_check() {
+	local listed missing
+	listed=$(sed -nE 's/^EXPORT_SYMBOL_RUST_GPL\(([^)]*)\);$/\1/p' "$tree"/rust/exports_*_generated.h | LC_ALL=C sort -u)
+	[ "$(wc -l <<<"$listed")" -gt 1000 ] || die "self-check: the prepared tree lists only $(wc -l <<<"$listed") Rust symbols"
+	missing=$(LC_ALL=C comm -23 <(printf '%s\n' "$listed") <(awk '{ print $2 }' "$symvers" | LC_ALL=C sort -u))
+	[ -z "$missing" ] || {
+		head -n 5 <<<"$missing" >&2
+		die "self-check: $(wc -l <<<"$missing") Rust symbols of the prepared tree are not in the stock $release kernel; modules would not load"
+	}
+	echo "self-check: all $(wc -l <<<"$listed") Rust symbols are exported by the stock $release"
+}
+
+compilers
+unpack
+prepare
+self_check
