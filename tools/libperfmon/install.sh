@@ -2,19 +2,19 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Installs the library, its header, pkg-config file and manual pages; PREFIX says
-# for the pkg-config file where they will be.
+# for the pkg-config file where they will be, LIBDIR in which directory libraries are.
 # Usage: install.sh BUILT DIRECTORY
 
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
-built=$1 dest=$2 lib=$2/lib man=$2/share/man/man3
+built=$1 dest=$2 lib=$2/${LIBDIR:-lib} man=$2/share/man/man3
 
 install -D -m 644 "$built/libperfmon.so" "$lib/libperfmon.so.2"
 ln -sf libperfmon.so.2 "$lib/libperfmon.so"
 install -m 644 -t "$lib" "$built/libperfmon.a"
 install -D -m 644 -t "$dest/include/perfmon" "$here/include/perfmon/"*.h
 mkdir -p "$lib/pkgconfig" "$man"
-sed "s#@PREFIX@#$PREFIX#" "$here/libperfmon.pc.in" >"$lib/pkgconfig/libperfmon.pc"
+sed "s#@PREFIX@#$PREFIX#; s#@LIBDIR@#${LIBDIR:-lib}#" "$here/libperfmon.pc.in" >"$lib/pkgconfig/libperfmon.pc"
 # Each function finds the page that tells of it.
 for page in "$here"/man/*.3; do
 	name=${page##*/}

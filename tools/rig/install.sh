@@ -1,9 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make install: the modules for the kernel they were built for, the tools,
-# libperfmon, libperftrace, the headers for programs (linux/perfcounters.h) and for drivers.
+# make install: the modules for the kernel they were built for, the tools with
+# manual pages and completions, libperfmon, libperftrace, the headers for programs
+# (linux/perfcounters.h) and for drivers. make deb packs what this installs.
+# LIBDIR=lib, MODULES=lib/modules: where a distribution has them
+# install.sh --uninstall: removes the very files that it would install.
 
+if [ "${1:-}" = --uninstall ]; then
+	copy=$(mktemp -d)
+	trap 'rm -rf "$copy"' EXIT
+	DESTDIR=$copy "$0" 2>/dev/null
+	(cd "$copy" && find . ! -type d -printf '%P\n') | while read -r f; do
+		[ ! -e "${DESTDIR:-}/$f" ] || { rm "${DESTDIR:-}/$f" && printf '    removed %s\n' "${DESTDIR:-}/$f" >&2; }
+	done
+	# Directories that were ours alone.
+	(cd "$copy" && find . -depth -type d -path '*perf*' -printf '%P\n') | while read -r d; do
+		rmdir "${DESTDIR:-}/$d" 2>/dev/null || :
+	done
+	if [ -z "${DESTDIR:-}" ]; then
+		for d in "$copy"/lib/modules/*; do depmod "${d##*/}" 2>/dev/null || :; done
+		ldconfig || :
+	fi
+	exit
+fi
 "$(dirname "$0")/build.sh"
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -24,7 +44,7 @@ else
 fi
 
 # Copied by hand: the same for a chroot's build and a tree of one's own.
-where=$dest/lib/modules/$release
+where=$dest/${MODULES:-lib/modules}/$release
 if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="
 	while read -r o; do
@@ -45,6 +65,16 @@ fi
 if [ -x "$tools/pfc" ]; then
 	install -D -m 755 -t "$dest$prefix/bin" "$tools/pfc"
 	say "    $dest$prefix/bin/pfc"
+	share=$dest$prefix/share
+	# A distribution's zsh looks elsewhere than at what was installed by hand.
+	zsh=site-functions
+	[ "$prefix" != /usr ] || zsh=vendor-completions
+	mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/$zsh" "$share/fish/vendor_completions.d"
+	"$tools/pfc" man "$share/man/man1"
+	"$tools/pfc" completions bash >"$share/bash-completion/completions/pfc"
+	"$tools/pfc" completions zsh >"$share/zsh/$zsh/_pfc"
+	"$tools/pfc" completions fish >"$share/fish/vendor_completions.d/pfc.fish"
+	say "    $share: manual pages, completions for bash, zsh and fish"
 fi
 if [ -e "$library/libperfmon.so" ]; then
 	PREFIX=$prefix "$TOP/tools/libperfmon/install.sh" "$library" "$dest$prefix"
