@@ -54,6 +54,15 @@ qemu-pmu:
 install:
 	@$(rig)/install.sh
 
+uninstall:
+	@$(rig)/install.sh --uninstall
+
+deb:
+	@tools/deb/build.sh
+
+sign:
+	@tools/deb/sign $(if $(KEY),$(KEY) $(CERT),--new $(HOME)/mok)
+
 clean:
 	@$(rig)/clean.sh
 
@@ -63,7 +72,7 @@ distclean:
 help:
 	@sed -n 's/^#? \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all modules tools kdir demo vm test test-debug rows check bench drill qemu-pmu install clean distclean help
+.PHONY: all modules tools kdir demo vm test test-debug rows check bench drill qemu-pmu install uninstall deb sign clean distclean help
 
 #? perfcounters: per-CPU kernel counters, read from user space without system calls
 #?
@@ -78,7 +87,9 @@ help:
 #? make bench                what counting and reading cost, against the bars (ONLY=guest or host)
 #? make qemu-pmu             the emulator with a PMU (done on demand; under 6 minutes)
 #? make drill                build and test against the newest kernel of the archive (porting)
-#? make install              modules, pfc, libperfmon and headers onto this machine
+#? make install              modules, pfc, libperfmon and headers onto this machine; uninstall
+#? make deb                  Debian packages of them (Documentation/install.md)
+#? make sign KEY= CERT=      signs the installed modules, for Secure Boot; without KEY= makes one
 #? make kdir                 only set up the tool chain and kernel tree (done on demand)
 #? make clean                remove what was built; distclean: the whole cache
 #?

@@ -64,7 +64,7 @@ checkpatch() {
 
 shell_style() {
 	local files
-	files=$(in_tree -name '*.sh' ; echo ./tests/vm/init ./tests/vm/guests ./.ci/run)
+	files=$(in_tree -name '*.sh' ; echo ./tests/vm/init ./tests/vm/guests ./.ci/run ./tools/deb/sign ./tools/deb/modules ./tools/deb/dkms/build)
 	# SC2319: the status of a condition is what is meant.
 	# shellcheck disable=SC2086
 	(cd "$TOP" && inside shellcheck -x -S info -e SC2319 $files)

@@ -9,7 +9,7 @@
 
 lock_cache
 built=(build target image)
-[ "${1:-}" != everything ] || built+=(rootfs rootfs.partial kernel qemu-pmu debs cargo stamps release mode apt.conf logs)
+[ "${1:-}" != everything ] || built+=(rootfs rootfs.partial kernel qemu-pmu full deb debs cargo stamps release mode apt.conf apt.options logs)
 for d in "${built[@]}"; do
 	[ -e "$CACHE/$d" ] || continue
 	# Never across a mount: a chroot may have some.

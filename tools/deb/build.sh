@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# make deb: Debian packages of what make builds, for the stock kernel, in
+# $CACHE/deb/packages. debhelper packs what make install installs: the tools,
+# libraries and modules in the packages are the very files that the tests run.
+
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/../rig/lib.sh"
+
+[ -z "${KDIR:-}" ] || die "make deb packs modules of Debian's stock kernel; for a tree of your own: make install KDIR="
+here=$TOP/tools/deb
+log=$LOGS/deb.log
+packages=$CACHE/deb/packages
+source=$CACHE/deb/source
+WORLD=stock "$TOP/tools/rig/build.sh"
+set_up
+
+# What is packed: what was built, what dkms builds from, and how.
+inputs() {
+	local f
+	echo "$RELEASE"
+	sed 's/#.*//' "$TOP/tools/rig/packages"
+	find "$KBUILD_OUT/src" -name '*.ko' -print0 | sort -z | xargs -0 sha256sum
+	sha256sum "$TOOLS_OUT/pfc" "$LIB_OUT"/libperf*.{so,a}
+	for f in Kbuild src include LICENSE tools/Cargo.toml tools/deb/{debian,dkms,modules,sign,build.sh} tools/rig/{install,tree}.sh tools/libperf{mon,trace}/{include,man,install.sh,*.pc.in}; do
+		(cd "$TOP" && find "$f" -type f -print0 | sort -z | xargs -0 sha256sum)
+	done
+}
+
+# The source package: debian/ with the names filled in, what was built, and
+# what perfcounters-dkms carries.
+stage_source() {
+	local version
+	version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$TOP/tools/Cargo.toml" | head -n 1)
+	rm -rf "$source"
+	mkdir -p "$source/dkms"
+	cp -r "$here/debian" "$source/debian"
+	for f in control changelog rules; do
+		sed "s/@VERSION@/$version/g; s/@RELEASE@/$RELEASE/g; s/@SERIES@/$(cut -d. -f1,2 <<<"$RELEASE")/g" "$here/debian/$f.in" >"$source/debian/$f"
+		rm "$source/debian/$f.in"
+	done
+	chmod +x "$source/debian/rules"
+	for f in "$source/debian/perfcounters-modules".*; do
+		sed "s/@RELEASE@/$RELEASE/g" "$f" >"${f%/*}/perfcounters-modules-$RELEASE${f##*/perfcounters-modules}"
+		rm "$f"
+	done
+	cp "$here/modules" "$here/sign" "$source/"
+	DESTDIR=$source/built PREFIX=/usr LIBDIR=lib/x86_64-linux-gnu MODULES=usr/lib/modules "$TOP/tools/rig/install.sh" >>"$log" 2>&1
+	cp -r "$TOP"/{Kbuild,src,include,LICENSE,tools/rig/tree.sh} "$here/dkms/build" "$source/dkms/"
+	# What dkms is to take where it was built, from the list of what was.
+	{
+		cat "$here/dkms/dkms.conf"
+		sed -nE 's#^(.*/)?(src/[a-z]+)/([a-z_]+)\.o$#\2 \3#p' "$KBUILD_OUT/modules.order" |
+			awk '{ printf "BUILT_MODULE_NAME[%d]=\"%s\"\nBUILT_MODULE_LOCATION[%d]=\"%s\"\nDEST_MODULE_LOCATION[%d]=\"/updates/dkms\"\n", NR - 1, $2, NR - 1, $1, NR - 1 }'
+	} >"$source/debian/perfcounters-dkms.dkms"
+}
+
+mkdir -p "$packages"
+hash=$(inputs | sha256sum | cut -d' ' -f1)
+if [ "$(cat "$packages/.made-from" 2>/dev/null)" != "$hash" ]; then
+	: >"$log"
+	# Before the lock, which make install takes itself.
+	stage_source
+	lock_cache
+	rm -rf --one-file-system "$packages"
+	mkdir -p "$packages"
+	# shellcheck disable=SC2016 # for the inner shell
+	quietly "packages" "$log" inside sh -ec 'cd "$0" && dpkg-buildpackage --build=binary --no-sign --jobs="$JOBS"
+		cd .. && mv ./*.deb "$1"/ && rm -f ./*.buildinfo ./*.changes' "$source" "$packages" || {
+		tail -n 25 "$log" >&2
+		die "the packages could not be built (log: $log)"
+	}
+	rm -rf "$source"
+	echo "$hash" >"$packages/.made-from"
+fi
+say "packages: $packages"
+for f in "$packages"/*.deb; do say "    ${f##*/}"; done
