@@ -18,23 +18,13 @@ list=$TOP/tests/vm/full.packages
 root=$CACHE/full/root
 disk=$CACHE/full/disk
 
-words() { sed 's/#.*//' "$@" | xargs; }
-
-# pcp's scripts of installation want users and services. mmdebstrap refuses
-# services to everybody (policy-rc.d), there is no systemd to be asked, and the
-# users are made as on any Debian.
+# pcp's scripts of installation want users and services. There are no services
+# (debian, stages.sh) and no systemd to be asked, and the users are made as on any
+# Debian.
 base() {
-	local uri
-	# shellcheck disable=SC2016 # apt's own variables
-	uri=$(inside apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian' |
-		awk -v suite="$SUITE" '$2 == suite { print $1; exit }')
-	[ -n "$uri" ] || die "apt of the tool chain knows no archive of $SUITE"
-	# Its apt may know a proxy, or relax date checks.
-	inside apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$CACHE/full/apt.conf" || :
-	stage "Debian for the guest" inside mmdebstrap --mode=root --variant=apt --aptopt="$CACHE/full/apt.conf" \
+	debian "Debian for the guest" "$root" "$(words "$list")" \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
-		--include="$(words "$list" | tr ' ' ,)" "$SUITE" "$root" "deb $uri $SUITE main"
+		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*'
 }
 
 main() {

@@ -41,3 +41,37 @@ unpack_source() { # unpack_source DIRECTORY STOCK
 	# shellcheck disable=SC2016
 	stage "unpack source" inside sh -c 'tar -C "$0" --strip-components=1 -xf "$1"/usr/src/linux-source-*.tar.xz' "$1" "$2"
 }
+
+words() { sed 's/#.*//' "$@" | xargs; }
+
+# A Debian of its own, from the archive of the tool chain's apt, without what
+# packages recommend. mmdebstrap refuses services to everybody (policy-rc.d).
+debian() { # debian WHAT ROOT "PACKAGE..." OPTIONS...
+	local uri options=$CACHE/apt.options include=${3// /,}
+	# shellcheck disable=SC2016 # apt's own variables
+	uri=$(inside apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian' |
+		awk -v suite="$SUITE" '$2 == suite { print $1; exit }')
+	[ -n "$uri" ] || die "apt of the tool chain knows no archive of $SUITE"
+	# Its apt may know a proxy, or relax date checks.
+	inside apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$options" || :
+	stage "$1" inside mmdebstrap --mode=root --variant=apt --aptopt="$options" --dpkgopt=force-unsafe-io \
+		${include:+"--include=$include"} "${@:4}" "$SUITE" "$2" "deb $uri $SUITE main" "deb $uri $SUITE-backports main"
+}
+
+# in_debian ROOT "SOURCE:TARGET ..." SCRIPT: by that Debian's bash, as root, with what a
+# system has, and directories of ours in it. (The tool chain's own has no mount but
+# busybox's; and its mounts are its own already.)
+in_debian() {
+	local propagation=unchanged
+	! direct || propagation=private
+	# shellcheck disable=SC2016
+	inside unshare --mount --propagation "$propagation" sh -ec 'cd "$0"
+		busybox mount -t proc proc proc
+		busybox mount -o rbind /dev dev
+		for pair in $1 /etc/resolv.conf:etc/resolv.conf; do
+			from=${pair%%:*} to=${pair#*:}
+			if [ -d "$from" ]; then mkdir -p "$to"; elif [ -e "$from" ]; then touch "$to"; else continue; fi
+			busybox mount -o bind "$from" "$to"
+		done
+		exec chroot . env DEBIAN_FRONTEND=noninteractive bash -ec "$2"' "$1" "$2" "$3"
+}

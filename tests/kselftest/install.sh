@@ -1,0 +1,195 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck disable=SC2010,SC2015,SC2016,SC2086,SC2094,SC2154,SC2231,SC2317,SC2329,SC3043
+# timeout: 900
+# worlds: stock
+# guest: deb
+#
+# The packages as a person has them: on a Debian with its own systemd and the stock
+# kernel, installed by apt, with nothing of the sources. Everything of the README's
+# first hour is done once; then the modules are signed, and all of it is purged.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+release=$(uname -r)
+# Where everything was compiled and listed before the guest booted (tools/deb/disk.sh).
+examples=/examples
+holds() { # FILE PATTERN...
+	local file=$1
+	shift
+	for pattern; do
+		grep -qE -e "$pattern" "$file" || { echo "no '$pattern' in:"; head -n 15 "$file"; return 1; }
+	done
+}
+is() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
+
+plan 29
+packaged() {
+	is "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
+		dpkg -S "$(command -v pfc)"
+}
+check "install apt's packages are all there is, of pfc's own version" packaged
+
+service() {
+	is "$(systemctl is-enabled perfcounters)" enabled && systemctl start perfcounters && systemctl is-active perfcounters || { systemctl status perfcounters; return 1; }
+	. /etc/default/perfcounters
+	for m in $PROVIDERS; do [ -d "/sys/module/pfc_$m" ] || { echo "no pfc_$m"; return 1; }; done
+	is "$(modinfo -F filename pfc_sched)" "/lib/modules/$release/updates/perfcounters/pfc_sched.ko"
+}
+check "install the service loads the providers that /etc/default names" service
+owners() { is "$(stat -c '%n %a %G' /dev/perfcounters /dev/perfcounters_names /dev/perfmon /dev/ppa /dev/perftrace | xargs)" \
+	"/dev/perfcounters 440 perfcounters /dev/perfcounters_names 440 perfcounters /dev/perfmon 660 perfcounters /dev/ppa 444 root /dev/perftrace 666 root"; }
+check "install udev gives the devices to the group perfcounters" within 30 owners
+as() { setpriv --reuid 65534 --regid 65534 "$@"; }
+member() { as --groups perfcounters pfc list >list && holds list sched/context_switches; }
+check "install members of the group read counters" member
+stranger() { ! as --clear-groups pfc list >list 2>&1 && holds list "/dev/perfcounters"; }
+check "install others do not, and are told which device" stranger
+
+watch() { pfc watch --count 3 </dev/null >watched && holds watched "generation" "sched/"; }
+check "install pfc watch" watch
+counts() { pfc stat -o counted ls /usr >/dev/null && holds counted "context-switches" "page-faults"; }
+check "install pfc stat" counts
+# Two seconds of work with symbols of its own.
+record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && holds report "[0-9]%.*sh"; }
+check "install pfc record, pfc report" record
+ppa() { pfc ppa on && pfc ppa --cpus >accounts && holds accounts "[0-9]" && pfc ppa off; }
+check "install pfc ppa" ppa
+trace() { pfc trace start requests -e 'requests:*' -s 1M -o requests.ctf -- $examples/requests 500 && babeltrace2 requests.ctf >events && is "$(grep -c requests: events)" 1001; }
+check "install pfc trace of a program compiled with libperftrace-dev" trace
+faults() { $examples/page_faults >counted && cat counted && [ "$(sed 's/ .*//' counted)" -ge 100 ]; }
+check "install a program compiled with libperfmon-dev" faults
+reader() { $examples/reader >values && holds values "^sched/context_switches [0-9]+"; }
+check "install a program with the installed header" reader
+doctor() {
+	local rc=0
+	pfc doctor >found || rc=$?
+	cat found
+	[ $rc -le 1 ] && [ -s found ]
+}
+check "install pfc doctor" doctor
+
+# Whoever has no module, or asks for what there is not, is told.
+wrong() {
+	sed -i.was 's/^PROVIDERS=.*/PROVIDERS="sched nonsense"/' /etc/default/perfcounters
+	systemctl restart perfcounters
+	local rc=$?
+	mv /etc/default/perfcounters.was /etc/default/perfcounters
+	journalctl -u perfcounters >journal
+	[ $rc != 0 ] && holds journal "no provider nonsense; /etc/default/perfcounters"
+}
+check "install a provider that does not exist is an error of the service" wrong
+options() {
+	sed -i.was 's/^#options/options/' /etc/modprobe.d/perfcounters.conf
+	systemctl restart perfcounters
+	local rc=$?
+	modprobe -c | grep -F 'options perfcounters pages_per_chunk=4'
+	rc=$((rc + $?))
+	mv /etc/modprobe.d/perfcounters.conf.was /etc/modprobe.d/perfcounters.conf
+	return $rc
+}
+check "install options in /etc/modprobe.d are the module's" options
+
+manual() {
+	man -w pfc pfc-watch libperfmon pfm_create_context perftrace && MANWIDTH=80 man pfc >page && holds page "NAME" "pfc-watch|watch"
+}
+check "install manual pages" manual
+bash_completion() {
+	bash -c '. /usr/share/bash-completion/bash_completion
+		_comp_load pfc 2>/dev/null || __load_completion pfc
+		COMP_WORDS=(pfc wa) COMP_CWORD=1 COMP_LINE="pfc wa" COMP_POINT=6
+		$(complete -p pfc | sed -E "s/.*-F ([^ ]+).*/\1/") pfc wa pfc
+		echo "${COMPREPLY[@]}"' >words && holds words "watch"
+}
+check "install completions of bash" bash_completion
+zsh_completion() { zsh -fc 'autoload -U compinit; compinit -u -d /tmp/zcompdump; print $_comps[pfc]' >words && holds words '^_pfc$'; }
+check "install completions of zsh" zsh_completion
+fish_completion() { fish -c 'complete -C "pfc wa"' >words && holds words "^watch"; }
+check "install completions of fish" fish_completion
+
+# Performance Co-Pilot, with nothing but its agent mmv.
+pcp() {
+	mkdir -p /run/pcp pcp
+	chown pcp:pcp /run/pcp pcp .
+	printf 'mmv\t70\tdso\tmmv_init\t/usr/lib/pcp/pmdas/mmv/pmda_mmv.so\n' >pcp/conf
+	printf 'root {\n\tmmv\t70:*:*\n}\n' >pcp/names
+	/usr/lib/pcp/bin/pmcd -f -A -c "$PWD/pcp/conf" -n "$PWD/pcp/names" -l "$PWD/pcp/log" &
+	pmcd=$!
+	pfc export --mmv pc 'sched/*' 2>export.err &
+	mmv=$!
+	within 90 pminfo mmv.pc.all.sched.context_switches && pmval -s 2 -t 1sec -r mmv.pc.all.sched.context_switches >values && cat values && holds values '^[ 0-9:.]*[1-9][0-9]* *$'
+	local rc=$?
+	kill $mmv $pmcd
+	wait $mmv $pmcd
+	return $rc
+}
+check "install pmval shows counters (pfc export --mmv)" pcp
+scraped() { promtool query instant http://127.0.0.1:9090 'perfcounters_sched_context_switches_total' >answer 2>&1 && holds answer 'perfcounters_sched_context_switches_total\{.*job="perfcounters".*=> [1-9]'; }
+prometheus_scrapes() {
+	printf 'global:\n  scrape_interval: 2s\nscrape_configs:\n  - job_name: perfcounters\n    static_configs:\n      - targets: ["127.0.0.1:9464"]\n' >prometheus.yml
+	pfc export --openmetrics --listen 127.0.0.1:9464 >url &
+	server=$!
+	prometheus --config.file=prometheus.yml --storage.tsdb.path=/tmp/tsdb --web.listen-address=127.0.0.1:9090 >prometheus.log 2>&1 &
+	prometheus=$!
+	within 150 scraped
+	local rc=$?
+	[ $rc = 0 ] || tail -n 5 prometheus.log
+	kill $server $prometheus
+	wait $server $prometheus
+	cat answer
+	return $rc
+}
+check "install Prometheus scrapes counters (pfc export --openmetrics)" prometheus_scrapes
+
+# Secure Boot: a key made on the spot, and the kernel's own tool.
+sign=/usr/libexec/perfcounters/sign
+new_key() { $sign --new /tmp/mok >said.key && holds said.key "mokutil --import /tmp/mok/mok.der" && is "$(stat -c %a /tmp/mok/mok.key)" 600; }
+check "install a key for Secure Boot is made" new_key
+signed() {
+	$sign /tmp/mok/mok.key /tmp/mok/mok.der || return 1
+	for ko in /lib/modules/$release/updates/perfcounters/*.ko; do
+		modinfo -F signer "$ko" | grep -q '^perfcounters modules of' || { echo "$ko is not signed"; return 1; }
+	done
+	systemctl restart perfcounters
+}
+check "install all modules are signed with it, and still load" signed
+cp /lib/modules/$release/updates/perfcounters/perfcounters.ko signed.ko
+
+# Purged, nothing is left.
+systemctl stop perfcounters
+check "install the service's end unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|pfc_|pfm_)"'
+systemctl start perfcounters
+ours=$(cd /packages && for f in *.deb; do echo "${f%%_*}"; done)
+purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
+check "install apt purges the packages" purge
+unloaded() { ! lsmod | grep -E '^(perfcounters|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
+check "install purged: modules and devices are gone" unloaded
+# What lists name before the packages came; a running Debian writes in some places.
+left() {
+	find / -xdev \( -path /proc -o -path /dev -o -path /sys -o -path /run -o -path /tmp -o -path /guest -o -path /tests -o -path /orders -o -path /packages -o -path /examples \) -prune -o -print |
+		LC_ALL=C sort >files
+	LC_ALL=C comm -13 $examples/before.files files |
+		grep -vE -e '^/var/(log|cache|tmp)/' -e '^/var/lib/(dpkg|apt|systemd|private|pcp|prometheus|dbus)(/|$)' \
+			-e '^/etc/(mtab|default/locale|vconsole\.conf|systemd/system/tests\..*|(group|gshadow|passwd|shadow)-)$' \
+			-e '^/(etc|var)/\.updated$' -e '^/lost\+found$' -e '^/root/' >new
+	LC_ALL=C comm -23 $examples/before.files files | grep -E 'perf|pf[cm]|lib/modules|etc/(group|modprobe|udev)' >gone
+	cat new gone
+	[ ! -s new ] && [ ! -s gone ]
+}
+check "install purged: no file is left, none is missing" left
+lists() {
+	diff $examples/before.group /etc/group && diff $examples/before.dep /lib/modules/$release/modules.dep && dpkg-query -W >now &&
+		! grep -E 'perf(counters|mon|trace)' now && ! ls /var/lib/dpkg/info | grep -E 'perf(counters|mon|trace)'
+}
+check "install purged: group, modules.dep and dpkg know nothing of it" lists
+
+# Only a boot undoes this, so it is the last.
+refused() {
+	echo 1 >/sys/module/module/parameters/sig_enforce
+	! insmod ./signed.ko 2>words
+	cat words
+	dmesg | grep -iE 'loading of module with unavailable key is rejected' || { dmesg | tail -n 5; holds words "rejected|not available"; }
+}
+check "install a kernel that demands signatures refuses a key that it does not know" refused
+exit $failed
