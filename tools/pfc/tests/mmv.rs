@@ -101,7 +101,8 @@ struct Metric {
 
 type Metrics = BTreeMap<String, Metric>;
 
-/// `None`: old and new files lie beside each other.
+/// `None`: old and new files lie beside each other, or one was replaced between
+/// its opening and its reading.
 fn read_all(directory: &Path) -> Option<Metrics> {
     let mut all = Metrics::new();
     for entry in fs::read_dir(directory).expect("the directory") {
@@ -111,7 +112,11 @@ fn read_all(directory: &Path) -> Option<Metrics> {
             .is_some_and(|n| n.to_string_lossy().starts_with('.'));
         // It may have gone meanwhile.
         if let (false, Ok(bytes)) = (hidden, fs::read(&path)) {
-            for (name, metric) in File(bytes).metrics() {
+            let file = File(bytes);
+            if file.u64(8) == 0 || file.u64(16) == 0 {
+                return None;
+            }
+            for (name, metric) in file.metrics() {
                 if all.insert(name, metric).is_some() {
                     return None;
                 }
