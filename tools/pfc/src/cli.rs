@@ -369,6 +369,9 @@ pub struct ExportArgs {
     #[arg(short, long, value_name = "MS",
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pub interval: Option<u64>,
+    /// The so many busiest tasks, too, if they are accounted (pfc ppa on)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub tasks: Option<u16>,
     /// Write the file so many times, then stop
     #[arg(long, value_name = "N", requires = "output",
           value_parser = clap::value_parser!(u64).range(1..))]

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `names.rs` | names and units as PCP has them |
 //! | `plan.rs` | which metric is in which file, with which number |
+//! | `tasks.rs` | the file of the busiest tasks |
 //! | `page.rs` | the bytes of a file |
 //! | `shared.rs` | the mapping |
 
@@ -20,16 +21,18 @@ mod names;
 mod page;
 mod plan;
 mod shared;
+mod tasks;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use perfcounters::Snapshot;
+use rustix::fs::{flock, FlockOperation};
 
 use crate::cli::ExportArgs;
-use crate::export::{runtime, Source, Stop};
+use crate::export::{runtime, Look, Source, Stop};
 use crate::failure::Failure;
 
 use page::{GENERATION_1, GENERATION_2, STRIDE};
@@ -45,7 +48,7 @@ const AGAIN: Duration = Duration::from_millis(1100);
 
 /// Keeps the files until somebody wants it to stop.
 pub fn run(device: &Path, args: &ExportArgs) -> Result<(), Failure> {
-    let mut source = Source::open(device, args.select.pattern())?;
+    let mut source = Source::open(device, args)?;
     let name = args.mmv.as_deref().unwrap_or_default();
     let directory = &args.mmv_directory;
     let failed = |e| Failure::Create(directory.clone(), e);
@@ -75,6 +78,7 @@ pub struct Bridge {
     files: Vec<Live>,
     /// Of which boot and generation the files are.
     of: Option<([u8; 16], u64)>,
+    tasks: Option<tasks::File>,
     announce: Option<Instant>,
 }
 
@@ -82,8 +86,12 @@ pub struct Bridge {
 struct Live {
     path: PathBuf,
     shared: Shared,
-    /// With the word of each metric's first value.
-    sources: Vec<(Origin, usize)>,
+    sources: Vec<Origin>,
+    /// The word of each metric's first value.
+    values: Vec<usize>,
+    /// Open as long as this is kept up to date, and locked: that is how another
+    /// exporter knows, whatever becomes of process numbers.
+    _lock: File,
 }
 
 impl Bridge {
@@ -101,16 +109,15 @@ impl Bridge {
             sum,
             files: Vec::new(),
             of: None,
+            tasks: None,
             announce: None,
         };
         for path in bridge.ours()? {
-            if let Some(process) = running(&path) {
+            if let Some(process) = keeper(&path) {
+                let path = path.display();
                 return Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
-                    format!(
-                        "process {process} keeps {}; take another name",
-                        path.display()
-                    ),
+                    format!("process {process} keeps {path}; take another name"),
                 ));
             }
             fs::remove_file(path)?;
@@ -119,7 +126,8 @@ impl Bridge {
     }
 
     /// Brings the files up to date.
-    pub fn put(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+    pub fn put(&mut self, look: &Look) -> io::Result<()> {
+        let snapshot = &look.snapshot;
         let stamp = snapshot.stamp();
         let of = Some((stamp.boot_id, stamp.generation));
         if self.of != of {
@@ -130,6 +138,9 @@ impl Bridge {
             for file in &self.files {
                 file.store(snapshot);
             }
+        }
+        if let Some(tasks) = &look.tasks {
+            self.put_tasks(tasks, stamp.realtime_ns)?;
         }
         if self.announce.is_some_and(|due| due <= Instant::now()) {
             self.announce = None;
@@ -146,7 +157,11 @@ impl Bridge {
         let planned = plan(&self.name, snapshot, self.sum);
         let files: io::Result<Vec<Live>> = planned
             .into_iter()
-            .map(|file| self.publish(file, snapshot, generation))
+            .map(|file| {
+                let live = self.prepare(file, generation)?;
+                live.store(snapshot);
+                self.publish(live)
+            })
             .collect();
         let old = std::mem::replace(&mut self.files, files?);
         for file in old {
@@ -158,25 +173,33 @@ impl Bridge {
         Ok(())
     }
 
-    /// A file appears under its name when it is whole.
-    fn publish(&self, file: Planned, snapshot: &Snapshot, generation: u64) -> io::Result<Live> {
+    /// A file to be: its values are not there yet, and nobody sees it.
+    fn prepare(&self, file: Planned, generation: u64) -> io::Result<Live> {
         let encoded = file.page.encode(generation, std::process::id());
         let part = self.part();
         let path = self
             .directory
             .join(format!("{}.{}", self.name, file.suffix));
         let mut out = create_anew(&part)?;
-        if let Err(error) = out.write_all(&encoded.bytes) {
+        let written = flock(&out, FlockOperation::NonBlockingLockExclusive)
+            .map_err(io::Error::from)
+            .and_then(|()| out.write_all(&encoded.bytes));
+        if let Err(error) = written {
             let _ = fs::remove_file(&part);
             return Err(error);
         }
-        let live = Live {
+        Ok(Live {
             shared: Shared::map(&out, encoded.bytes.len())?,
-            sources: file.sources.into_iter().zip(encoded.values).collect(),
+            sources: file.sources,
+            values: encoded.values,
             path,
-        };
-        live.store(snapshot);
-        fs::rename(part, &live.path)?;
+            _lock: out,
+        })
+    }
+
+    /// It appears under its name when it is whole.
+    fn publish(&self, live: Live) -> io::Result<Live> {
+        fs::rename(self.part(), &live.path)?;
         Ok(live)
     }
 
@@ -195,7 +218,10 @@ impl Bridge {
             let Some(rest) = rest.and_then(|r| r.strip_prefix('.')) else {
                 continue;
             };
-            if rest == "control" || rest.starts_with("all.") || rest.starts_with("percpu.") {
+            if ["control", tasks::SUFFIX].contains(&rest)
+                || rest.starts_with("all.")
+                || rest.starts_with("percpu.")
+            {
                 found.push(entry.path());
             }
         }
@@ -219,7 +245,8 @@ fn create_anew(path: &Path) -> io::Result<File> {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        for file in &self.files {
+        let tasks = self.tasks.iter().map(|tasks| &tasks.live);
+        for file in self.files.iter().chain(tasks) {
             let _ = fs::remove_file(&file.path);
             file.retire();
         }
@@ -228,7 +255,7 @@ impl Drop for Bridge {
 
 impl Live {
     fn store(&self, snapshot: &Snapshot) {
-        for (source, first) in &self.sources {
+        for (source, first) in self.sources.iter().zip(&self.values) {
             for (n, value) in source.values(snapshot).into_iter().enumerate() {
                 self.shared.store(first + n * STRIDE, value);
             }
@@ -242,11 +269,12 @@ impl Live {
     }
 }
 
-/// The process that keeps a file, if it runs and is not this one.
-fn running(path: &Path) -> Option<u32> {
-    let bytes = fs::read(path).ok()?;
-    let process: [u8; 4] = bytes.get(32..36)?.try_into().ok()?;
-    let process = u32::from_ne_bytes(process);
-    let alive = bytes.starts_with(b"MMV\0") && process != std::process::id();
-    (alive && Path::new(&format!("/proc/{process}")).exists()).then_some(process)
+/// The process that keeps a file, if there is one: it has a lock on it.
+fn keeper(path: &Path) -> Option<u32> {
+    let mut file = File::open(path).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockShared).err()?;
+    let mut header = [0; 36];
+    file.read_exact(&mut header).ok()?;
+    let process = header.last_chunk::<4>()?;
+    Some(u32::from_ne_bytes(*process))
 }

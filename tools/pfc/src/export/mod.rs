@@ -2,14 +2,15 @@
 
 //! `pfc export`: values in the formats of other monitors.
 //!
-//! A format is a file here and a line in [`FORMATS`]. It gets a [`Snapshot`],
-//! which knows its catalogue, and writes; where to, how often and how to stop
+//! A format is a file here and a line in [`FORMATS`]. It gets a [`Look`], whose
+//! snapshot knows its catalogue, and writes; where to, how often and how to stop
 //! is decided here, once for all formats.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `openmetrics.rs` `names.rs` | the text, and what its metrics are called |
 //! | `http.rs` `accept.rs` | who asks, and what they take |
+//! | `tasks.rs` | the busiest tasks, of process accounting |
 //! | `mmv.rs` `mmv/` | files for Performance Co-Pilot, which it has mapped |
 
 mod accept;
@@ -17,17 +18,23 @@ mod http;
 mod mmv;
 mod names;
 mod openmetrics;
+mod tasks;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
 use perfcounters::{Counters, Error, Pattern, Snapshot};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use tokio::signal::unix::{signal, SignalKind};
 
 use crate::cli::ExportArgs;
 use crate::export::accept::Media;
+use crate::export::tasks::Tasks;
 use crate::failure::Failure;
 use crate::read::warn_if_inconsistent;
 use crate::replace::Replacement;
@@ -60,12 +67,12 @@ pub struct Options {
 /// Writes looks at the counters, one after the other.
 pub trait Writer {
     /// Writes one look, whole.
-    fn write(&mut self, snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()>;
+    fn write(&mut self, look: &Look, out: &mut dyn Write) -> io::Result<()>;
 
     /// Brings the file that this writer's last look went to up to date where
     /// it lies, for readers that have it mapped. `false`: it must be replaced,
     /// which is atomic, by what [`Self::write`] gives.
-    fn update(&mut self, _snapshot: &Snapshot, _file: &Path) -> io::Result<bool> {
+    fn update(&mut self, _look: &Look, _file: &Path) -> io::Result<bool> {
         Ok(false)
     }
 }
@@ -84,22 +91,22 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
             Failure::Refused(format!("--{} is for files, not for --listen", format.flag))
         })?;
         http::allowed(address, args.allow_remote)?;
-        let source = Source::open(device, args.select.pattern())?;
+        let source = Source::open(device, args)?;
         return http::serve(address, source, writer, media);
     }
-    let mut source = Source::open(device, args.select.pattern())?;
+    let mut source = Source::open(device, args)?;
     let first = source.look()?;
-    if first.selection().is_empty() {
+    if first.snapshot.selection().is_empty() {
         return Err(Failure::no_match(&args.select.words()));
     }
-    warn_if_inconsistent(&first);
+    warn_if_inconsistent(&first.snapshot);
     match file {
         None => once(format, writer, &first),
         Some(file) => to_file(&mut source, writer, &first, file, args),
     }
 }
 
-fn once(format: &Format, mut writer: Box<dyn Writer>, look: &Snapshot) -> Result<(), Failure> {
+fn once(format: &Format, mut writer: Box<dyn Writer>, look: &Look) -> Result<(), Failure> {
     let out = io::stdout();
     if format.media.is_none() && out.is_terminal() {
         let why = format!(
@@ -118,12 +125,15 @@ fn once(format: &Format, mut writer: Box<dyn Writer>, look: &Snapshot) -> Result
 fn to_file(
     source: &mut Source,
     mut writer: Box<dyn Writer>,
-    first: &Snapshot,
+    first: &Look,
     file: &Path,
     args: &ExportArgs,
 ) -> Result<(), Failure> {
     let failed = |e| Failure::Create(file.into(), e);
-    replace(&mut *writer, first, file).map_err(failed)?;
+    let asleep = Asleep::new()?;
+    asleep
+        .during(file, || replace(&mut *writer, first, file))
+        .map_err(failed)?;
     if args.interval.is_none() && args.count.is_none() {
         return Ok(());
     }
@@ -140,7 +150,9 @@ fn to_file(
             }
             let look = source.look()?;
             if !writer.update(&look, file).map_err(failed)? {
-                replace(&mut *writer, &look, file).map_err(failed)?;
+                asleep
+                    .during(file, || replace(&mut *writer, &look, file))
+                    .map_err(failed)?;
             }
             done += 1;
         }
@@ -148,10 +160,17 @@ fn to_file(
     })
 }
 
-fn replace(writer: &mut dyn Writer, look: &Snapshot, file: &Path) -> io::Result<()> {
+fn replace(writer: &mut dyn Writer, look: &Look, file: &Path) -> io::Result<()> {
     let mut new = Replacement::begin(file)?;
     writer.write(look, &mut new)?;
     new.commit()
+}
+
+/// What a format gets to write.
+pub struct Look {
+    pub snapshot: Snapshot,
+    /// If they were asked for.
+    pub tasks: Option<Tasks>,
 }
 
 /// The counters, through every load of the module.
@@ -159,25 +178,32 @@ pub struct Source {
     device: PathBuf,
     pattern: Pattern,
     counters: Counters,
+    tasks: Option<tasks::Source>,
 }
 
 impl Source {
-    fn open(device: &Path, pattern: Pattern) -> Result<Self, Error> {
+    fn open(device: &Path, args: &ExportArgs) -> Result<Self, Failure> {
         Ok(Self {
             device: device.into(),
-            pattern,
+            pattern: args.select.pattern(),
             counters: Counters::open_path(device)?,
+            tasks: args
+                .tasks
+                .map(|n| tasks::Source::open(n.into()))
+                .transpose()?,
         })
     }
 
-    fn look(&mut self) -> Result<Snapshot, Error> {
-        match self.counters.snapshot_any(&self.pattern) {
+    fn look(&mut self) -> Result<Look, Failure> {
+        let tasks = self.tasks.as_mut().map(tasks::Source::look).transpose()?;
+        let snapshot = match self.counters.snapshot_any(&self.pattern) {
             Err(Error::OtherBoot) => {
                 self.counters = Counters::open_path(&self.device)?;
                 self.counters.snapshot_any(&self.pattern)
             }
             other => other,
-        }
+        }?;
+        Ok(Look { snapshot, tasks })
     }
 }
 
@@ -207,6 +233,29 @@ impl Stop {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
+    }
+}
+
+/// A pipe that nobody reads puts us to sleep, in the system: signals end us
+/// there and then. Nothing of ours is left behind, as with a file.
+struct Asleep(Arc<AtomicBool>);
+
+impl Asleep {
+    fn new() -> io::Result<Self> {
+        let asleep = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            register_conditional_default(signal, Arc::clone(&asleep))?;
+        }
+        Ok(Self(asleep))
+    }
+
+    /// Works on what is at this path.
+    fn during<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
+        let special = std::fs::metadata(path).is_ok_and(|m| !m.is_file());
+        self.0.store(special, Ordering::SeqCst);
+        let done = work();
+        self.0.store(false, Ordering::SeqCst);
+        done
     }
 }
 

@@ -8,10 +8,12 @@
 use std::io::{self, Write};
 
 use perfcounters::{Instance, Reading, Snapshot};
+use ppa::Task;
 
 use crate::export::accept::Media;
 use crate::export::names::{place, Families, Family, Type};
-use crate::export::{Format, Options, Writer};
+use crate::export::tasks::{Tasks, Value, VALUES};
+use crate::export::{Format, Look, Options, Writer};
 use crate::units::{bucket_bounds, canonical, decimal};
 
 pub const FORMAT: Format = Format {
@@ -38,7 +40,8 @@ struct Text {
 }
 
 impl Writer for Text {
-    fn write(&mut self, snapshot: &Snapshot, out: &mut dyn Write) -> io::Result<()> {
+    fn write(&mut self, look: &Look, out: &mut dyn Write) -> io::Result<()> {
+        let snapshot = &look.snapshot;
         let catalogue = snapshot.catalogue();
         let now = (catalogue.boot_id(), catalogue.generation());
         let families = match self.families.take() {
@@ -59,6 +62,9 @@ impl Writer for Text {
                 describe(&family.name, family.kind, family.unit, &family.help, out)?;
             }
             left_out += self.samples(family, &reading, snapshot.stamp().realtime_ns, out)?;
+        }
+        if let Some(tasks) = &look.tasks {
+            busiest(tasks, out)?;
         }
         about(snapshot, left_out, out)?;
         self.families = Some((now.0, now.1, families));
@@ -170,6 +176,44 @@ fn describe(
         help => help,
     };
     writeln!(out, "# HELP {name} {}", escaped(help))
+}
+
+/// The busiest tasks. A counter may begin anew with another task of its number,
+/// so the name is part of what it is called.
+fn busiest(tasks: &Tasks, out: &mut dyn Write) -> io::Result<()> {
+    let all = tasks.all.len();
+    let help = "tasks that are accounted, of which the busiest are here";
+    describe("pfc_tasks", Type::Gauge, None, help, out)?;
+    writeln!(out, "pfc_tasks {all}")?;
+    for (total, sum) in tasks.totals() {
+        let (name, exponent) = describe_task("pfc_tasks", total, out)?;
+        writeln!(out, "{name}_total {}", decimal(sum.into(), exponent))?;
+    }
+    for value in &VALUES {
+        let (name, exponent) = describe_task("pfc_task", value, out)?;
+        for task in tasks.busiest() {
+            let labels = task_labels(task);
+            let value = decimal(value.get(task, tasks.khz).into(), exponent);
+            writeln!(out, "{name}_total{{{labels}}} {value}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Its name, and the exponent of its unit.
+fn describe_task(prefix: &str, value: &Value, out: &mut dyn Write) -> io::Result<(String, i8)> {
+    let (unit, end, exponent) = match value.time {
+        true => (Some("seconds"), "_seconds", -9),
+        false => (None, "", 0),
+    };
+    let name = format!("{prefix}_{}{end}", value.name);
+    describe(&name, Type::Counter, unit, value.help, out)?;
+    Ok((name, exponent))
+}
+
+fn task_labels(task: &Task) -> String {
+    let (pid, tgid, comm) = (task.pid, task.tgid, escaped(&task.name()));
+    format!("pid=\"{pid}\",tgid=\"{tgid}\",comm=\"{comm}\"")
 }
 
 /// What is to be known of the look itself. No instance's name begins so.

@@ -9,6 +9,7 @@
 //!
 //! | cluster | metrics |
 //! |---|---|
+//! | 1022 | `NAME.tasks.*`: the busiest tasks (`tasks.rs`) |
 //! | 1023 | `NAME.control.*`: what and when |
 //! | 1024 + number / 1024 | `NAME.all.*`: over all CPUs; of a histogram: each bucket |
 //! | 1088 + number / 1024 | `NAME.percpu.*`: each CPU's part; histograms have none |

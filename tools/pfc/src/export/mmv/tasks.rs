@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The file of the busiest tasks: one indom, whose instances come and go.
+//!
+//! pmdammv reads all files again when one is replaced, so this one is replaced
+//! every [`SETTLED`] at most. Who is not among the busiest any more keeps its
+//! place, and its values are true, until then; of who has ended the last stay.
+
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+use perfcounters::Unit;
+
+use crate::export::tasks::{Tasks, Value, TOTALS, VALUES};
+
+use super::names::units;
+use super::page::{Indom, Metric, Page, Semantics, STRIDE};
+use super::plan::Planned;
+use super::{Bridge, Live, AGAIN};
+
+/// What comes behind the name in the file's name.
+pub const SUFFIX: &str = "tasks";
+
+const CLUSTER: u32 = 1022;
+/// Of this cluster.
+const TASKS: u32 = 1;
+/// Numbers of metrics: those of tasks, and of all tasks.
+const EACH: u32 = 1;
+const ALL: u32 = 512;
+const SETTLED: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct File {
+    pub live: Live,
+    /// Number and name, in the order of the values.
+    members: Vec<(u32, String)>,
+    since: Instant,
+}
+
+impl Bridge {
+    pub(super) fn put_tasks(&mut self, tasks: &Tasks, generation: u64) -> io::Result<()> {
+        let settled = |file: &File| file.since.elapsed() < SETTLED;
+        if !self.tasks.as_ref().is_some_and(settled) {
+            let members: Vec<(u32, String)> = tasks.busiest().map(|t| (t.pid, t.name())).collect();
+            let same = match &self.tasks {
+                Some(file) => file.members == members,
+                None => members.is_empty(),
+            };
+            if !same {
+                self.replace_tasks(tasks, members, generation | 1)?;
+            }
+        }
+        if let Some(file) = &self.tasks {
+            file.store(tasks);
+        }
+        Ok(())
+    }
+
+    fn replace_tasks(
+        &mut self,
+        tasks: &Tasks,
+        members: Vec<(u32, String)>,
+        generation: u64,
+    ) -> io::Result<()> {
+        let old = self.tasks.take();
+        // PCP has no indom without instances.
+        if !members.is_empty() {
+            let file = File {
+                live: self.prepare(plan(&self.name, &members), generation)?,
+                members,
+                since: Instant::now(),
+            };
+            file.store(tasks);
+            self.tasks = Some(File {
+                live: self.publish(file.live)?,
+                ..file
+            });
+        }
+        if let Some(old) = old {
+            if self.tasks.is_none() {
+                fs::remove_file(&old.live.path)?;
+            }
+            old.live.retire();
+        }
+        self.announce = Some(Instant::now() + AGAIN);
+        Ok(())
+    }
+}
+
+impl File {
+    fn store(&self, tasks: &Tasks) {
+        let all = &tasks.all;
+        let shared = &self.live.shared;
+        let totals = tasks.totals().map(|(_, sum)| sum);
+        let singles = std::iter::once(all.len() as u64).chain(totals);
+        let mut words = self.live.values.iter();
+        for (value, word) in singles.zip(&mut words) {
+            shared.store(*word, value);
+        }
+        for (value, first) in VALUES.iter().zip(words) {
+            for (n, (pid, _)) in self.members.iter().enumerate() {
+                if let Ok(at) = all.binary_search_by_key(pid, |t| t.pid) {
+                    shared.store(first + n * STRIDE, value.get(&all[at], tasks.khz));
+                }
+            }
+        }
+    }
+}
+
+/// `NAME.tasks.*`.
+fn plan(name: &str, members: &[(u32, String)]) -> Planned {
+    let unit = |unit, exponent| units(unit, exponent).map_or(0, |u| u.0);
+    // As PCP's own agent of processes calls them: the number says which.
+    let instance = |(pid, name): &(u32, String)| (*pid, format!("{pid:06} {name}"));
+    let mut metrics = vec![Metric {
+        item: 0,
+        name: format!("{name}.tasks.accounted"),
+        semantics: Semantics::Instant,
+        units: unit(Unit::Events, 0),
+        indom: None,
+        short: "Tasks that are accounted".to_owned(),
+        long: "Tasks that are accounted, of which the busiest are here".to_owned(),
+    }];
+    let metric = |(value, item): (&Value, u32), below, indom| Metric {
+        item,
+        name: format!("{name}.tasks.{below}{}", value.name),
+        semantics: Semantics::Counter,
+        units: match value.time {
+            true => unit(Unit::Seconds, -9),
+            false => unit(Unit::Events, 0),
+        },
+        indom,
+        short: value.help.to_owned(),
+        long: value.help.to_owned(),
+    };
+    metrics.extend(TOTALS.iter().zip(ALL..).map(|v| metric(v, "all.", None)));
+    metrics.extend(VALUES.iter().zip(EACH..).map(|v| metric(v, "", Some(0))));
+    Planned {
+        suffix: SUFFIX.to_owned(),
+        page: Page {
+            cluster: CLUSTER,
+            indoms: vec![Indom {
+                serial: TASKS,
+                instances: members.iter().map(instance).collect(),
+            }],
+            metrics,
+        },
+        sources: Vec::new(),
+    }
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The busiest tasks, of those that are accounted: a bounded number of them,
+//! whoever asks and however often.
+//!
+//! A task's rank is the time that it ran of late, which counts half after a
+//! minute. Who is among the busiest stays until somebody else has run twice as
+//! long: series that come and go cost a monitor more than those that stay.
+
+use std::collections::{HashMap, HashSet};
+
+use ppa::{Device, Info, Task, INTCNT, SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK_ENDED};
+
+use crate::failure::Failure;
+
+/// After so long what a task did counts half, in milliseconds.
+const HALF: f64 = 60_000.0;
+
+/// A value of a task that monitors get.
+pub struct Value {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// It is time, in ticks; else a count.
+    pub time: bool,
+    pub of: fn(&Task) -> u64,
+}
+
+const fn time(name: &'static str, help: &'static str, of: fn(&Task) -> u64) -> Value {
+    let time = true;
+    Value {
+        name,
+        help,
+        time,
+        of,
+    }
+}
+
+const fn count(name: &'static str, help: &'static str, of: fn(&Task) -> u64) -> Value {
+    let time = false;
+    Value {
+        name,
+        help,
+        time,
+        of,
+    }
+}
+
+/// All of them. All only grow. A value's place is its number in PCP: new ones
+/// come at the end.
+pub const VALUES: [Value; 9] = [
+    time(
+        "user_time",
+        "In user mode; all of a kernel thread's time",
+        Task::user,
+    ),
+    time("system_time", "In system calls", Task::system),
+    time(
+        "interrupt_time",
+        "In interrupts that came while it ran, besides its own time",
+        Task::interrupts,
+    ),
+    time(
+        "waiting_time",
+        "Ready to run, but not running",
+        Task::waiting,
+    ),
+    time("latency_time", "Of the waiting, from wakeup to run", |t| {
+        t.values[SCHLATACCUM]
+    }),
+    count(
+        "blocked",
+        "How often it gave up its CPU because it had to wait",
+        |t| t.values[SCHEDOUTCNT],
+    ),
+    count(
+        "preempted",
+        "How often it gave up its CPU and would have gone on",
+        Task::involuntary,
+    ),
+    count("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
+    count("interrupts", "Interrupts that came while it ran", |t| {
+        t.values[INTCNT]
+    }),
+];
+
+/// Of all tasks together, since we look: those that have ended are in it.
+pub const TOTALS: [Value; 3] = [
+    time(
+        "waiting_time",
+        "Ready to run, but not running: all tasks together",
+        Task::waiting,
+    ),
+    time(
+        "latency_time",
+        "Of the waiting, from wakeup to run: all tasks together",
+        |t| t.values[SCHLATACCUM],
+    ),
+    count("wakeups", "How often tasks were woken up", Task::wakeups),
+];
+
+impl Value {
+    /// Nanoseconds, or how many.
+    pub fn get(&self, task: &Task, khz: u32) -> u64 {
+        self.scaled((self.of)(task), khz)
+    }
+
+    fn scaled(&self, value: u64, khz: u32) -> u64 {
+        match self.time {
+            true => nanoseconds(value, khz),
+            false => value,
+        }
+    }
+}
+
+fn nanoseconds(ticks: u64, khz: u32) -> u64 {
+    let ns = u128::from(ticks) * 1_000_000 / u128::from(khz.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+/// A look at all tasks.
+#[derive(Clone, Debug, Default)]
+pub struct Tasks {
+    /// Ticks of a millisecond.
+    pub khz: u32,
+    /// Each number once.
+    pub all: Vec<Task>,
+    /// Numbers of the busiest.
+    busiest: HashSet<u32>,
+    /// Of all together: [`TOTALS`].
+    totals: [u64; TOTALS.len()],
+}
+
+impl Tasks {
+    /// Nanoseconds, or how many, of each of [`TOTALS`].
+    pub fn totals(&self) -> impl Iterator<Item = (&'static Value, u64)> + '_ {
+        let each = TOTALS.iter().zip(self.totals);
+        each.map(|(value, sum)| (value, value.scaled(sum, self.khz)))
+    }
+
+    /// The busiest, by number.
+    pub fn busiest(&self) -> impl Iterator<Item = &Task> {
+        self.all.iter().filter(|t| self.busiest.contains(&t.pid))
+    }
+}
+
+/// Where tasks come from.
+#[derive(Debug)]
+pub struct Source {
+    device: Device,
+    ranking: Ranking,
+}
+
+impl Source {
+    /// The so many busiest.
+    pub fn open(most: usize) -> Result<Self, Failure> {
+        let device = Device::open()?;
+        Ok(Self {
+            device,
+            ranking: Ranking::new(most),
+        })
+    }
+
+    /// None while nothing is accounted.
+    pub fn look(&mut self) -> Result<Tasks, Failure> {
+        let info = self.device.info()?;
+        let all = match info.levels {
+            0 => Vec::new(),
+            _ => self.device.tasks()?,
+        };
+        Ok(self.ranking.rank(&info, all))
+    }
+}
+
+#[derive(Debug)]
+struct Ranking {
+    most: usize,
+    /// Ticks, when there was a look last.
+    before: u64,
+    known: HashMap<(u32, u64), Rank>,
+    totals: [u64; TOTALS.len()],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Rank {
+    /// Ticks it has run in all, at the last look.
+    ran: u64,
+    /// And of late.
+    score: f64,
+    among: bool,
+    /// Its part of [`TOTALS`].
+    part: [u64; TOTALS.len()],
+}
+
+impl Ranking {
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            before: 0,
+            known: HashMap::new(),
+            totals: [0; TOTALS.len()],
+        }
+    }
+
+    fn rank(&mut self, info: &Info, all: Vec<Task>) -> Tasks {
+        let half = HALF * f64::from(info.khz);
+        let passed = ppa::grown(info.now, self.before) as f64;
+        self.before = info.now;
+        let fade = (-passed / half).exp2();
+        let mut now: HashMap<(u32, u64), Rank> = HashMap::new();
+        for task in &all {
+            let ran = task.total().saturating_add(task.interrupts());
+            let part = std::array::from_fn(|n| (TOTALS[n].of)(task));
+            let known = self.known.get(&(task.pid, task.began));
+            let old = known.copied().unwrap_or_default();
+            let fresh = match known {
+                Some(_) => ppa::grown(ran, old.ran) as f64,
+                // As much as it ran on average, in the time that counts.
+                None => ran as f64 * (half / (task.counted.max(1) as f64)).min(1.0),
+            };
+            for (sum, (now, old)) in self.totals.iter_mut().zip(part.iter().zip(old.part)) {
+                *sum = sum.saturating_add(ppa::grown(*now, old));
+            }
+            let rank = Rank {
+                ran,
+                score: old.score * fade + fresh,
+                among: old.among,
+                part,
+            };
+            now.insert((task.pid, task.began), rank);
+        }
+        // A number is used again when its task has ended: the later one.
+        let mut each: HashMap<u32, Task> = HashMap::new();
+        for task in all {
+            let old = each.get(&task.pid);
+            if old.is_none_or(|old| old.is(TASK_ENDED) && old.began <= task.began) {
+                each.insert(task.pid, task);
+            }
+        }
+        let mut all: Vec<Task> = each.into_values().collect();
+        let weight = |task: &Task| {
+            let rank = now
+                .get(&(task.pid, task.began))
+                .copied()
+                .unwrap_or_default();
+            rank.score * if rank.among { 2.0 } else { 1.0 }
+        };
+        all.sort_by(|a, b| weight(b).total_cmp(&weight(a)).then(a.pid.cmp(&b.pid)));
+        let busiest: HashSet<u32> = all.iter().take(self.most).map(|t| t.pid).collect();
+        for ((pid, _), rank) in &mut now {
+            rank.among = busiest.contains(pid);
+        }
+        self.known = now;
+        all.sort_by_key(|t| t.pid);
+        Tasks {
+            khz: info.khz,
+            all,
+            busiest,
+            totals: self.totals,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ppa::{INTACCUM, SCACCUM, SCHEDACCUM};
+
+    fn task(pid: u32, ran: u64) -> Task {
+        let mut task = Task {
+            pid,
+            began: u64::from(pid),
+            counted: 1_000_000,
+            ..Task::default()
+        };
+        task.values[SCHEDACCUM] = ran;
+        task
+    }
+
+    /// A tick is a microsecond.
+    fn info(now: u64) -> Info {
+        Info {
+            khz: 1000,
+            levels: 15,
+            now,
+            ..Info::default()
+        }
+    }
+
+    fn pids(tasks: &Tasks) -> Vec<u32> {
+        tasks.busiest().map(|t| t.pid).collect()
+    }
+
+    #[test]
+    fn pfc_export_tasks_are_the_busiest_of_late() {
+        let mut ranking = Ranking::new(2);
+        let at = |t: u64, ran: [u64; 4]| {
+            let tasks = ran.iter().zip(1..).map(|(r, pid)| task(pid, *r)).collect();
+            (info(t * 1_000_000), tasks)
+        };
+        let mut look = |t, ran| {
+            let (info, tasks) = at(t, ran);
+            pids(&ranking.rank(&info, tasks))
+        };
+        assert_eq!(look(1, [900_000, 50_000, 40_000, 0]), [1, 2]);
+        // A little more is not enough to take another's place; twice is.
+        assert_eq!(look(2, [900_000, 50_000, 60_000, 0]), [1, 2]);
+        assert_eq!(look(3, [900_000, 50_000, 160_000, 0]), [1, 3]);
+        // Who did much once is passed by who does something now, in minutes.
+        assert_eq!(look(600, [900_000, 50_000, 160_000, 10_000]), [1, 4]);
+        assert_eq!(look(601, [900_000, 90_000, 160_000, 20_000]), [2, 4]);
+        // Nobody is there, and then somebody is.
+        assert!(pids(&ranking.rank(&info(700_000_000), Vec::new())).is_empty());
+        let again = ranking.rank(&info(701_000_000), vec![task(9, 0)]);
+        assert_eq!(pids(&again), [9]);
+    }
+
+    #[test]
+    fn pfc_export_a_task_that_ended_makes_way_for_its_number_s_next() {
+        let mut old = task(7, 100);
+        old.flags = TASK_ENDED;
+        let new = Task {
+            began: 8,
+            ..task(7, 5)
+        };
+        for list in [[old.clone(), new.clone()], [new, old]] {
+            let tasks = Ranking::new(5).rank(&info(1), list.to_vec());
+            assert_eq!(tasks.all.len(), 1);
+            assert_eq!(tasks.all[0].began, 8);
+        }
+    }
+
+    #[test]
+    fn pfc_export_totals_of_tasks_never_fall() {
+        let mut ranking = Ranking::new(1);
+        let waits = |pid, waited| {
+            let mut task = task(pid, 0);
+            task.runq = waited;
+            task
+        };
+        let mut look = |t, tasks| ranking.rank(&info(t), tasks).totals().map(|t| t.1).next();
+        assert_eq!(look(1, vec![waits(1, 5), waits(2, 7)]), Some(12_000));
+        // One has ended, one is new.
+        assert_eq!(look(2, vec![waits(1, 6), waits(3, 1)]), Some(14_000));
+        // Accounting began anew.
+        assert_eq!(look(3, vec![waits(1, 2)]), Some(14_000));
+        assert_eq!(look(4, vec![waits(1, 3)]), Some(15_000));
+    }
+
+    #[test]
+    fn pfc_export_tasks_times_are_exact() {
+        let mut one = task(7, 3_000);
+        one.values[SCACCUM] = 1_000;
+        one.values[INTACCUM] = u64::MAX;
+        let all: Vec<u64> = VALUES.iter().take(3).map(|v| v.get(&one, 3)).collect();
+        assert_eq!(all, [666_666_666, 333_333_333, u64::MAX]);
+        assert_eq!(nanoseconds(1, 0), 1_000_000);
+    }
+}
