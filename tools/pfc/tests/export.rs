@@ -295,3 +295,52 @@ fn pfc_export_writes_its_file_anew_and_whole() {
     assert_eq!(device.run(&args).ok(), "");
     std::fs::remove_file(&file).expect("ours");
 }
+
+#[test]
+fn pfc_export_to_a_pipe_that_nobody_reads_ends_when_told_to() {
+    let device = Device::usual();
+    let fifo = device.path.with_extension("fifo");
+    let name = fifo.to_str().expect("text");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo runs").success());
+    // Nobody reads at first; nobody reads any more.
+    for reads in [0, 1] {
+        let args = ["export", "--openmetrics", "-o", name, "-i", "20"];
+        let mut child = Guard(device.spawn(&args));
+        for _ in 0..reads {
+            let text = std::fs::read_to_string(&fifo).expect("ours");
+            assert!(text.ends_with("# EOF\n"), "{text}");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        send(&child.0, "TERM");
+        let begun = Instant::now();
+        while child.0.try_wait().expect("ours").is_none() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is deaf");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    std::fs::remove_file(&fifo).expect("ours");
+}
+
+#[test]
+fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
+    let mut device = Device::new(2);
+    for n in 0..2000 {
+        device.add(&format!("many/n{n}"), Kind::Counter, Unit::Events, 0, 1);
+    }
+    let directory = device.path.with_extension("kept");
+    std::fs::create_dir(&directory).expect("a directory");
+    let file = directory.join("pfc.prom");
+    let name = file.to_str().expect("text");
+    for round in 0..8 {
+        let args = ["export", "--openmetrics", "-o", name, "-i", "10"];
+        let child = Guard(device.spawn(&args));
+        // While it writes, most of the time.
+        std::thread::sleep(Duration::from_millis(400 + 37 * round));
+        send(&child.0, "KILL");
+    }
+    let left = std::fs::read_dir(&directory).expect("ours").count();
+    // It has another name for the moment of the move only.
+    assert!(left <= 2, "{left} files");
+    std::fs::remove_dir_all(&directory).expect("ours");
+}

@@ -6,7 +6,9 @@
 //! have: a connection is for one request, lives for [`LIFE`] at most, and there
 //! are [`CONNECTIONS`] of them with [`BUDGET`] bytes of answers. Who comes when
 //! there is no room takes the place of who has been there longest; so a client
-//! that sends or reads slowly, or not at all, is in nobody's way.
+//! that sends or reads slowly, or not at all, is in nobody's way. But each has
+//! [`GRACE`] for itself, and newer ones wait for that: however many come, who
+//! asks at once is answered.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +16,7 @@ use std::convert::Infallible;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -34,8 +36,13 @@ use crate::export::accept::Media;
 use crate::export::{runtime, Source, Stop, Writer};
 use crate::failure::Failure;
 
-/// Connections at a time.
-const CONNECTIONS: usize = 32;
+/// Connections at a time. The kernel keeps a thousand more waiting, for eight
+/// seconds then: Prometheus waits for ten.
+const CONNECTIONS: usize = 128;
+/// For nobody else to take a connection's place.
+const GRACE: Duration = Duration::from_secs(1);
+/// Between two looks whether one has ended, when there is no room.
+const PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of answers on their way, and so of the longest one.
 const BUDGET: usize = 128 << 20;
 /// Bytes of a request's head.
@@ -79,8 +86,8 @@ pub fn serve(
         loop {
             tokio::select! {
                 () = stop.wanted() => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => server.admit(stream),
+                accepted = server.next(&listener) => match accepted {
+                    Ok(stream) => server.admit(stream),
                     // Out of descriptors, say: it passes.
                     Err(_) => sleep(Duration::from_millis(50)).await,
                 }
@@ -110,11 +117,27 @@ struct Server {
 /// A connection.
 struct Guest {
     task: JoinHandle<()>,
+    since: Instant,
     /// Bytes of its answer.
     held: Rc<Cell<usize>>,
 }
 
 impl Server {
+    /// The next connection, when there is room for it.
+    async fn next(&self, listener: &TcpListener) -> io::Result<TcpStream> {
+        while self.is_full() {
+            sleep(PAUSE).await;
+        }
+        Ok(listener.accept().await?.0)
+    }
+
+    /// All places are taken by those who came just now.
+    fn is_full(&self) -> bool {
+        let mut guests = self.guests.borrow_mut();
+        guests.retain(|guest| !guest.task.is_finished());
+        guests.len() >= CONNECTIONS && guests.front().is_some_and(|g| g.since.elapsed() < GRACE)
+    }
+
     fn admit(self: &Rc<Self>, stream: TcpStream) {
         let mut guests = self.guests.borrow_mut();
         guests.retain(|guest| !guest.task.is_finished());
@@ -125,7 +148,11 @@ impl Server {
         }
         let held = Rc::new(Cell::new(0));
         let task = spawn_local(Rc::clone(self).attend(stream, Rc::clone(&held)));
-        guests.push_back(Guest { task, held });
+        guests.push_back(Guest {
+            task,
+            since: Instant::now(),
+            held,
+        });
     }
 
     async fn attend(self: Rc<Self>, stream: TcpStream, held: Rc<Cell<usize>>) {
