@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The program of Documentation/counter-pages.md: the names and sums of all live instances, by plain loads. */
+/* Documentation/counter-pages.md: names and sums of all live instances, by plain loads. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>

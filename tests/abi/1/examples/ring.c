@@ -34,7 +34,7 @@ static int read_record(__u64 at, __u64 *copy)
 	__u32 bytes = (__u32)copy[0];			/* perfmon_record.size */
 
 	if (bytes < 8 || bytes % 8 || bytes > left || bytes > MOST * 8)
-		return backward && !copy[0] ? 0 : -1;	/* older than the first; half of it is gone */
+		return backward && !copy[0] ? 0 : -1;	/* before the first; gone by half */
 	for (__u32 n = 8; n < bytes; n += 8)
 		copy[n / 8] = data[(at + n) % size / 8];
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
