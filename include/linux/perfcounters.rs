@@ -218,6 +218,12 @@ impl Counter {
         Self(handle)
     }
 
+    /// The per-CPU address, for C.
+    #[inline(always)]
+    pub fn raw(self) -> *mut i64 {
+        self.0
+    }
+
     /// Adds: one instruction, in any context.
     #[inline(always)]
     pub fn add(self, delta: i64) {

@@ -9,14 +9,15 @@ use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
 
 use crate::accounts::{count, level, Accounts};
+use crate::costs::Cost;
 use crate::entries::Entries;
 use crate::provider::Probes;
-use crate::sys::cpu;
 use crate::sys::lock::ACCOUNTING;
 use crate::sys::ppa::{self, Here, Info, Told};
 use crate::sys::proc;
 use crate::sys::records::Record;
 use crate::sys::sched::{self, NoPreempt};
+use crate::sys::{costs, cpu};
 use crate::totals::{self, Totals};
 
 /// Past the last place: those that have ended until then come now.
@@ -342,6 +343,7 @@ pub(crate) fn tell(at: &mut u64, most: usize) -> Result<KVVec<Told>> {
             let bytes = record.bytes();
             if unread.push(Some(record), GFP_KERNEL).is_err() {
                 count(&accounts.lost, 1);
+                costs::count(Cost::RecordsLost);
                 accounts.forget(bytes);
             }
         });

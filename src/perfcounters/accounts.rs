@@ -9,8 +9,10 @@ use engine::sync::Word;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 
+use crate::costs::Cost;
 use crate::provider::probe::{self, *};
 use crate::provider::{Handler, Probes};
+use crate::sys::costs;
 use crate::sys::ppa::{self, Clock, Here, Heres};
 use crate::sys::proc;
 use crate::sys::records::{Index, List, Record};
@@ -298,6 +300,7 @@ impl Accounts {
         if nr > ENDED || all > ENDED_BYTES {
             self.forget(bytes);
             count(&self.lost, 1);
+            costs::count(Cost::RecordsLost);
             self.spent.push(record);
         } else {
             self.ended.push(record);

@@ -26,10 +26,12 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 
+use crate::costs::Cost;
 use crate::pmu::{self, refused};
 use crate::sampling::Sampling;
 use crate::sets::{Set, Sets};
 use crate::sys::bell::Bell;
+use crate::sys::costs;
 use crate::sys::format::{Areas, Buffer};
 use crate::sys::rawlock::RawLock;
 use crate::sys::sched;
@@ -242,6 +244,9 @@ impl Context {
         self.tell(state, None);
         // The timer may never have had the time to say so.
         if state.sets.due || state.set.turns.left(0) == Some(0) {
+            if !state.sets.due {
+                costs::count(Cost::SetsLate);
+            }
             self.switch(state);
         }
     }

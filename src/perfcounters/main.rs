@@ -12,6 +12,7 @@
 mod accounting;
 mod accounts;
 mod contexts;
+mod costs;
 pub mod counters;
 #[allow(missing_docs, reason = "documented in the C header")]
 #[path = "../../include/linux/perfmon.rs"]
@@ -59,10 +60,11 @@ struct PerfCounters {
     _ppa: sys::file::Device,
     _ppa_files: sys::proc::Files,
     _map: sys::pmu::MapFile,
-    _tree: sys::pmu::Tree,
     _sleep: sys::wake::Sleep,
     _devices: sys::file::Devices,
     _hotplug: sys::cpu::Hotplug,
+    _tree: sys::pmu::Tree,
+    _costs: costs::Costs,
     _registry: counters::Loaded,
     _bells: sys::bell::Bells,
 }
@@ -70,15 +72,19 @@ struct PerfCounters {
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let registry = counters::Loaded::new(*module_parameters::pages_per_chunk.value())?;
+        let costs = costs::Costs::new()?;
+        // Each CPU has a branch of it.
+        let tree = sys::pmu::Tree::create();
         let hotplug = sys::cpu::Hotplug::register()?;
         // In this order: what users can open is there last, as a module whose init
-        // fails goes at once.
+        // fails goes at once: the last one of these first.
         Ok(Self {
-            _map: sys::pmu::MapFile::create()?,
-            _tree: sys::pmu::Tree::create(),
-            _sleep: sys::wake::Sleep::register(),
-            _hotplug: hotplug,
             _registry: registry,
+            _costs: costs,
+            _tree: tree,
+            _hotplug: hotplug,
+            _map: sys::pmu::MapFile::create()?,
+            _sleep: sys::wake::Sleep::register(),
             _bells: sys::bell::Bells,
             _devices: sys::file::Devices::register()?,
             _perfmon: sys::perfmon::register()?,

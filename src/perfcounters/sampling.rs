@@ -20,9 +20,11 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use crate::contexts::{all_counting, Context, State};
+use crate::costs::Cost;
 use crate::description::{self, Overflow};
-use crate::pmu::{self, refused};
+use crate::pmu::refused;
 use crate::sets::Set;
+use crate::sys::costs::{self, Span};
 use crate::sys::format::Buffer;
 use crate::sys::nmi::{self, Global, Interrupted};
 use crate::sys::{msr, sched};
@@ -75,27 +77,6 @@ impl Sampling {
     }
 }
 
-/// What a PMU's NMIs need to know.
-pub(crate) fn global(registers: &pmu::Registers) -> Global {
-    let map = registers.map();
-    Global {
-        control: map.global_ctrl,
-        status: map.global_status,
-        clear: map.global_clear,
-        bits: registers
-            .counters()
-            .fold(0, |bits, r| bits | r.global_bit()),
-    }
-}
-
-/// Nothing on this CPU has overflowed.
-pub(crate) fn forget_overflows(global: &Global) {
-    if global.clear != 0 {
-        msr::write(global.clear, global.bits);
-    }
-    nmi::unmask();
-}
-
 /// An NMI: how many overflows of ours it tells of; 0: it is somebody else's.
 pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
     let began = msr::time_stamp();
@@ -122,10 +103,17 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
         if over != 0 {
             msr::write(global.clear, over);
         }
-    } else if handled == 0 && nmi::was_expected() {
-        handled = 1;
-    } else if handled > 1 {
-        nmi::expect();
+    }
+    match handled {
+        0 => costs::count(Cost::Spurious),
+        _ => costs::count(Cost::Regular),
+    }
+    if global.status == 0 {
+        if handled == 0 && nmi::was_expected() {
+            handled = 1;
+        } else if handled > 1 {
+            nmi::expect();
+        }
     }
     if busy != [false; 2] {
         let pause = nmi::storm(began);
@@ -143,11 +131,13 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
     if global.control != 0 {
         msr::write(global.control, all_counting());
     }
+    costs::spend(Cost::InterruptTime, began);
     handled
 }
 
 /// An NMI found a lock held: now it is not. Interrupts off.
 pub(crate) fn look_again() {
+    costs::count(Cost::Again);
     for scope in [Scope::Thread, Scope::System] {
         if let Some(context) = sched::loaded(scope) {
             let began = msr::time_stamp();
@@ -189,6 +179,7 @@ impl Context {
         if state.cpu != Some(sched::this_cpu()) || state.sampling.is_quiet() {
             return;
         }
+        costs::count(Cost::Throttles);
         self.take_out(&mut state);
         self.tell(&mut state, None);
         let now = nmi::now();
@@ -229,6 +220,7 @@ impl Context {
     /// The bell's part: the timer of a clock or of a storm, or what an NMI could not do.
     /// Interrupts off.
     pub(crate) fn tick(&self, timer: bool) {
+        let _span = timer.then(|| Span::begin(Cost::Timers, Cost::TimerTime));
         let mut state = self.state.lock();
         if state.sampling.throttled.is_some() {
             let here = match state.target {
@@ -331,6 +323,7 @@ impl Context {
             self.mask(state);
             let own = state.target == Target::Thread(sched::current());
             if self.blocks && own && todo & action::NOTIFY != 0 {
+                costs::count(Cost::Waits);
                 self.bell.block();
             }
         } else {
@@ -376,7 +369,10 @@ impl Context {
         if self.privileged {
             overflow.flags |= description::OVERFLOW_KERNEL;
         }
+        costs::count(Cost::Samples);
+        let began = msr::time_stamp();
         let wants = buffer.overflow(overflow, values);
+        costs::spend(Cost::SampleTime, began);
         match notify {
             true => wants,
             false => wants & !action::NOTIFY,
@@ -411,10 +407,12 @@ impl Context {
         };
         let kept = self.silent || state.sampling.queue.push(&message);
         self.bell.ring();
-        match kept {
-            true => 0,
-            false => action::MASK,
+        if kept {
+            costs::count(Cost::Messages);
+            return 0;
         }
+        costs::count(Cost::MessagesLost);
+        action::MASK
     }
 
     /// Nothing counts until a restart.
@@ -433,6 +431,7 @@ impl Context {
     /// PMDs begin another period, and those that go with them.
     #[inline]
     fn reset(&self, state: &mut State, pmds: Rows, long: bool) {
+        costs::count(Cost::Resets);
         let Set {
             registers, attrs, ..
         } = &mut *state.set;
@@ -516,6 +515,7 @@ impl Context {
             if done.is_err() {
                 return;
             }
+            costs::count(Cost::Restarts);
             let todo = match &mut state.sampling.buffer {
                 Some(buffer) => buffer.restart(),
                 None => 0,

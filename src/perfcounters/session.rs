@@ -10,13 +10,14 @@ use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use crate::costs::Cost;
 use crate::pmu;
 use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use crate::provider::{Handler, Probes};
-use crate::sampling;
+use crate::sys::costs::Span;
 use crate::sys::lock::HELD;
 use crate::sys::msr::{self, Reserved};
-use crate::sys::nmi;
+use crate::sys::nmi::{self, Global};
 use crate::sys::sched::{self, THREADS};
 use crate::sys::wake::Rounds;
 use crate::target::Target;
@@ -111,7 +112,7 @@ impl Held {
                 );
             }
         })?;
-        let overflows = nmi::Handler::register(&sampling::global(&registers))?;
+        let overflows = nmi::Handler::register(&global(&registers))?;
         *HELD.lock() = Some(registers.clone());
         msr::make_perf_forget();
         quiet_everywhere(&registers);
@@ -145,6 +146,27 @@ fn period(width: u32) -> u32 {
     turn.clamp(100, 3_600_000) as u32
 }
 
+/// What a PMU's NMIs need to know.
+fn global(registers: &pmu::Registers) -> Global {
+    let map = registers.map();
+    Global {
+        control: map.global_ctrl,
+        status: map.global_status,
+        clear: map.global_clear,
+        bits: registers
+            .counters()
+            .fold(0, |bits, r| bits | r.global_bit()),
+    }
+}
+
+/// Nothing on this CPU has overflowed.
+fn forget_overflows(global: &Global) {
+    if global.clear != 0 {
+        msr::write(global.clear, global.bits);
+    }
+    nmi::unmask();
+}
+
 /// Nothing counts on this CPU, and no counter has anything to tell.
 pub(crate) fn quiet(registers: &pmu::Registers) {
     if registers.map().global_ctrl != 0 {
@@ -156,7 +178,7 @@ pub(crate) fn quiet(registers: &pmu::Registers) {
     for counter in registers.counters() {
         msr::write(counter.address, 0);
     }
-    sampling::forget_overflows(&sampling::global(registers));
+    forget_overflows(&global(registers));
 }
 
 fn quiet_everywhere(registers: &pmu::Registers) {
@@ -171,6 +193,7 @@ impl Handler<SchedSwitch<'_>> for Switch {
     #[inline]
     fn on(&self, _: SchedSwitch<'_>) {
         if let Some(context) = sched::loaded(Scope::Thread) {
+            let _span = Span::begin(Cost::SwitchesOut, Cost::OutTime);
             context.depart();
         }
     }
@@ -182,6 +205,7 @@ impl Handler<SchedExit<'_>> for Switch {
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
             if let Some(context) = THREADS.get(sched::current()) {
+                let _span = Span::begin(Cost::SwitchesIn, Cost::InTime);
                 context.arrive(Target::Thread(sched::current()));
             }
         }

@@ -17,7 +17,9 @@ use kernel::alloc::{KBox, KVec};
 use kernel::prelude::*;
 
 use crate::contexts::{Context, State};
+use crate::costs::Cost;
 use crate::pmu::refused;
+use crate::sys::costs::Span;
 use crate::sys::lock::SESSION;
 use crate::sys::nmi;
 use crate::sys::zeroed::zeroed_registers;
@@ -267,6 +269,7 @@ impl Context {
         if state.sampling.masked {
             return;
         }
+        let _span = Span::begin(Cost::SetSwitches, Cost::SetTime);
         let inside = state.cpu.is_some();
         if inside {
             self.take_out(state);

@@ -207,6 +207,9 @@ static long long puppet(const char *fmt, ...)
 
 /* The pages. */
 
+/* Instances of perfcounters.ko itself, which are there first: src/perfcounters/costs.rs */
+#define PC_OWN 26
+
 struct pc {
 	int fd;
 	size_t len;

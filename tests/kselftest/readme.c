@@ -37,6 +37,16 @@ static int run_reader(void)
 	return status;
 }
 
+/* The lines of drivers' instances: behind those of the module's own. */
+static const char *drivers(void)
+{
+	const char *line = text;
+
+	while (!strncmp(line, "perfcounters/", 13) && strchr(line, '\n'))
+		line = strchr(line, '\n') + 1;
+	return line;
+}
+
 __attribute__((constructor)) static void test(void)
 {
 	__u32 a, b, gone;
@@ -48,7 +58,7 @@ __attribute__((constructor)) static void test(void)
 	is(run_reader(), 1 << 8, "0.3 the documentation's reader without perfcounters.ko: status 1");
 	load("");
 	is(run_reader(), 0, "0.3 the documentation's reader: status 0");
-	ok(!*text, "0.3 no instance, no line");
+	ok(*text && !*drivers(), "0.3 no driver's instance, no line but the module's own");
 	a = puppet("add readme/a");
 	b = puppet("add readme/b");
 	gone = puppet("add readme/gone");
@@ -61,12 +71,12 @@ __attribute__((constructor)) static void test(void)
 	puppet("adjust %u 2", a);
 	puppet("del %u", gone);
 	is(run_reader(), 0, "0.3 the documentation's reader: status 0");
-	ok(!strncmp(text, "readme/a 42\nreadme/b -1\nreadme/0 0\n", 35),
+	ok(!strncmp(drivers(), "readme/a 42\nreadme/b -1\nreadme/0 0\n", 35),
 	   "0.3 lines are name and total over CPUs");
 	ok(strstr(text, "\nreadme/599 0\n"), "0.3 down to the last instance, in another chunk");
 	ok(!strstr(text, "readme/gone"), "0.3 dormant ones are left out");
 	puppet("adjust %u 8", a);
 	run_reader();
-	ok(!strncmp(text, "readme/a 50\n", 12), "0.3 run again it shows the new total");
+	ok(!strncmp(drivers(), "readme/a 50\n", 12), "0.3 run again it shows the new total");
 	exit(finish());
 }

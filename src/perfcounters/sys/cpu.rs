@@ -35,6 +35,7 @@ pub(crate) fn possible() -> impl Iterator<Item = u32> {
 /// Called by the kernel, as a hotplug callback.
 unsafe extern "C" fn online(cpu: c_uint) -> c_int {
     from_result(|| {
+        crate::costs::cpu_online(cpu);
         crate::counters::cpu_online(cpu, true);
         crate::session::cpu_online();
         crate::pmu::cpu(cpu, true);

@@ -16,7 +16,9 @@ use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_void, CStr};
 use kernel::prelude::*;
 
+use super::costs::Span;
 use super::shim;
+use crate::costs::Cost;
 use crate::{names, pages};
 
 /// A structure of function pointers that C reads.
@@ -78,6 +80,7 @@ unsafe extern "C" fn counters_mmap(
 ///
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
     // SAFETY: The kernel's own, for the time of the call.
     let (vma, address, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;

@@ -16,7 +16,8 @@ use kernel::ffi::{c_int, c_void, CStr};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::shim;
+use super::{costs, shim};
+use crate::costs::Cost;
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
 use crate::formats;
 
@@ -440,7 +441,11 @@ impl Buffer {
         let ring = self.ring.as_mut();
         ring.is_some_and(|ring| match ring.write(kind, &[&[word]]) {
             Written::Due | Written::Full => true,
-            Written::Kept | Written::Lost => false,
+            Written::Lost => {
+                costs::count(Cost::SamplesLost);
+                false
+            }
+            Written::Kept => false,
         })
     }
 
@@ -508,6 +513,9 @@ unsafe extern "C" fn perfmon_ring_write(
         3 => ring.write(kind, &[slice(0), slice(1), slice(2)]),
         _ => return description::RING_LOST,
     };
+    if matches!(written, Written::Lost) {
+        costs::count(Cost::SamplesLost);
+    }
     written.number()
 }
 

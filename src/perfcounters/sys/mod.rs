@@ -11,6 +11,7 @@
 //! | `percpu` | memory of a chunk |
 //! | `page`   | the header page and descriptor pages |
 //! | `file`   | the two devices and their mappings |
+//! | `costs`  | what the module itself costs, as it happens |
 //! | `cpuid`  | what the processor says of itself |
 //! | `cpu`    | which CPUs there are, hotplug |
 //! | `lock`   | the registry and its lock |
@@ -33,6 +34,7 @@ pub(crate) mod adjust;
 pub(crate) mod bell;
 pub mod block;
 pub(crate) mod buffers;
+pub(crate) mod costs;
 pub(crate) mod cpu;
 pub mod cpuid;
 pub(crate) mod export;

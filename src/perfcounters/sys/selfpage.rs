@@ -12,9 +12,11 @@ use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 
+use super::costs::Span;
 use super::file::Ops;
 use super::perfmon::context_of;
 use super::shim;
+use crate::costs::Cost;
 use crate::sets::Set;
 
 /// A page that a thread reads.
@@ -118,6 +120,7 @@ unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
 ///
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
     // SAFETY: The kernel's own, for the time of the call.
     let (vma, address, file) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;

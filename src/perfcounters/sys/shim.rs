@@ -7,6 +7,8 @@
 use kernel::bindings;
 use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
+use super::costs::File;
+use crate::costs::NR;
 use crate::description::Overflow;
 
 /// Bits of [`pfc_netdev_change`].
@@ -29,6 +31,10 @@ pub(crate) struct Global {
 }
 
 extern "C" {
+    pub(crate) static mut pfc_costs: [*mut i64; NR];
+    pub(crate) static pfc_costs_scale: u32;
+    pub(crate) fn pfc_costs_init();
+    pub(crate) fn pfc_costs_show(cpu: c_uint, files: *const File, nr: c_uint);
     pub(crate) static mut perf_counter_seqflag: *mut u64;
     pub(crate) fn pfc_percpu_pfn(p: *mut c_void, cpu: c_uint) -> c_ulong;
     pub(crate) fn pfc_virt_pfn(p: *const c_void) -> c_ulong;

@@ -19,11 +19,13 @@ use kernel::sync::{Arc, Mutex, UniqueArc};
 use kernel::uaccess::UserPtr;
 
 use super::buffers::{Page, PAGE};
+use super::costs::Span;
 use super::file::{Device, Ops};
 use super::ppa::Clock;
 use super::process::{Mapping, Mm};
 use super::shim;
 use super::user::{read, read_all, write, write_all, Given};
+use crate::costs::Cost;
 use crate::tracing::{self, Held};
 
 static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
@@ -481,6 +483,7 @@ unsafe extern "C" fn vma_close(vma: *mut bindings::vm_area_struct) {
 ///
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
+    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
     // SAFETY: The kernel's own, for the time of the call.
     let (vma, pgoff) = unsafe {
         let at = &(*vmf).__bindgen_anon_1;

@@ -9,9 +9,11 @@ use kernel::alloc::{KVVec, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use crate::costs::Cost;
 use crate::provider::probe::{SchedSwitch, SysEnter, SysExit};
 use crate::provider::{Handler, Probes};
 use crate::sys::buffers::Buffer;
+use crate::sys::costs;
 use crate::sys::ppa::{self, Clock};
 use crate::sys::sched::{self, NoPreempt};
 use crate::tracing::trace::Signal;
@@ -111,7 +113,12 @@ impl KernelEvents {
             time: self.clock.ticks(),
             fields,
         };
-        if writer.write(&record) && !self.signal.has_rung() {
+        let lost = buffer.lost();
+        let due = writer.write(&record);
+        if buffer.lost() != lost {
+            costs::count(Cost::EventsLost);
+        }
+        if due && !self.signal.has_rung() {
             self.signal.ring();
         }
     }

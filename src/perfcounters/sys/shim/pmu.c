@@ -180,6 +180,11 @@ void pfm_tree_remove(void)
 	debugfs_remove(tree);
 }
 
+struct dentry *pfm_tree_branch(const char *name)
+{
+	return debugfs_create_dir(name, tree);
+}
+
 static void grow(struct dentry *dir, const char *kind, unsigned int n,
 		 const struct perfmon_register *row)
 {

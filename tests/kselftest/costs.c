@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * What the modules themselves cost, on a machine without a PMU: each number is what was
+ * caused, the times are some and less than there was, and debugfs says what the pages say.
+ */
+#include "costs.h"
+#include "sets.h"
+
+#define MS	1000000ULL
+
+static __s64 before[3];
+
+/* Every instance: where they begin, what they are. */
+static void names(void)
+{
+	unsigned int nr = 0, times = 0, wrong = 0;
+
+	for (__u32 n = 1; n < costs_pc.h->nr_slots; n++) {
+		const volatile struct perfcounters_desc *d = &costs_pc.desc[n];
+		const char *name = (const char *)d->name;
+		bool time = !strcmp(name + strlen(name) - 4, "time");
+
+		if (strncmp(name, "perfcounters/", 13))
+			continue;
+		nr++;
+		times += time;
+		wrong += d->state != PERFCOUNTERS_LIVE || d->nr_slots != 1 || !d->help[0] ||
+			 n != nr || (time ? d->kind != PERFCOUNTERS_TIME ||
+					    d->unit != PERFCOUNTERS_SECONDS || d->exponent != -9
+					  : d->kind != PERFCOUNTERS_COUNTER ||
+					    d->unit != PERFCOUNTERS_EVENTS || d->exponent);
+	}
+	is(nr, PC_OWN, "cost instances are there from the first moment on");
+	is(times, 7, "cost some of them times");
+	is(wrong, 0, "cost with kind, unit and a sentence each");
+	ok(costs_agree(), "cost debugfs has perfmon2's files for each CPU, and they agree");
+}
+
+/* Page faults of a mapping. */
+static void faults(void)
+{
+	__u32 pages = 1 + costs_pc.geometry.nr_cpus, i;
+	__s64 nr, time;
+	volatile const char *map;
+	__u64 wall;
+
+	nr = cost("faults/served");
+	time = cost("faults/time");
+	wall = now_ns();
+	map = mmap(NULL, pages * 4096, PROT_READ, MAP_SHARED, costs_pc.fd, 0);
+	for (i = 0; i < pages; i++)
+		(void)map[4096 * i];
+	wall = now_ns() - wall;
+	is(cost("faults/served") - nr, pages, "cost as many page faults as pages");
+	ok(is_time("faults/time", time, wall), "cost and their time");
+}
+
+static __u64 switched(void)
+{
+	struct rusage r;
+
+	getrusage(RUSAGE_THREAD, &r);
+	return r.ru_nvcsw + r.ru_nivcsw;
+}
+
+static void switches(void)
+{
+	__u64 inner, outer, wall;
+	__s64 in, out;
+	int fd = pfm_create(0), i;
+
+	pfm_write_pmd(fd, PERFMON_CPU_CLOCK, 0);
+	pfm_load(fd, this_thread());
+	before[0] = cost("switches/in");
+	before[1] = cost("switches/in_time");
+	in = cost("switches/out");
+	before[2] = cost("switches/out_time");
+	wall = now_ns();
+	outer = switched();
+	pfm_start(fd);
+	inner = switched();
+	for (i = 0; i < 200; i++)
+		sleep_ms(1);
+	inner = switched() - inner;
+	pfm_stop(fd);
+	outer = switched() - outer;
+	wall = now_ns() - wall;
+	out = cost("switches/out") - in;
+	in = cost("switches/in") - before[0];
+	note("%lld out, %lld in, of %llu to %llu", out, in, inner, outer);
+	/* Some may have found their time over before they slept. */
+	ok(inner >= 100 && out >= (__s64)inner && out <= (__s64)outer,
+	   "cost as many switches as the thread made");
+	ok(in >= out && in <= (__s64)outer + 1, "cost in and out");
+	ok(is_time("switches/in_time", before[1], wall), "cost the time of switches in");
+	ok(is_time("switches/out_time", before[2], wall), "cost and of switches out");
+	close(fd);
+}
+
+static void spin_until(__u64 end)
+{
+	while (now_ns() < end)
+		spin(1000);
+}
+
+/* A clock samples. */
+static void samples(void)
+{
+	struct perfmon_ring_page *ring;
+	struct pfm_dfl_smpl_hdr *hdr;
+	int fd = pfm_create_default(0, 1 << 16), i;
+	__s64 taken = cost("samples/taken"), lost;
+	__u64 wall = now_ns();
+
+	hdr = pfm_map_default(fd, 1 << 16);
+	before[0] = cost("samples/time");
+	before[1] = cost("timers/time");
+	before[2] = cost("sampling/resets");
+	lost = cost("timers/fired");
+	pfm_period(fd, PERFMON_CPU_CLOCK, MS, 0);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	spin_until(wall + 100 * MS);
+	pfm_stop(fd);
+	wall = now_ns() - wall;
+	ok(hdr && hdr->hdr_count >= 5, "cost a clock samples");
+	is(cost("samples/taken") - taken, hdr->hdr_count, "cost as many samples as the buffer has");
+	is(cost("sampling/resets") - before[2], hdr->hdr_count, "cost each begins a period");
+	ok(cost("timers/fired") - lost >= (__s64)hdr->hdr_count / 2, "cost by timers");
+	ok(is_time("samples/time", before[0], wall), "cost the time of the format");
+	ok(is_time("timers/time", before[1], wall), "cost and of the timers");
+	/* A mapping holds the context. */
+	munmap(hdr, 1 << 16);
+	close(fd);
+
+	fd = pfm_create_ring(0, "ring", 4096, 0);
+	ring = mmap(NULL, 2 * 4096, PROT_READ, MAP_SHARED, fd, 0);
+	lost = cost("samples/lost");
+	pfm_period(fd, PERFMON_CPU_CLOCK, MS, 0);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	for (i = 0; i < 200 && ring->lost < 3; i++)
+		spin_until(now_ns() + 10 * MS);
+	pfm_stop(fd);
+	ok(ring->lost >= 3, "cost a ring that nobody reads loses records");
+	is(cost("samples/lost") - lost, ring->lost, "cost as many as it says itself");
+	munmap(ring, 2 * 4096);
+	close(fd);
+}
+
+/* Messages, restarts, and a thread that waits for them. */
+static void messages(void)
+{
+	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), got = 0, i;
+	__s64 sent = cost("messages/sent"), restarts = cost("sampling/restarts");
+	__s64 waits = cost("sampling/waits"), lost = cost("messages/lost");
+	struct perfmon_nway_arg arg = { .size = 4096, .nr = 8 };
+	struct pfarg_ovfl_msg msg;
+	pid_t child = fork();
+
+	if (!child)
+		for (;;)
+			spin(1000);
+	pfm_period(fd, PERFMON_CPU_CLOCK, MS, PFM_REGFL_OVFL_NOTIFY);
+	is(pfm_load(fd, child), 0, "cost another process");
+	pfm_start(fd);
+	for (i = 0; i < 5; i++) {
+		got += pfm_message(fd, &msg, 10000);
+		if (i < 4)
+			pfm_restart(fd);
+	}
+	is(got, 5, "cost tells of each overflow");
+	is(cost("messages/sent") - sent, 5, "cost as many messages were sent");
+	is(cost("sampling/restarts") - restarts, 4, "cost as many restarts");
+	is(cost("sampling/waits") - waits, 5, "cost and it waited for each");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(fd);
+
+	fd = pfm_create_format(0, "n-way", &arg, sizeof(arg));
+	sent = cost("messages/sent");
+	pfm_period(fd, PERFMON_CPU_CLOCK, MS, PFM_REGFL_OVFL_NOTIFY);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	for (i = 0; i < 200 && cost("messages/sent") < sent + 3; i++)
+		spin_until(now_ns() + 10 * MS);
+	pfm_stop(fd);
+	for (got = 0; pfm_message(fd, &msg, 0); got++)
+		;
+	ok(got >= 3, "cost messages wait in the queue");
+	is(cost("messages/sent") - sent, got, "cost as many as were sent");
+	is(cost("messages/lost") - lost, 0, "cost and none was lost");
+	close(fd);
+}
+
+static void sets(void)
+{
+	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 5 * MS };
+	__s64 nr = cost("sets/switches"), turns;
+	__u64 wall = now_ns();
+	int fd = pfm_create(0), i;
+
+	before[0] = cost("sets/time");
+	set_create(fd, &desc);
+	set_timed(fd, 1, 5 * MS);
+	set_pmd(fd, 0, PERFMON_CPU_CLOCK, 0, 0);
+	set_pmd(fd, 1, PERFMON_CPU_CLOCK, 0, 0);
+	set_load(fd, 0);
+	pfm_start(fd);
+	for (i = 0; i < 1000 && set_info(fd, 0).set_runs < 4; i++)
+		spin_until(now_ns() + 10 * MS);
+	pfm_stop(fd);
+	wall = now_ns() - wall;
+	turns = set_info(fd, 0).set_runs + set_info(fd, 1).set_runs;
+	nr = cost("sets/switches") - nr;
+	note("%lld turns, %lld switches", turns, nr);
+	/* The last turn may have been over in the moment of the stop. */
+	ok(turns > 6 && (nr == turns - 1 || nr == turns), "cost as many switches of sets as turns");
+	ok(is_time("sets/time", before[0], wall), "cost and their time");
+	close(fd);
+}
+
+/* Which hold a context. */
+static void throttles(void)
+{
+	static const char path[] = "/sys/module/perfcounters/parameters/max_sample_rate";
+	__s64 nr = cost("sampling/throttles");
+	int fd = pfm_create_default(0, 1 << 16), i;
+	char rate[20];
+
+	slurp(path, rate, sizeof(rate));
+	write_file(path, "20");
+	pfm_period(fd, PERFMON_CPU_CLOCK, MS, 0);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	for (i = 0; i < 100 && cost("sampling/throttles") == nr; i++)
+		spin_until(now_ns() + 10 * MS);
+	pfm_stop(fd);
+	write_file(path, rate);
+	ok(cost("sampling/throttles") > nr, "cost storms are counted");
+	close(fd);
+}
+
+int main(void)
+{
+	plan(32);
+	unload();
+	if (insmod("perfcounters", ""))
+		bail("insmod perfcounters");
+	atexit(leave);
+	write_file("/proc/sys/kernel/modprobe", "\n");
+	insmod("pfm_soft", "");
+	insmod("pfm_default", "");
+	insmod("pfm_ring", "");
+	insmod("pfm_nway", "");
+	pc_open(&costs_pc);
+	names();
+	faults();
+	switches();
+	samples();
+	messages();
+	sets();
+	throttles();
+	is(cost("interrupts/regular") + cost("interrupts/spurious"), 0,
+	   "cost without a PMU there are no interrupts of it");
+	ok(costs_agree(), "cost debugfs and pages agree after all that");
+	cpu_online(1, false);
+	ok(costs_agree(), "cost a CPU that is offline keeps its numbers");
+	cpu_online(1, true);
+	return finish();
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What tests of the modules' own cost share: the instances, and the files beside them. */
+#ifndef COSTS_H
+#define COSTS_H
+
+#include "sampling.h"
+#include <sys/resource.h>
+
+static struct pc costs_pc;
+
+/* perfmon2's file, and the instances whose sum it is. */
+static const struct cost_file {
+	const char *file, *first, *second;
+} cost_files[] = {
+	{ "ovfl_intr_all_count", "interrupts/regular", "interrupts/spurious" },
+	{ "ovfl_intr_regular_count", "interrupts/regular", NULL },
+	{ "ovfl_intr_spurious_count", "interrupts/spurious", NULL },
+	{ "ovfl_intr_replay_count", "interrupts/again", NULL },
+	{ "ovfl_intr_nmi_count", "interrupts/regular", "interrupts/spurious" },
+	{ "ovfl_intr_ns", "interrupts/time", NULL },
+	{ "ovfl_notify_count", "messages/sent", NULL },
+	{ "handle_work_count", "sampling/waits", NULL },
+	{ "handle_timeout_count", "timers/fired", NULL },
+	{ "reset_pmds_count", "sampling/resets", NULL },
+	{ "pfm_restart_count", "sampling/restarts", NULL },
+	{ "fmt_handler_calls", "samples/taken", NULL },
+	{ "fmt_handler_ns", "samples/time", NULL },
+	{ "set_switch_count", "sets/switches", NULL },
+	{ "set_switch_ns", "sets/time", NULL },
+	{ "set_switch_exp", "sets/late", NULL },
+	{ "ctxswin_count", "switches/in", NULL },
+	{ "ctxswin_ns", "switches/in_time", NULL },
+	{ "ctxswout_count", "switches/out", NULL },
+	{ "ctxswout_ns", "switches/out_time", NULL },
+};
+
+#define NR_COST_FILES	(sizeof(cost_files) / sizeof(*cost_files))
+
+static __u32 cost_number(const char *name)
+{
+	char whole[64];
+	__u32 n;
+
+	snprintf(whole, sizeof(whole), "perfcounters/%s", name);
+	n = pc_find(&costs_pc, whole);
+	if (!n)
+		bail(whole);
+	return n;
+}
+
+/* So far, on all CPUs. */
+static __s64 cost(const char *name)
+{
+	return pc_total(&costs_pc, cost_number(name));
+}
+
+/* The same on one, by its file. -1: it is not there. */
+static __s64 cost_by_file(int cpu, const char *name)
+{
+	char path[100], text[40];
+
+	snprintf(path, sizeof(path), "/sys/kernel/debug/perfmon/cpu%d/%s", cpu, name);
+	if (access(path, R_OK))
+		return -1;
+	return strtoll(slurp(path, text, sizeof(text)), NULL, 10);
+}
+
+/* Do files and pages say the same, while nothing happens? */
+static bool costs_agree(void)
+{
+	bool good = true;
+
+	for (__u32 cpu = 0; cpu < costs_pc.geometry.nr_cpus; cpu++) {
+		for (unsigned int i = 0; i < NR_COST_FILES; i++) {
+			const struct cost_file *f = &cost_files[i];
+			__s64 got = cost_by_file(cpu, f->file);
+			__s64 want = pc_value(&costs_pc, cpu, cost_number(f->first));
+
+			if (f->second)
+				want += pc_value(&costs_pc, cpu, cost_number(f->second));
+			if (got == want)
+				continue;
+			note("cpu%u %s: %lld, in the pages %lld", cpu, f->file, got, want);
+			good = false;
+		}
+	}
+	return good;
+}
+
+static __u64 now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+/* It is some time, and less than there was. */
+static bool is_time(const char *name, __s64 before, __u64 wall)
+{
+	__s64 spent = cost(name) - before;
+
+	note("%s: %lld of %llu ns", name, spent, wall);
+	return spent > 0 && (__u64)spent < wall;
+}
+
+#endif

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skylake pmu-amd2 pmu-k8 pmu-late pmu-spurious
+ * timeout: 120
+ *
+ * Interrupts of the PMU as what the modules cost: as many as there were overflows, and
+ * those that told of none; debugfs says the same, and so do the kernel's NMIs.
+ */
+#include "costs.h"
+
+#define SIZE	(1 << 20)
+
+static struct pmu_model model;
+
+/* NMIs of all CPUs, as the kernel counts them. */
+static __s64 nmis(void)
+{
+	FILE *f = fopen("/proc/interrupts", "re");
+	char line[1024], *p;
+	__s64 sum = 0;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		p = strstr(line, "NMI:");
+		if (!p)
+			continue;
+		for (p += 4; strspn(p, " ") && p[strspn(p, " ")] >= '0' &&
+		     p[strspn(p, " ")] <= '9';)
+			sum += strtoll(p, &p, 10);
+	}
+	if (f)
+		fclose(f);
+	return sum;
+}
+
+/* A sample each @period of this thread's instructions. */
+static void overflows(__u64 period, __u64 rounds)
+{
+	__s64 regular = cost("interrupts/regular"), spurious = cost("interrupts/spurious");
+	__s64 time = cost("interrupts/time"), format = cost("samples/time");
+	__s64 taken = cost("samples/taken"), again = cost("interrupts/again"), all;
+	int fd = pfm_create_default(0, SIZE);
+	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
+	__u64 wall = now_ns();
+
+	pfm_write_pmc(fd, 0, pfm_instructions(&model));
+	pfm_load(fd, this_thread());
+	pfm_period(fd, 0, period, 0);
+	all = nmis();
+	pfm_start(fd);
+	spin(rounds);
+	pfm_stop(fd);
+	all = nmis() - all;
+	wall = now_ns() - wall;
+	regular = cost("interrupts/regular") - regular;
+	spurious = cost("interrupts/spurious") - spurious;
+	note("%u samples, %lld NMIs: %lld regular, %lld spurious, %lld looked at again",
+	     (__u32)hdr->hdr_count, all, regular, spurious, cost("interrupts/again") - again);
+	is(hdr->hdr_count, 2 * rounds / period, "cost as many samples as periods");
+	is(cost("samples/taken") - taken, hdr->hdr_count, "cost all of them taken");
+	/* A switch of threads may tell of one that its own interrupt finds nothing of. */
+	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
+	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,
+	   "cost as many interrupts as overflows");
+	is(regular + spurious, all, "cost which are the NMIs that the kernel counts");
+	ok(is_time("interrupts/time", time, wall), "cost their time");
+	ok(is_time("samples/time", format, cost("interrupts/time") - time),
+	   "cost of which the format's is a part");
+	munmap(hdr, SIZE);
+	close(fd);
+}
+
+/* NMIs that come from nowhere, about one in 100 million instructions. */
+static void spurious(void)
+{
+	__s64 regular = cost("interrupts/regular"), nr = cost("interrupts/spurious");
+	int fd = pfm_create(0), i;
+	__s64 all;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(&model));
+	pfm_load(fd, this_thread());
+	all = nmis();
+	pfm_start(fd);
+	for (i = 0; i < 20 && nmis() - all < 3; i++)
+		spin(50000000);
+	pfm_stop(fd);
+	nr = cost("interrupts/spurious") - nr;
+	all = nmis() - all;
+	note("%lld NMIs", all);
+	ok(all >= 3, "cost NMIs come from nowhere");
+	is(nr, all, "cost and are spurious");
+	is(cost("interrupts/regular") - regular, 0, "cost none of them is an overflow");
+	close(fd);
+}
+
+int main(void)
+{
+	const char *pmu = getenv("PMU") ?: "";
+	bool nowhere = !strcmp(pmu, "spurious");
+
+	/* Those with a fault are a Skylake. */
+	model = nowhere || !strcmp(pmu, "late") ? *SKYLAKE : *this_model();
+	plan(nowhere ? 4 : 13);
+	sampling_modules(&model);
+	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
+	pc_open(&costs_pc);
+	atexit(leave);
+	if (nowhere) {
+		spurious();
+	} else {
+		overflows(100000, 5000000);
+		overflows(5000, 5000000);
+	}
+	ok(costs_agree(), "cost debugfs says the same");
+	return finish();
+}
