@@ -195,7 +195,7 @@ insmod /modules/perfcounters.ko
 check "1.16 pfc stat runs a command that nothing counts" no_pmu
 insmod /modules/$description.ko
 check "1.16 pfc doctor is content" status 0 pfc doctor
-check "1.16 pfc doctor --json" sh -c 'pfc doctor --json | grep -qE "^\{\"checks\":\[.*\"state\":\"ok\".*\]\}$"'
+check "1.16 pfc doctor --json" sh -c 'pfc doctor --json | grep -qE "\"checks\":\[.*\"state\":\"ok\".*\]"'
 check "1.1 pfc pmu shows the registers" sh -c "pfc pmu | grep -qx $name && pfc pmu | grep -qE '^PMD0 .* 48 +PMC0'"
 check "1.16 pfc pmu says which names fit" sh -c "pfc pmu --json | grep -q '\"name\":\"$table'"
 check "1.16 a generic name counts exactly" exactly instructions:u

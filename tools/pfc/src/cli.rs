@@ -31,7 +31,7 @@ Examples:
   pfc record -g make                where its time goes; then pfc report
   pfc ppa --top                     where the time of tasks goes, by time stamps
   pfc trace live                    events that programs write, as they come
-  pfc doctor                        why events cannot be counted
+  pfc doctor                        what is in the way, and what to do
 
 PATTERN: a glob for the whole name if it has *, ? or [; else a part of it.
 Exit status: 0 done; 1 nothing matched; 2 something is wrong, and said."
@@ -243,13 +243,15 @@ Examples:
   pfc pmu                    registers, libpfm4's tables
   pfc pmu --json             for a program")]
     Pmu(JsonArgs),
-    /// Find out why events cannot be counted, and what to do
+    /// Find out what is in the way of counting, accounting and tracing, and what to do
     #[command(after_help = "\
 Examples:
   pfc doctor                 a line for each thing that is looked at
-  pfc doctor --json          for a program
+  pfc doctor --json          for a bug report
 
-Exit status: 0 all is well; 1 there is a problem.")]
+It changes nothing. A note is so, and nothing is wrong with it; a problem is in
+the way of this user.
+Exit status: 0 no problem; 1 at least one.")]
     Doctor(JsonArgs),
     /// Print the completions of a shell
     #[command(hide = true)]

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `cli.rs` | the command line, with its help and examples |
 //! | `list.rs` `read.rs` `snapshot.rs` `watch/` `export/` | the subcommands for counter pages |
-//! | `stat/` `pmu.rs` `doctor.rs` | those for contexts |
+//! | `stat/` `pmu.rs` `doctor/` | those for contexts |
 //! | `record/` `data/` | samples, taken and written |
 //! | `report.rs` `script.rs` `flamegraph/` `top.rs` `profile/` | samples, read and shown |
 //! | `ppa/` | where the time of tasks and CPUs went |

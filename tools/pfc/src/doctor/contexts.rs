@@ -1,126 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc doctor`: what keeps events from being counted, and what to do.
+//! Contexts: the PMU, who has it, and whether a context can be made and attached.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
-use std::process::ExitCode;
 
 use perfmon::{Context, Map, Scope, DEVICE};
 use rustix::thread::gettid;
-use serde_json::{json, Value};
 
-use crate::cli::JsonArgs;
-use crate::failure::Failure;
-use crate::out::Out;
+use super::modules::Modules;
+use super::{devices, module, note, problem, text, well, Check};
 use crate::stat::events::{privileged, Machine};
 use crate::stat::place::place;
 use crate::stat::{is_busy, refused, Recipe};
 
-/// How something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Well,
-    /// It is so, and nothing is wrong with it.
-    Note,
-    Problem,
-}
-
-/// What was looked at.
-struct Check {
-    what: &'static str,
-    state: State,
-    found: String,
-    /// What to do.
-    remedy: String,
-}
-
-fn well(what: &'static str, found: impl Into<String>) -> Check {
-    Check {
-        what,
-        state: State::Well,
-        found: found.into(),
-        remedy: String::new(),
-    }
-}
-
-fn note(what: &'static str, found: impl Into<String>) -> Check {
-    Check {
-        state: State::Note,
-        ..well(what, found)
-    }
-}
-
-fn problem(what: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Check {
-    Check {
-        state: State::Problem,
-        remedy: remedy.into(),
-        ..well(what, found)
-    }
-}
-
-pub fn run(args: &JsonArgs, out: &mut Out) -> Result<ExitCode, Failure> {
-    let checks = all();
-    if args.json {
-        let list: Vec<Value> = checks
-            .iter()
-            .map(|c| {
-                json!({"check": c.what, "state": c.state.word(), "found": c.found,
-                    "remedy": c.remedy})
-            })
-            .collect();
-        writeln!(out, "{}", json!({"checks": list}))?;
-    } else {
-        for c in &checks {
-            writeln!(out, "{:<8} {:<12} {}", c.state.word(), c.what, c.found)?;
-            if !c.remedy.is_empty() {
-                writeln!(out, "{:>21} {}", "->", c.remedy)?;
-            }
-        }
-    }
-    Ok(match checks.iter().any(|c| c.state == State::Problem) {
-        true => ExitCode::from(1),
-        false => ExitCode::SUCCESS,
-    })
-}
-
-impl State {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Well => "ok",
-            Self::Note => "note",
-            Self::Problem => "problem",
-        }
-    }
-}
-
-fn all() -> Vec<Check> {
+/// A context is made first: the kernel loads descriptions for it, if it can.
+pub fn checks(modules: &Modules) -> Vec<Check> {
+    let made = modules
+        .is_loaded()
+        .then(|| Context::create(Scope::Thread).map(drop));
     let map = Map::read().unwrap_or_default();
     let cpu = Cpu::read();
     let loaded = attempt();
     let busy = loaded
         .as_ref()
         .is_some_and(|r| r.as_ref().is_err_and(is_busy));
+    let has_pmu = cpu.has_pmu(&map);
     vec![
-        modules(&cpu),
-        device(),
-        description(&map, &cpu),
-        pmu(&map, &cpu),
-        watchdog(),
+        devices::contexts(modules),
+        pmu(&cpu, has_pmu),
+        description(modules, &map, &cpu, has_pmu),
+        watchdog(has_pmu),
         holders("perf", "anon_inode:[perf_event]", busy),
         holders("contexts", DEVICE, false),
-        create(),
-        load(loaded),
-        rdpmc(),
-        lockdown(),
+        create(made),
+        load(loaded, has_pmu),
+        rdpmc(has_pmu),
         rights(),
     ]
-}
-
-/// A file's text, without blanks around it.
-fn text(path: impl AsRef<Path>) -> Option<String> {
-    Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
 /// What /proc/cpuinfo says of the first processor.
@@ -143,6 +61,17 @@ impl Cpu {
         }
     }
 
+    /// Has it a PMU? By its own word, or somebody has found one.
+    fn has_pmu(&self, map: &Map) -> bool {
+        map.hardware.is_some()
+            || match self.vendor.as_str() {
+                "GenuineIntel" => self.has("arch_perfmon"),
+                // All of them have four counters, says the manual.
+                "AuthenticAMD" => !self.has("hypervisor") || self.has("perfctr_core"),
+                _ => false,
+            }
+    }
+
     fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|f| f == flag)
     }
@@ -155,82 +84,63 @@ impl Cpu {
     }
 }
 
-fn modules(cpu: &Cpu) -> Check {
-    let what = "modules";
-    let there = |name: &str| Path::new("/sys/module").join(name).exists();
-    let wanted = ["perfcounters", cpu.module()];
-    let missing: Vec<&str> = wanted.into_iter().filter(|m| !there(m)).collect();
-    if missing.is_empty() {
-        return well(what, wanted.join(", "));
-    }
-    problem(
-        what,
-        format!("not loaded: {}", missing.join(", ")),
-        format!("load them: modprobe {}", missing.join("; modprobe ")),
-    )
-}
-
-fn device() -> Check {
-    let what = "device";
-    match fs::File::options().read(true).write(true).open(DEVICE) {
-        Ok(_) => well(what, format!("{DEVICE} can be opened")),
-        Err(e) => problem(what, format!("{DEVICE}: {e}"), advice(&e)),
-    }
-}
-
 /// What to do about an error, without what it was for.
 fn advice(error: &io::Error) -> String {
     let text = refused("", error).to_string();
     text.trim_start_matches("cannot : ").to_owned()
 }
 
-fn description(map: &Map, cpu: &Cpu) -> Check {
+fn description(modules: &Modules, map: &Map, cpu: &Cpu, has_pmu: bool) -> Check {
     let what = "description";
-    match &map.hardware {
-        Some(d) => well(
+    if let Some(d) = &map.hardware {
+        return well(
             what,
             format!("{}: {} PMCs, {} PMDs", d.name, d.pmcs.len(), d.pmds.len()),
-        ),
-        None => problem(
+        );
+    }
+    if !has_pmu {
+        return well(what, "none, as there is no PMU");
+    }
+    let (none, name) = ("no description of the processor's registers", cpu.module());
+    let found = match module::log(|said| said.starts_with("perfcounters: perfmon: ")).pop() {
+        Some(said) => format!("{none}; the kernel said: {said}"),
+        None => none.to_owned(),
+    };
+    match modules.has((name, true)) {
+        false => problem(what, found, format!("load it: modprobe {name}")),
+        true => problem(
             what,
-            "no description of the processor's registers",
+            found,
+            format!("{name} is loaded and knows no such PMU: dmesg | grep {name}"),
+        ),
+    }
+}
+
+fn pmu(cpu: &Cpu, there: bool) -> Check {
+    let what = "PMU";
+    match (there, cpu.has("hypervisor")) {
+        (true, _) => well(what, format!("{} has one", cpu.vendor)),
+        (false, true) => note(
+            what,
+            "a virtual machine whose hypervisor shows no PMU: the kernel's own events are counted",
+        )
+        .or("for the processor's have its host turn it on (QEMU/KVM: -cpu host,pmu=on)"),
+        (false, false) => note(
+            what,
             format!(
-                "load it: modprobe {}; if that fails, dmesg says why",
-                cpu.module()
+                "none that is known, by {}: the kernel's own events are counted",
+                cpu.vendor
             ),
         ),
     }
 }
 
-fn pmu(map: &Map, cpu: &Cpu) -> Check {
-    let what = "PMU";
-    let guest = cpu.has("hypervisor");
-    let says = match cpu.vendor.as_str() {
-        "GenuineIntel" => cpu.has("arch_perfmon"),
-        // All of them have four counters, says the manual.
-        "AuthenticAMD" => !guest || cpu.has("perfctr_core"),
-        _ => false,
-    };
-    match (map.hardware.is_some() || says, guest) {
-        (true, _) => well(what, format!("{} has one", cpu.vendor)),
-        (false, true) => problem(
-            what,
-            "a virtual machine whose hypervisor shows no PMU",
-            "have its host turn it on (QEMU/KVM: -cpu host,pmu=on); the kernel's own events work without",
-        ),
-        (false, false) => problem(
-            what,
-            format!("none that is known, by {}", cpu.vendor),
-            "only the kernel's own events can be counted here",
-        ),
-    }
-}
-
-fn watchdog() -> Check {
+fn watchdog(has_pmu: bool) -> Check {
     let what = "watchdog";
     match text("/proc/sys/kernel/nmi_watchdog").as_deref() {
         Some("0") => well(what, "the NMI watchdog is off"),
         None => well(what, "there is no NMI watchdog"),
+        Some(_) if !has_pmu => well(what, "the NMI watchdog wants a counter, and there is none"),
         Some(_) => problem(
             what,
             "the NMI watchdog has a counter on each CPU",
@@ -281,16 +191,17 @@ fn holders(what: &'static str, link: &str, in_the_way: bool) -> Check {
     }
 }
 
-fn create() -> Check {
+fn create(made: Option<io::Result<()>>) -> Check {
     let what = "create";
-    match Context::create(Scope::Thread) {
-        Ok(_) => well(what, "a context can be made"),
-        Err(e) if is_busy(&e) => problem(
+    match made {
+        None => note(what, "not tried: perfcounters is not loaded"),
+        Some(Ok(())) => well(what, "a context can be made"),
+        Some(Err(e)) if is_busy(&e) => problem(
             what,
             "a context cannot be made: no register is described",
             "load a description: modprobe pfm_intel, pfm_amd, or pfm_soft for the kernel's own",
         ),
-        Err(e) => problem(what, format!("a context cannot be made: {e}"), advice(&e)),
+        Some(Err(e)) => problem(what, format!("a context cannot be made: {e}"), advice(&e)),
     }
 }
 
@@ -303,9 +214,10 @@ fn attempt() -> Option<io::Result<()>> {
     (!recipe.is_empty()).then(|| recipe.try_on(gettid().as_raw_nonzero().get().unsigned_abs()))
 }
 
-fn load(loaded: Option<io::Result<()>>) -> Check {
+fn load(loaded: Option<io::Result<()>>, has_pmu: bool) -> Check {
     let what = "load";
     match loaded {
+        None if !has_pmu => well(what, "nothing to try: there is no PMU"),
         None => problem(
             what,
             "there is no hardware counter to try",
@@ -321,8 +233,11 @@ fn load(loaded: Option<io::Result<()>>) -> Check {
     }
 }
 
-fn rdpmc() -> Check {
+fn rdpmc(has_pmu: bool) -> Check {
     let what = "RDPMC";
+    if !has_pmu {
+        return well(what, "nothing to read: there is no PMU");
+    }
     match text("/sys/bus/event_source/devices/cpu/rdpmc").as_deref() {
         None => note(what, "perf says nothing of it"),
         Some("0") => note(
@@ -331,23 +246,6 @@ fn rdpmc() -> Check {
         ),
         Some("1") => well(what, "for programs that perf counts"),
         Some(_) => well(what, "for all programs"),
-    }
-}
-
-fn lockdown() -> Check {
-    let what = "lockdown";
-    let modes = text("/sys/kernel/security/lockdown").unwrap_or_default();
-    let mode = modes.split('[').nth(1).and_then(|m| m.split(']').next());
-    match mode {
-        None | Some("none") => well(what, "off"),
-        Some(_) if Path::new("/sys/module/perfcounters").exists() => {
-            note(what, "on; the modules are loaded nevertheless")
-        }
-        Some(mode) => problem(
-            what,
-            format!("{mode}: modules must be signed"),
-            "sign them with a key that the machine trusts, or turn Secure Boot off",
-        ),
     }
 }
 

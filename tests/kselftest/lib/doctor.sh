@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=sh disable=SC3043
+#
+# What the tests of pfc doctor share: it is run both ways, in time, and looked at.
+
+# doctor STATUS, doctor_as USER STATUS: text and JSON, into files of these names.
+doctor() {
+	timeout 30 pfc doctor >text 2>errors
+	local first=$?
+	timeout 30 pfc doctor --json >json 2>>errors
+	local second=$?
+	[ $first = "$1" ] && [ $second = "$1" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $1"; cat text errors; return 1; }
+}
+doctor_as() {
+	su "$1" -s /bin/sh -c "timeout 30 pfc doctor" >text 2>errors
+	local first=$?
+	su "$1" -s /bin/sh -c "timeout 30 pfc doctor --json" >json 2>>errors
+	local second=$?
+	[ $first = "$2" ] && [ $second = "$2" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $2"; cat text errors; return 1; }
+}
+# says STATE SECTION CHECK FOUND [REMEDY]: extended regular expressions.
+says() {
+	awk -v section="$2:" '/^[a-z]+:$/ { on = ($0 == section) } on' text >part
+	if ! grep -A 1 -E "^$1 +$3 +.*$4" part >found; then
+		echo "not said: $*"
+		cat part
+		return 1
+	fi
+	if [ -n "${5:-}" ] && ! grep -qE "^ +-> .*$5" found; then
+		echo "no such remedy: $5"
+		cat found
+		return 1
+	fi
+	# The JSON has quotation marks and braces; each check is an object.
+	tr '{' '\n' <json | grep -E "\"check\":\"$3\"" | grep -E "\"section\":\"$2\"" | grep -qE "\"state\":\"$1\"" || { echo "not so in the JSON: $*"; return 1; }
+}

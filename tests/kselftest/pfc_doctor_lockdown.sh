@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: lockdown-amd2
+# timeout: 60
+# shellcheck disable=SC2086,SC2317,SC2329
+#
+# pfc doctor in a kernel that wants signed modules and is then locked down, which it
+# stays until it is booted anew: with ours loaded, and without.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+# shellcheck source=tests/kselftest/lib/doctor.sh
+. /tests/doctor.sh
+
+lockdown=/sys/kernel/security/lockdown
+
+signed_only() {
+	echo Y >/sys/module/module/parameters/sig_enforce
+	doctor 0 && says ok machine signatures "must be signed, and ours were taken"
+}
+integrity() {
+	echo integrity >$lockdown
+	doctor 0 && says note machine lockdown "integrity; the modules are loaded nevertheless"
+}
+confidentiality() {
+	echo confidentiality >$lockdown
+	doctor 0 && says note machine lockdown "confidentiality: of the kernel nothing" "booted without"
+}
+without() {
+	unload
+	doctor 1 && says problem machine lockdown "confidentiality: modules must be signed" "sign them" &&
+		says problem machine signatures "must be signed, and ours are not" "mokutil --import"
+}
+refused() {
+	! insmod /modules/perfcounters.ko 2>/dev/null && doctor 1 && says problem modules loaded "the kernel said: .*" "signed modules only"
+}
+
+plan 6
+mount -t securityfs securityfs /sys/kernel/security
+insmod /modules/perfcounters.ko
+insmod /modules/pfm_amd.ko
+check "doctor nothing is locked" sh -c '. /tests/doctor.sh; doctor 0; says ok machine lockdown off && says ok machine signatures "need none"'
+check "doctor modules must be signed, and ours are loaded" signed_only
+check "doctor the kernel is locked down for integrity" integrity
+check "doctor and for confidentiality" confidentiality
+check "doctor the modules are gone, and cannot come back" without
+check "doctor what the kernel said to that" refused
+rm -f text json said part found errors
+exit $failed

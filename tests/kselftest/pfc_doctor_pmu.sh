@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: pmu-skylake pmu-amd2
+# timeout: 120
+# shellcheck disable=SC2086,SC2317,SC2329,SC3043
+#
+# pfc doctor on a machine with a PMU: clean; then its description is missing, the
+# watchdog has it, perf has it, another program has contexts.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+# shellcheck source=tests/kselftest/lib/doctor.sh
+. /tests/doctor.sh
+
+case $PMU in
+amd*) description=pfm_amd pmu=amd-v2 vendor=AuthenticAMD ;;
+*) description=pfm_intel pmu=intel-arch vendor=GenuineIntel ;;
+esac
+
+no_description() {
+	echo /bin/false >/proc/sys/kernel/modprobe
+	doctor 1 && says ok contexts PMU "$vendor has one" && says problem contexts description "no description" "modprobe $description" &&
+		says problem contexts create "no register is described" && says problem contexts load "no hardware counter"
+}
+loads_it() { # As the first use of the device does.
+	echo /bin/modprobe >/proc/sys/kernel/modprobe
+	busybox rmmod perfcounters && insmod /modules/perfcounters.ko
+	doctor 0 && says ok contexts description "$pmu: [0-9]+ PMCs"
+}
+clean() {
+	doctor 0 && says ok contexts load "can be attached" && says ok contexts watchdog off && says ok contexts perf "nobody" && says ok contexts RDPMC programs
+}
+watchdog() {
+	echo 1 >/proc/sys/kernel/nmi_watchdog
+	doctor 1
+	rc=$?
+	echo 0 >/proc/sys/kernel/nmi_watchdog
+	[ $rc = 0 ] && says problem contexts watchdog "a counter on each CPU" "nmi_watchdog=0" && doctor 0
+}
+perf_has_it() {
+	/tests/pfc_follow perf 0 &
+	holder=$!
+	sleep 0.5
+	doctor 1
+	rc=$?
+	kill $holder
+	wait $holder 2>/dev/null
+	[ $rc = 0 ] && says problem contexts perf "open in: pfc_follow \($holder\)" "end them" && says problem contexts load "the PMU is in use"
+}
+others() {
+	pfc stat -o /dev/null sleep 30 &
+	holder=$!
+	sleep 1
+	doctor 0
+	rc=$?
+	kill -INT $holder
+	wait $holder 2>/dev/null
+	[ $rc = 0 ] && says note contexts contexts "open in: pfc \($holder\)"
+}
+nobody() {
+	chmod 666 /dev/perfmon
+	chmod 444 /dev/perfcounters /dev/perfcounters_names
+	doctor_as nobody 0 && says note contexts CAP_PERFMON "only own programs" && says ok contexts load "can be attached"
+}
+
+plan 7
+unload
+insmod /modules/perfcounters.ko
+check "doctor there is a PMU, and no description" no_description
+check "doctor which its own try has the kernel load" loads_it
+check "doctor a machine with a PMU that is well set up is clean" clean
+check "doctor the watchdog has it" watchdog
+check "doctor perf has it, and who" perf_has_it
+check "doctor others have contexts: a note" others
+check "doctor nobody, who may, is content" nobody
+rm -f text json said part found errors
+unload
+exit $failed

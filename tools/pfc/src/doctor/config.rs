@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How the kernel was configured, where it says so.
+
+use std::fs;
+use std::process::Command;
+
+use super::{machine, note, problem, well, Check};
+
+/// What the modules need of a kernel: without these they do not load or do nothing.
+const NEEDED: &[(&str, &str)] = &[
+    ("MODULES", "modules"),
+    ("RUST", "modules in Rust"),
+    ("TRACEPOINTS", "probes, which count, account and trace"),
+    ("PERF_EVENTS", "to share the PMU with perf"),
+    ("X86_LOCAL_APIC", "interrupts of counters"),
+    ("HIGH_RES_TIMERS", "sampling by clocks"),
+    ("RSEQ", "events of programs without a system call"),
+];
+
+/// What they are better with.
+const WANTED: &[(&str, &str)] = &[
+    (
+        "HAVE_SYSCALL_TRACEPOINTS",
+        "counting and accounting of system calls",
+    ),
+    ("DEBUG_FS", "registers and the modules' own cost as files"),
+    ("UNWINDER_ORC", "call stacks of the kernel in samples"),
+];
+
+pub fn check() -> Check {
+    let what = "config";
+    let Some((path, all)) = read() else {
+        return note(
+            what,
+            "the kernel's configuration is not here to be looked at",
+        )
+        .or("Debian has it in /boot, package linux-image; the modules say themselves what they miss");
+    };
+    let is_set = |name: &str| {
+        let line = format!("CONFIG_{name}=");
+        all.lines()
+            .any(|l| l.strip_prefix(&line).is_some_and(|v| v == "y" || v == "m"))
+    };
+    let missing = |of: &[(&str, &str)]| -> Vec<String> {
+        let missing = of.iter().filter(|(name, _)| !is_set(name));
+        missing
+            .map(|(name, why)| format!("CONFIG_{name} ({why})"))
+            .collect()
+    };
+    let (needed, wanted) = (missing(NEEDED), missing(WANTED));
+    if !needed.is_empty() {
+        return problem(
+            what,
+            format!("{path} has not: {}", needed.join(", ")),
+            "take a kernel that has these, such as Debian's",
+        );
+    }
+    match wanted.is_empty() {
+        true => well(what, format!("{path} has what the modules need")),
+        false => note(what, format!("{path} has not: {}", wanted.join(", ")))
+            .or("all else works without"),
+    }
+}
+
+/// The first of the places where a kernel's configuration can be.
+fn read() -> Option<(String, String)> {
+    let release = machine::release();
+    let packed = "/proc/config.gz";
+    if fs::metadata(packed).is_ok() {
+        let done = Command::new("gzip").args(["-dc", packed]).output().ok();
+        if let Some(done) = done.filter(|done| done.status.success()) {
+            let text = String::from_utf8_lossy(&done.stdout).into_owned();
+            return Some((packed.to_owned(), text));
+        }
+    }
+    let plain = [
+        format!("/boot/config-{release}"),
+        format!("/lib/modules/{release}/config"),
+        format!("/lib/modules/{release}/build/.config"),
+    ];
+    plain.into_iter().find_map(|path| {
+        let text = fs::read_to_string(&path).ok()?;
+        Some((path, text))
+    })
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Our modules: installed, for this kernel, loaded; and if not, what the kernel said.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::module::{log, Module};
+use super::{machine, note, problem, well, Check};
+
+/// Those that count.
+const PROVIDERS: &[&str] = &[
+    "pfc_sched",
+    "pfc_syscalls",
+    "pfc_irq",
+    "pfc_block",
+    "pfc_net",
+    "pfc_mm",
+];
+
+/// All that `pfc doctor` looks at.
+pub struct Modules {
+    all: Vec<Module>,
+}
+
+impl Modules {
+    pub fn find() -> Self {
+        let descriptions = ["perfcounters", "pfm_intel", "pfm_amd", "pfm_soft"];
+        let names = descriptions.iter().chain(PROVIDERS);
+        Self {
+            all: names.map(|name| Module::find(name)).collect(),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&Module> {
+        self.all.iter().find(|m| m.name == name)
+    }
+
+    /// Is perfcounters.ko?
+    pub fn is_loaded(&self) -> bool {
+        self.has(("perfcounters", true))
+    }
+
+    /// Is one loaded, or at least installed?
+    pub fn has(&self, (name, loaded): (&str, bool)) -> bool {
+        self.get(name)
+            .is_some_and(|m| m.loaded || (!loaded && m.file.is_some()))
+    }
+
+    /// Is perfcounters.ko's file, where that can be seen?
+    pub fn is_signed(&self) -> Option<bool> {
+        self.get("perfcounters")?.signed
+    }
+
+    pub fn document(&self) -> Vec<Value> {
+        self.all.iter().map(Module::document).collect()
+    }
+
+    pub fn checks(&self) -> Vec<Check> {
+        vec![self.installed(), self.loaded(), rust()]
+    }
+
+    fn installed(&self) -> Check {
+        let what = "installed";
+        let release = machine::release();
+        let Some((module, path)) = self
+            .get("perfcounters")
+            .and_then(|m| Some((m, m.file.as_deref()?)))
+        else {
+            let found = format!("not for this kernel, {release}");
+            return match self.is_loaded() {
+                true => note(what, found)
+                    .or("after a boot it will not be there: make install, or its package"),
+                false => problem(what, found, how_to_install(&release)),
+            };
+        };
+        let path = path.display();
+        if let Some(other) = module.built_for_another() {
+            return problem(
+                what,
+                format!("{path} was built for {other}, and this is {release}"),
+                how_to_install(&release),
+            );
+        }
+        match module.is_another() {
+            true => note(what, format!("{path}, which is not the one that is loaded"))
+                .or("modprobe -r what uses it, then perfcounters, and modprobe them again"),
+            false => well(what, path.to_string()),
+        }
+    }
+
+    fn loaded(&self) -> Check {
+        let what = "loaded";
+        if self.is_loaded() {
+            let loaded = self.all.iter().filter(|m| m.loaded).map(|m| m.name);
+            return well(what, loaded.collect::<Vec<_>>().join(", "));
+        }
+        let missing = "perfcounters is not loaded";
+        let remedy = "load it: modprobe perfcounters; at each boot: its name in /etc/modules-load.d/perfcounters.conf";
+        match refusal() {
+            Some(said) => problem(
+                what,
+                format!("{missing}; the kernel said: {said}"),
+                advice(&said),
+            ),
+            None => problem(what, missing, remedy),
+        }
+    }
+
+    /// The modules that count what the kernel does.
+    pub fn providers(&self) -> Check {
+        let what = "providers";
+        let of = |loaded: bool| -> Vec<&str> {
+            let names = PROVIDERS.iter().copied();
+            names.filter(|name| self.has((name, loaded))).collect()
+        };
+        let (loaded, installed) = (of(true), of(false));
+        let none = "none is loaded: there are this module's own counters only";
+        match (loaded.is_empty(), installed.is_empty()) {
+            (false, _) => well(what, loaded.join(", ")),
+            (true, false) => {
+                note(what, none).or(format!("modprobe {}", installed.join("; modprobe ")))
+            }
+            (true, true) => note(what, "none is installed").or("they come with perfcounters.ko"),
+        }
+    }
+}
+
+fn how_to_install(release: &str) -> String {
+    format!("apt install perfcounters-modules-{release}, or perfcounters-dkms, which builds them; from source: make && make install")
+}
+
+/// The last thing that the kernel said against perfcounters.ko.
+fn refusal() -> Option<String> {
+    let refused = |said: &str| {
+        let ours = said.starts_with("perfcounters: ");
+        let words = [
+            "version magic",
+            "nknown symbol",
+            "disagrees about version",
+            "is rejected",
+            "cannot allocate",
+        ];
+        (ours && words.iter().any(|w| said.contains(w)))
+            || (said.starts_with("Lockdown: ") && said.contains("module loading is restricted"))
+            || said.starts_with("Loading of ")
+    };
+    log(refused).pop()
+}
+
+/// What to do about it.
+fn advice(said: &str) -> &'static str {
+    if said.contains("Lockdown") || said.contains("Loading of ") || said.contains("is rejected") {
+        "the kernel takes signed modules only: sign it with a key that the machine trusts (mokutil --import)"
+    } else if said.contains("version") || said.contains("symbol") {
+        "it was built for another kernel: build it anew, make && make install, or take this kernel's package"
+    } else {
+        "modprobe perfcounters, and dmesg says more"
+    }
+}
+
+/// Could modules in Rust be built here? Not needed while there are some.
+fn rust() -> Check {
+    let what = "Rust tree";
+    let build = Path::new("/lib/modules")
+        .join(machine::release())
+        .join("build");
+    let shown = build.display();
+    let dkms = match Path::new("/var/lib/dkms/perfcounters").exists() {
+        true => "; dkms has them",
+        false => "",
+    };
+    if build.join("rust/libkernel.rmeta").exists() {
+        return well(
+            what,
+            format!("{shown} has the kernel's Rust metadata{dkms}"),
+        );
+    }
+    let found = match build.exists() {
+        true => format!("{shown} has no Rust metadata, as no distribution's has{dkms}"),
+        false => format!("no tree to build modules with{dkms}"),
+    };
+    note(what, found).or("needed only to build the modules: make kdir makes one, perfcounters-dkms does so by itself")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doctor_knows_why_a_module_was_refused() {
+        assert!(advice("perfcounters: version magic 'x' should be 'y'").contains("another kernel"));
+        assert!(advice("Lockdown: insmod: unsigned module loading is restricted").contains("sign"));
+        assert!(advice("Loading of unsigned module is rejected").contains("sign"));
+    }
+}
