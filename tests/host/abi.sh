@@ -8,21 +8,12 @@ set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 old=$TOP/tests/abi/1 new=$TOP/include/uapi
-n=0 failed=0
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 headers=("$old"/include/linux/*.h)
 programs=("$old"/examples/*.c) todays=()
 for program in "${programs[@]}"; do todays+=("$TOP/tests/kselftest/readme/${program##*/}"); done
 
-check() { # check NAME WRONG
-	n=$((n + 1))
-	if [ -z "$2" ]; then
-		echo "ok $n $1"
-	else
-		failed=1
-		head -n 30 <<<"$2" | sed 's/^/# /'
-		echo "not ok $n $1"
-	fi
-}
 includes() { printf '#include <linux/%s>\n' "${headers[@]##*/}"; }
 
 # "STRUCT MEMBER OFFSET SIZE" of each member, and "STRUCT = BYTES".
@@ -49,26 +40,25 @@ enums() { # NAMES' INCLUDE, VALUES' INCLUDE
 	} | gcc-14 -I "$2" -x c -o "$work/enums" - && "$work/enums"
 }
 
-echo "TAP version 13"
-echo "1..$((4 + ${#programs[@]} + ${#todays[@]}))"
+plan "$((4 + ${#programs[@]} + ${#todays[@]}))"
 layout "$old/include" >"$work/old"
 layout "$new" >"$work/new"
 [ "$(grep -c . "$work/old")" -gt 100 ] || echo "pahole found no structures" >>"$work/old"
 # What may have reserved fields taken keeps their room: only names change there.
-check "versions: every member of every structure is where it was" \
+nothing "versions: every member of every structure is where it was" \
 	"$(grep -v ' = ' "$work/old" | sed -E 's/ reserved[0-9a-z_]*(\[[0-9]*\])? / reserved /' | grep -v ' reserved ' | grep -vxFf "$work/new")"
-check "versions: only structures that say their size have grown" \
+nothing "versions: only structures that say their size have grown" \
 	"$(awk 'NR == FNR { if ($2 == "=") size[$1] = $3; if ($2 ~ /^(size|desc_size|min_size)$/) says[$1] = 1; next }
 		$2 == "=" && $1 in size && size[$1] != $3 && (size[$1] > $3 || !says[$1]) && $1 != "perfcounters_desc" { print $1, "was", size[$1], "and is", $3 }' "$work/old" "$work/new")"
-check "versions: every macro is what it was" "$(macros "$old/include" | grep -vxFf <(macros "$new"))"
+nothing "versions: every macro is what it was" "$(macros "$old/include" | grep -vxFf <(macros "$new"))"
 enums "$old/include" "$old/include" >"$work/old" 2>&1
 enums "$old/include" "$new" >"$work/new" 2>&1
-check "versions: every constant is what it was" "$(diff "$work/old" "$work/new")"
+nothing "versions: every constant is what it was" "$(diff "$work/old" "$work/new")"
 compiled() { gcc-14 -std=gnu11 -O2 -Wall -Wextra -Werror -I "$2" -o "$work/program" "$1" 2>&1; }
 for program in "${programs[@]}"; do
-	check "versions: $(basename "$program") of version 1 compiles with today's headers" "$(compiled "$program" "$new")"
+	nothing "versions: $(basename "$program") of version 1 compiles with today's headers" "$(compiled "$program" "$new")"
 done
 for program in "${todays[@]}"; do
-	check "versions: today's $(basename "$program") compiles with the headers of version 1" "$(compiled "$program" "$old/include")"
+	nothing "versions: today's $(basename "$program") compiles with the headers of version 1" "$(compiled "$program" "$old/include")"
 done
 exit $failed

@@ -26,20 +26,11 @@ trap finish EXIT
 driver_headers=/usr/local/include/perfcounters-driver
 pages=("$TOP"/README.md "$TOP"/CONTRIBUTING.md "$TOP"/CHANGELOG.md "$TOP"/Documentation/*.md)
 blocks=$work/blocks
-n=0 failed=0
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 mkdir "$blocks"
 awk -v out="$blocks" -f "$TOP/tests/documentation/blocks.awk" "${pages[@]}"
 
-check() { # check STATUS NAME DIAGNOSTICS
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n $2"
-	else
-		failed=1
-		tail -n 20 <<<"$3" | sed 's/^/# /'
-		echo "not ok $n $2"
-	fi
-}
 of() { grep -E "^[^ ]+ [0-9]+ $1" "$blocks/index"; } # of PATTERN: such blocks
 commands() { sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$blocks/$1.$2" | grep -v '^#\|^ *#\|^ *$'; }
 
@@ -123,13 +114,12 @@ links() { # PAGE: links that lead nowhere
 }
 
 hosts=$(while read -r page line _; do commands "$page" "$line"; done < <(of 'sh host$') | grep -c .)
-echo "TAP version 13"
-echo "1..$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + 3 * ${#pages[@]} + 1))"
+plan "$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + 3 * ${#pages[@]} + 1))"
 said=$(tagged)
-check $? "every block of the documentation says what it is" "$said"
+result $? "every block of the documentation says what it is" "$said"
 while read -r page line _ from; do
 	said=$(pieces "$TOP/${from#from=}" "$blocks/$page.$line" 2>&1)
-	check $? "$page shows what is in ${from#from=} (line $line)" "$said"
+	result $? "$page shows what is in ${from#from=} (line $line)" "$said"
 done < <(of '[a-z]+ from=')
 
 ln -sfn "$TOP/include" "$driver_headers"
@@ -140,13 +130,13 @@ while read -r page line _; do
 		at=$dir
 		[[ $command != *"cd tools"* ]] || at=$TOP
 		run "$at" "$command"
-		check $? "$page: $(sed 's/ *#.*//' <<<"$command")" "$(cat "$work/said")"
+		result $? "$page: $(sed 's/ *#.*//' <<<"$command")" "$(tail -n 20 "$work/said")"
 	done < <(commands "$page" "$line")
 done < <(of 'sh host$')
 
 while read -r page line _ _ why; do
 	said=$(cd "$TOP" && commands "$page" "$line" | sed -n 's/ *#.*//; s/^make/make -n/p' | sh -e 2>&1)
-	check $? "$page: the commands of line $line are there" "$said"
+	result $? "$page: the commands of line $line are there" "$said"
 	n=$((n + 1))
 	echo "ok $n $page: $(commands "$page" "$line" | head -n 1 | sed 's/ *#.*//') ... # SKIP not run: ${why//\"/}"
 done < <(of 'sh not-run')
@@ -155,12 +145,12 @@ done < <(of 'sh not-run')
 words | sort -u >"$work/words"
 for page in "${pages[@]}"; do
 	said=$(names "$page")
-	check "$([ -z "$said" ]; echo $?)" "${page##*/} names functions and values that there are" "$said"
+	result "$([ -z "$said" ]; echo $?)" "${page##*/} names functions and values that there are" "$said"
 	said=$(files "$page")
-	check "$([ -z "$said" ]; echo $?)" "${page##*/} names files that there are" "$said"
+	result "$([ -z "$said" ]; echo $?)" "${page##*/} names files that there are" "$said"
 	said=$(links "$page")
-	check "$([ -z "$said" ]; echo $?)" "${page##*/} leads somewhere with each link" "$said"
+	result "$([ -z "$said" ]; echo $?)" "${page##*/} leads somewhere with each link" "$said"
 done
 said=$(awk -f "$TOP/tests/documentation/plot.awk" "$TOP/Documentation/performance.md" 2>&1 | diff - "$TOP/Documentation/performance.svg")
-check $? "performance.svg is drawn from performance.md (tests/documentation/plot.awk)" "$said"
+result $? "performance.svg is drawn from performance.md (tests/documentation/plot.awk)" "$said"
 exit $failed

@@ -5,20 +5,12 @@
 # that one does not see what it is about.
 
 set -u
-n=0 failed=0
-check() { # check NAME WRONG
-	n=$((n + 1))
-	if [ -z "$2" ]; then
-		echo "ok $n $1"
-	else
-		failed=1
-		sed 's/^/# /' <<<"$2"
-		echo "not ok $n $1"
-	fi
-}
-# The licence itself and what cargo writes have no heads; objects are nobody's.
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
+# The licence itself, what cargo writes and three of Debian's formats have no heads; objects are nobody's.
 files() {
-	cd "$TOP" && find . \( -name .git -o -name target \) -prune -o -type f ! -name LICENSE ! -name Cargo.lock ! -name '*.o' -print | sort
+	cd "$TOP" && find . \( -name .git -o -name target \) -prune -o -type f ! -name LICENSE ! -name Cargo.lock ! -name '*.o' \
+		! -path './tools/deb/debian/changelog.in' ! -path './tools/deb/debian/copyright' ! -path './tools/deb/debian/source/format' -print | sort
 }
 # The frozen headers are what they were.
 written() { files | grep -v '^./tests/abi/'; }
@@ -32,8 +24,7 @@ purpose() {
 		grep -qE "${lead}[^ ]*[A-Za-z][^ ]* +[^ ]*[A-Za-z][^ ]* +[^ ]*[A-Za-z]"
 }
 
-echo "TAP version 13"
-echo "1..2"
-check "every file has an SPDX line" "$(files | while read -r f; do head -n 20 "$f" | grep -q 'SPDX-License-Identifier: GPL-2.0' || echo "$f"; done)"
-check "every file says what it is for" "$(written | while read -r f; do purpose "$f" || echo "$f"; done)"
+plan 2
+nothing "every file has an SPDX line" "$(files | while read -r f; do head -n 20 "$f" | grep -q 'SPDX-License-Identifier: GPL-2.0' || echo "$f"; done)"
+nothing "every file says what it is for" "$(written | while read -r f; do purpose "$f" || echo "$f"; done)"
 exit $failed

@@ -8,34 +8,24 @@
 set -u
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-n=0 failed=0
-check() { # check STATUS NAME DIAGNOSTICS
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n $2"
-	else
-		failed=1
-		head -n 40 <<<"$3" | sed 's/^/# /'
-		echo "not ok $n $2"
-	fi
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 
 cd "$KBUILD_OUT" || exit 1
 # Kbuild keeps the command of each object; what makes code is not for rustdoc.
 mapfile -t crates < <(grep -lE '^savedcmd_[^ ]* := .*rustc ' src/*/.*.o.cmd | sort)
 headers=("$TOP"/include/linux/*.h "$TOP"/include/uapi/linux/*.h)
-echo "TAP version 13"
-echo "1..$((${#crates[@]} + ${#headers[@]}))"
+plan "$((${#crates[@]} + ${#headers[@]}))"
 # What the provider of system calls includes, as its Kbuild says.
 export RUSTC_BOOTSTRAP=1 PFC_SYSCALL_NAMES=$KBUILD_OUT/src/provider/syscall_names.rs
 for crate in "${crates[@]}"; do
 	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$crate" | sed -E "s/ rustc / rustdoc --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /
 		s/ --(emit|out-dir|crate-type)[ =][^ ]+//g; s/ -C(embed-bitcode|lto)=[^ ]+//g; s/;.*//")
 	said=$(eval "$command" 2>&1)
-	check $? "rustdoc $(sed 's/.*\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"$crate")" "$said"
+	result $? "rustdoc $(sed 's/.*\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"$crate")" "$said"
 done
 for header in "${headers[@]}"; do
 	said=$("$KTREE/scripts/kernel-doc" -none -Wall -Werror "$header" 2>&1)
-	check $? "kernel-doc ${header#"$TOP"/include/}" "$said"
+	result $? "kernel-doc ${header#"$TOP"/include/}" "$said"
 done
 exit $failed

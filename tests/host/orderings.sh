@@ -7,17 +7,8 @@
 
 # shellcheck disable=SC2016
 set -u
-n=0 failed=0
-check() { # check NAME WRONG
-	n=$((n + 1))
-	if [ -z "$2" ]; then
-		echo "ok $n $1"
-	else
-		failed=1
-		sed 's/^/# /' <<<"$2"
-		echo "not ok $n $1"
-	fi
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 ordering='load_acquire\(\)|store_release\(|fence_(acquire|release)\(\)|[(, ](Acquire|Release|Full|AcqRel|SeqCst)\)|Ordering::(Acquire|Release|AcqRel|SeqCst)|smp_[a-z_]+\(|[^a-z_]barrier\(\)'
 
 cd "$TOP" || exit 1
@@ -36,15 +27,14 @@ lonely() {
 	done
 }
 
-echo "TAP version 13"
-echo "1..3"
-check "each memory ordering says in a comment whom it is for" "$(lonely)"
-check "barriers.md has each file with memory orderings, and how many" "$(diff <(tabled) <(counted) | sed -n 's/^</only there:/p; s/^>/in the code:/p')"
+plan 3
+nothing "each memory ordering says in a comment whom it is for" "$(lonely)"
+nothing "barriers.md has each file with memory orderings, and how many" "$(diff <(tabled) <(counted) | sed -n 's/^</only there:/p; s/^>/in the code:/p')"
 # Every lock that has a name is in the table of locks.
 locks() {
 	grep -rhoE --include='*.rs' 'static [A-Z]+: Mutex' src | cut -d' ' -f2 | tr -d :
 	grep -rhoE --include='*.c' 'DEFINE_(MUTEX|RAW_SPINLOCK|SPINLOCK)\([a-z_]+' src | sed 's/.*(//'
 	grep -rhoE --include='*.rs' '[a-z_]+ <- new_(mutex|spinlock)!' src | cut -d' ' -f1
 }
-check "architecture.md has each lock" "$(locks | sort -u | while read -r lock; do grep -qE "^\|.*\`$lock\`.* \|" Documentation/architecture.md || echo "$lock"; done)"
+nothing "architecture.md has each lock" "$(locks | sort -u | while read -r lock; do grep -qE "^\|.*\`$lock\`.* \|" Documentation/architecture.md || echo "$lock"; done)"
 exit $failed

@@ -17,9 +17,14 @@ result() { # STATUS NAME [DIAGNOSTICS]
 		echo "ok $n $2"
 	else
 		failed=1
-		[ -z "${3:-}" ] || sed 's/^/# /' <<<"$3"
+		[ -z "${3:-}" ] || head -n 40 <<<"$3" | sed 's/^/# /'
 		echo "not ok $n $2"
 	fi
+}
+
+nothing() { # NAME WRONG: what is wrong is nothing
+	[ -z "$2" ]
+	result $? "$1" "$2"
 }
 
 check() { # NAME COMMAND...: what it says is shown, and kept in $work
