@@ -13,6 +13,20 @@ newest() {
 	inside sh -c 'apt-cache pkgnames linux-binary-' | sed -nE 's/^linux-binary-([0-9.]+\+deb13-amd64)$/\1/p' | sort -V | tail -n 1
 }
 
+# What a tree says of the arguments of a tracepoint: no compiler compares them with probe.rs.
+prototype() { # TREE TRACEPOINT
+	grep -rhA8 -E "^(TRACE_EVENT|DEFINE_EVENT|DECLARE_TRACE|DECLARE_EVENT_CLASS)[A-Z_]*\(.*\b$2\b|^TRACE_EVENT[A-Z_]*\($2,|^DEFINE_EVENT\([a-z_]*, $2," \
+		"$1/include/trace/events" "$1/arch/x86/include/asm/trace" | sed -n '/TP_PROTO/,/)/p'
+}
+prototypes() { # TREE TREE
+	local name changed=
+	while read -r name; do
+		diff <(prototype "$1" "${name%_tp}") <(prototype "$2" "${name%_tp}") || changed+=" $name"
+	done < <(grep -oE 'c"[a-z_]+"' "$TOP/src/perfcounters/sys/probe.rs" | sed 's,c",,; s,",,' | sort -u)
+	[ -z "$changed" ] || die "these tracepoints have other arguments now; change src/perfcounters/sys/probe.rs:$changed"
+	say "    prototypes: as they were"
+}
+
 release=${KERNEL_RELEASE:-}
 unset KERNEL_RELEASE
 "$TOP/tools/rig/build.sh" tools
@@ -28,5 +42,7 @@ export PERFCOUNTERS_CACHE=$place KERNEL_RELEASE=$release
 step "drill: $release"
 "$TOP/tools/rig/kdir.sh"
 [ "$(cut -d' ' -f1 "$place/release")" = "$release" ] || die "the archive has no whole $release"
+usual=$(cut -d' ' -f1 "${place%/*}/release")
+prototypes "${place%/*}/kernel/$usual/tree" "$place/kernel/$release/tree"
 "$TOP/tools/rig/build.sh" modules
 WORLDS=stock ONLY=${ONLY:-'lifecycle|samples|provider_|perfmon_soft|documented_programs|^ppa$|trace_life'} "$TOP/tools/rig/test.sh"
