@@ -10,6 +10,8 @@
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
+# shellcheck source=tests/kselftest/lib/pmcd.sh
+. /tests/pmcd.sh
 
 # The values of a metric, by instance, on one line.
 values() {
@@ -46,13 +48,7 @@ unload
 insmod /modules/perfcounters.ko
 insmod /modules/puppet.ko
 
-# A pmcd of our own, with nothing but pmdammv in it, as user pcp.
-mkdir -p /run/pcp pcp
-chown pcp:pcp /run/pcp pcp
-printf 'mmv\t70\tdso\tmmv_init\t/usr/lib/pcp/pmdas/mmv/pmda_mmv.so\n' >pcp/conf
-printf 'root {\n\tmmv\t70:*:*\n}\n' >pcp/names
-/usr/lib/pcp/bin/pmcd -f -A -c "$PWD/pcp/conf" -n "$PWD/pcp/names" -l "$PWD/pcp/log" &
-pmcd=$!
+start_pmcd
 check "pcp pmcd runs" within 120 pminfo mmv.control.files
 
 one_of_each_kind

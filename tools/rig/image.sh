@@ -115,6 +115,8 @@ done
 mkdir -p "$root/tests/documentation"
 awk -v out="$root/tests/documentation" -f "$TOP/tests/documentation/blocks.awk" "$TOP"/README.md "$TOP"/Documentation/*.md
 cp -r "$TOP/Documentation/ABI/testing" "$root/tests/documentation/ABI"
+# What the pages on fleets give away, tried as it is.
+cp -r "$TOP/tools/fleet" "$root/tests/"
 
 (cd "$root" && find . -mindepth 1 | cpio -o -H newc --quiet) >"$image/base.cpio.new"
 mv "$image/base.cpio.new" "$image/base.cpio"

@@ -385,6 +385,11 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
 
     stop(exporter, "KILL");
     assert!(!bench.files().is_empty());
+    // Its number is another's by now: this one's.
+    let left = bench.directory.join("pc.control");
+    let mut control = fs::read(&left).expect("a file");
+    control[32..36].copy_from_slice(&std::process::id().to_le_bytes());
+    fs::write(&left, control).expect("a file");
     // Not this name's.
     fs::write(bench.directory.join("pcx.all.1"), "other").expect("a file");
     let exporter = bench.start(&["--mmv", "pc"]);
