@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+"""Asks a real Prometheus what it has of `pfc export --openmetrics`.
+
+usage: prometheus.py ask EXPR          values, each with its labels; fails without any
+       prometheus.py same FILE         its samples are what the text in FILE says
+       prometheus.py metadata FILE     and so are types, units and help texts
+       prometheus.py dashboard FILE    each expression of a dashboard gives data
+       prometheus.py rules             each alert was reckoned, without an error
+"""
+
+import json
+import re
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+API = "http://127.0.0.1:9090/api/v1/"
+# What Prometheus itself adds.
+ADDED = {"instance", "job", "__name__"}
+
+
+def get(path, **words):
+    query = urllib.parse.urlencode(words)
+    try:
+        with urllib.request.urlopen(f"{API}{path}?{query}", timeout=60) as answer:
+            return json.load(answer)["data"]
+    except urllib.error.HTTPError as error:
+        sys.exit(f"{path} {words}: {error.read().decode()}")
+
+
+def ask(expr):
+    return get("query", query=expr)["result"]
+
+
+def families(path):
+    with open(path, encoding="utf-8") as file:
+        return list(text_string_to_metric_families(file.read()))
+
+
+def key(name, labels):
+    rest = {k: v for k, v in labels.items() if k not in ADDED}
+    # A bound is the same number, however it is written.
+    if "le" in rest:
+        rest["le"] = float(rest["le"])
+    return name, tuple(sorted(rest.items()))
+
+
+def same(path):
+    wanted = {}
+    for family in families(path):
+        for sample in family.samples:
+            if family.name.startswith("perfcounters_") and not sample.name.endswith("_created"):
+                wanted[key(sample.name, sample.labels)] = sample.value
+    found = {}
+    for name in sorted({name for name, _ in wanted}):
+        for one in ask(name):
+            found[key(name, one["metric"])] = float(one["value"][1])
+    wrong = [k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k)]
+    for k in wrong[:5]:
+        print(k, "is", found.get(k), "not", wanted.get(k))
+    print(f"{len(wanted)} samples, {len(wrong)} wrong")
+    return bool(wanted) and not wrong
+
+
+def metadata(path):
+    known = get("metadata")
+    wrong = 0
+    all_families = families(path)
+    for family in all_families:
+        want = {"type": family.type, "unit": family.unit, "help": family.documentation}
+        if known.get(family.name) != [want]:
+            wrong += 1
+            print(f"{family.name}: {known.get(family.name)}, not {want}")
+    print(f"{len(all_families)} families, {wrong} wrong")
+    return len(all_families) > 10 and not wrong
+
+
+def dashboard(path):
+    with open(path, encoding="utf-8") as file:
+        board = json.load(file)
+    words = {"$__rate_interval": "20s", "$instance": ".*", "$job": ".*"}
+    # What Grafana would fill in: variables that the dashboard has, and no others.
+    names = {f"${v['name']}" for v in board["templating"]["list"]} | {"$__rate_interval"}
+    wrong = asked = 0
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            expr = target["expr"]
+            unknown = set(re.findall(r"\$\w+", expr)) - names
+            for word, value in words.items():
+                expr = expr.replace(word, value)
+            asked += 1
+            result = ask(expr)
+            labels = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            missing = labels - set(result[0]["metric"]) if result else set()
+            if not result or unknown or missing:
+                wrong += 1
+                print(f"{panel['title']}: {expr}: {len(result)} results, {unknown} {missing}")
+    for variable in board["templating"]["list"]:
+        match = re.fullmatch(r"label_values\((.*), (\w+)\)", variable.get("definition", ""))
+        if match:
+            asked += 1
+            expr, label = match[1].replace("$job", ".*"), match[2]
+            if not any(label in one["metric"] for one in ask(expr)):
+                wrong += 1
+                print(f"variable {variable['name']}: no {label} in {expr}")
+    print(f"{asked} expressions, {wrong} wrong")
+    return asked > 40 and not wrong
+
+
+def rules():
+    found = [rule for group in get("rules")["groups"] for rule in group["rules"]]
+    wrong = [r for r in found if r["health"] != "ok"]
+    for rule in wrong:
+        print(rule["name"], rule["health"], rule.get("lastError"))
+    print(f"{len(found)} alerts, {len(wrong)} wrong")
+    return len(found) >= 7 and not wrong
+
+
+def show(expr):
+    result = ask(expr)
+    for one in result:
+        print(one["value"][1], json.dumps(one["metric"], sort_keys=True))
+    return bool(result)
+
+
+COMMANDS = {"ask": show, "same": same, "metadata": metadata, "dashboard": dashboard, "rules": rules}
+
+if __name__ == "__main__":
+    sys.exit(0 if COMMANDS[sys.argv[1]](*sys.argv[2:]) else 1)

@@ -1,0 +1,184 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck disable=SC2015,SC2016,SC2086,SC2154,SC2317,SC2329,SC3043
+# timeout: 1200
+# worlds: stock
+# guest: full
+#
+# A real Prometheus scrapes `pfc export --openmetrics --listen`, run as its unit
+# runs it, by the configuration, alerts and dashboard of tools/fleet.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+# shellcheck source=tests/kselftest/lib/fleet.sh
+. /tests/fleet.sh
+
+ask() { python3 /tests/prometheus.py ask "$1"; }
+value() { ask "$1" | awk 'NR == 1 { print $1 }'; }
+is() { [ "$(value "$1")" = "$2" ] || { echo "$1 is $(value "$1"), not $2"; return 1; }; }
+none() { ! ask "$1" >asked || { cat asked; return 1; }; }
+# Scraped after this moment.
+scraped() {
+	local now
+	now=$(date +%s.%N)
+	within 60 later "$1" "$now"
+}
+later() { awk "BEGIN { exit !($(value "timestamp($1)") + 0 > $2) }"; }
+unit=perfcounters-openmetrics.service
+# All but most of the system calls: the emulator takes most of a second for those.
+kernel="ppa sched irq softirq block net mm syscalls/read syscalls/write"
+start() {
+	as_unit $unit "" pfc export --openmetrics --listen 127.0.0.1:9464 --tasks 5 test $kernel >url 2>export.err &
+	exporter=$!
+}
+
+plan 28
+unload
+modprobe null_blk
+load_providers
+insmod /modules/puppet.ko
+one_of_each_kind
+pace=$(desc 0 1 0 1 "" test/pace)
+pfc ppa on >/dev/null
+sh -c 'while :; do :; done' &
+busy=$!
+# Something for each panel to show.
+(while :; do
+	dd if=/dev/nullb0 of=/dev/null bs=16k count=8 iflag=direct
+	dd if=/dev/zero of=/dev/nullb0 bs=4k count=2 oflag=direct
+	busybox ping -c 1 -W 1 127.0.0.1
+	sleep 1
+done) >/dev/null 2>&1 &
+work=$!
+pace $pace &
+pacer=$!
+
+mkdir -p fleet
+cp $fleet/*.yml fleet
+sed 's/^  scrape_interval: 15s/  scrape_interval: 1s\n  evaluation_interval: 2s/' $fleet/prometheus.yml >fleet/prometheus.yml
+check "prometheus promtool takes the configuration, which names the alerts" promtool check config fleet/prometheus.yml
+check "prometheus promtool takes the alerts" promtool check rules fleet/alerts.yml
+check "prometheus each alert comes when it should, and not when all is well" promtool test rules fleet/alerts.test.yml
+
+start
+check "prometheus the unit's user may export" within 60 test -s url
+check "prometheus without CAP_PERFMON there are no tasks, and a sentence why" sh -c '. /tests/fleet.sh
+	sed "s/^AmbientCapabilities=.*/AmbientCapabilities=/" $fleet/perfcounters-openmetrics.service >no.service
+	fleet=$PWD; (as_unit no.service "" pfc export --openmetrics --tasks 5) >out 2>err
+	rc=$?; cat err; [ $rc = 2 ] && ! [ -s out ] && grep -q CAP_PERFMON err'
+prometheus --config.file=fleet/prometheus.yml --storage.tsdb.path=data --web.listen-address=127.0.0.1:9090 \
+	--log.level=warn 2>prometheus.log &
+prometheus=$!
+check "prometheus it scrapes, and what it scrapes is up" within 200 is 'up{job="perfcounters"}' 1
+
+scraped perfcounters_test_counter_total
+pfc export --openmetrics 'test/counter' 'test/gauge' 'test/peak' 'test/time' 'test/sizes' 'test/odd*' >test.prom
+check "prometheus values are those of pfc, each CPU's" within 30 python3 /tests/prometheus.py same test.prom
+known() { is 'perfcounters_test_counter_total{cpu="0"}' 40 && is 'perfcounters_test_counter_total{cpu="1"}' 2 && is 'perfcounters_test_time_seconds_total{cpu="1"}' 0.0015; }
+check "prometheus values are what was counted" known
+pfc export --openmetrics --tasks 1 $kernel >all.prom
+# Units are known from OpenMetrics only: that was what it was given.
+check "prometheus types, units and help texts are right" python3 /tests/prometheus.py metadata all.prom
+total() { pfc read --json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["instances"][0]["value"])'; }
+live() {
+	local low seen
+	low=$(total sched/context_switches)
+	scraped perfcounters_sched_context_switches_total || return 1
+	seen=$(value 'sum(perfcounters_sched_context_switches_total)')
+	between "$low" "$seen" "$(total sched/context_switches)"
+}
+check "prometheus a live counter's value is of now" live
+
+# A rate against the device and the clock, of the same time.
+paced() {
+	local v0 v1 t0 t1 wanted is
+	v0=$(total test/pace) t0=$(date +%s.%N)
+	sleep 40
+	v1=$(total test/pace) t1=$(date +%s.%N)
+	scraped perfcounters_test_pace_total || return 1
+	wanted="(($v1 - $v0) / ($t1 - $t0))"
+	is=$(value "sum(rate(perfcounters_test_pace_total[$(awk "BEGIN { printf \"%d\", $t1 - $t0 + .5 }")s] @ $t1))")
+	echo "# rate $is, counted $(awk "BEGIN { print $wanted }") a second" >&3
+	near "$is" "$wanted" 8
+}
+exec 3>&1
+check "prometheus a counter's rate is what happened" paced
+# Two CPUs, and no second of theirs is lost.
+cpu_times() {
+	local all
+	all=$(value 'sum(rate({__name__=~"perfcounters_ppa_(user|system|interrupt|idle)_time_seconds_total"}[30s]))')
+	echo "# CPU seconds a second: $all" >&3
+	near "$all" 2 3
+}
+check "prometheus 4.9 user, system, interrupts and idle are all of the CPUs' time" cpu_times
+
+task() {
+	local low seen
+	low=$(user_time $busy)
+	scraped "pfc_task_user_time_seconds_total{pid=\"$busy\"}" || return 1
+	seen=$(value "pfc_task_user_time_seconds_total{pid=\"$busy\",comm=\"sh\"} * 1e9")
+	between "$low" "$seen" "$(user_time $busy)"
+}
+check "prometheus a busy task is there, with the time that accounting says" task
+check "prometheus it is the busiest" sh -c "python3 /tests/prometheus.py ask 'topk(1, rate(pfc_task_user_time_seconds_total[30s]))' | grep -q '\"pid\": \"$busy\"'"
+bounded() {
+	local n
+	n=$(value 'max_over_time(count(pfc_task_syscalls_total)[60s:1s])')
+	[ "$n" = 5 ] && between 6 "$(value pfc_tasks)" 1000 || { echo "$n tasks of $(value pfc_tasks)"; return 1; }
+}
+check "prometheus there are no more tasks than were asked for" bounded
+waits() { between 0.0001 "$(value 'rate(pfc_tasks_waiting_time_seconds_total[30s])')" 100; }
+check "prometheus what all tasks waited" waits
+
+check "prometheus each expression of the dashboard gives data" python3 /tests/prometheus.py dashboard $fleet/dashboard.json
+check "prometheus each alert is reckoned" within 60 python3 /tests/prometheus.py rules
+cost() {
+	echo "# a scrape: $(value scrape_samples_scraped) samples, $(value scrape_samples_post_metric_relabeling) kept, $(value 'avg_over_time(scrape_duration_seconds[30s])') s" >&3
+	size() { echo "# everything $*: $(pfc export --openmetrics "$@" | grep -vc '^#') samples, $(pfc export --openmetrics "$@" | wc -c) bytes"; }
+	size >&3
+	size --sum >&3
+	none '{__name__=~"perfcounters_.*_created"}'
+}
+check "prometheus births are not kept, as the configuration says" cost
+# This judge knows the older format only: there a counter's help goes
+# by another name. It finds nothing else.
+lint() {
+	promtool check metrics <all.prom >lint 2>&1
+	grep -v ' no help text$' lint >others
+	cat others
+	[ -s lint ] && ! [ -s others ]
+}
+check "prometheus promtool check metrics: nothing but help texts, which it cannot see" lint
+
+# Counters come and go.
+puppet del $counter >deleted
+check "prometheus a counter that goes is gone" within 60 none perfcounters_test_counter_total
+counter=$(desc 0 1 0 1 "what it counts" test/counter)
+on 0 adjust $counter 7
+check "prometheus a counter that comes back begins anew" within 60 is 'perfcounters_test_counter_total{cpu="0"}' 7
+check "prometheus and is known to have" is 'resets(perfcounters_test_counter_total{cpu="0"}[10m])' 1
+kill $busy
+wait $busy 2>/dev/null
+check "prometheus a task that ended is gone" within 90 none "pfc_task_user_time_seconds_total{pid=\"$busy\"}"
+
+# The exporter killed, and another one.
+kill -9 $exporter
+wait $exporter 2>/dev/null
+check "prometheus a killed exporter is down" within 60 is 'up{job="perfcounters"}' 0
+check "prometheus its counters are gone" within 60 none perfcounters_test_counter_total
+before=$(total test/pace)
+start
+restarted() {
+	within 100 is 'up{job="perfcounters"}' 1 && is 'perfcounters_test_counter_total{cpu="0"}' 7 &&
+		between "$before" "$(value 'sum(perfcounters_test_pace_total)')" "$(total test/pace)"
+}
+check "prometheus after its restart all goes on" restarted
+kill $exporter
+ended() { wait $exporter; }
+check "prometheus it ends well when told to" ended
+[ $failed = 0 ] || sed 's/^/# /' prometheus.log export.err
+kill $prometheus $work $pacer
+wait 2>/dev/null
+pfc ppa off >/dev/null
+unload
+exit $failed
