@@ -51,7 +51,10 @@ fn pfc_each_command_has_a_manual_page_that_says_what_its_help_says() {
         let help = help_of(&page);
         assert!(text.contains(".SH EXAMPLES\n"), "{page} has no examples");
         assert!(help.contains("Examples:"), "{page}: --help has no examples");
-        let missing: Vec<_> = options(&help).difference(&options(&plain)).copied().collect();
+        let missing: Vec<_> = options(&help)
+            .difference(&options(&plain))
+            .copied()
+            .collect();
         assert!(missing.is_empty(), "{page}: not in the page: {missing:?}");
         let examples = help.split("Examples:\n").nth(1).expect("examples");
         for line in examples.lines().filter(|line| line.starts_with("  pfc ")) {
