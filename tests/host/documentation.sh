@@ -62,9 +62,10 @@ run() { # DIRECTORY COMMAND
 	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$(target "$2") \
 		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
 	[ $limit = 600 ] || [ $rc != 124 ] && [ $rc != 130 ] || rc=0
-	case $2 in *'&') within 300 pgrep -f "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
+	case $2 in *'&') within 300 runs "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
 	return $rc
 }
+runs() { ls -l /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
 target() { case $1 in *loom*) echo "$CACHE/target/loom" ;; *) echo "$CACHE/target" ;; esac; }
 within() {
 	local left=$1

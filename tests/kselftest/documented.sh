@@ -7,7 +7,7 @@
 #
 # Every command that the documentation shows is run as it stands there: the lines of its blocks
 # "sh guest" and "console guest", in order, each block in a directory of its own. A command is
-# right if it ends with 0 within a minute. One whose comment says "until" gets a Ctrl-C after some
+# right if it ends with 0 within four minutes. One whose comment says "until" gets a Ctrl-C after some
 # seconds, and may end by that. What a console block shows after a command is in its output,
 # in that order, figures aside.
 
@@ -43,7 +43,7 @@ run() { # COMMAND: its status; what it said is in the file output
 	*'#'*until*) timeout -k 10 -s INT 6 sh -c "$1" >output 2>&1 </dev/null || rc=$?
 		# 124: it went on until Ctrl-C, as it should; 130: it says so itself.
 		[ $rc != 124 ] && [ $rc != 130 ] || rc=0 ;;
-	*) timeout -k 10 -s INT 60 sh -c "$1" >output 2>&1 </dev/null || rc=$? ;;
+	*) timeout -k 10 -s INT 240 sh -c "$1" >output 2>&1 </dev/null || rc=$? ;;
 	esac
 	# What it leaves in the background, as its line's end says, needs a moment to begin.
 	case $1 in *' &' | *' & '*) sleep 3 ;; esac

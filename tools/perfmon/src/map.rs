@@ -5,6 +5,7 @@
 use std::io;
 
 use crate::abi::FIRST_SOFT;
+use crate::context::{Context, Scope};
 
 /// The file.
 pub const MAP: &str = "/proc/perfmon_map";
@@ -89,6 +90,13 @@ pub struct Map {
 impl Map {
     /// As it is now. `NotFound`: the module is not loaded.
     pub fn read() -> io::Result<Self> {
+        let text = std::fs::read_to_string(MAP)?;
+        if !text.is_empty() {
+            return Ok(Self::parse(&text));
+        }
+        // The kernel looks for descriptions when the first context is made; whether one can be
+        // made does not matter here.
+        drop(Context::create(Scope::Thread));
         Ok(Self::parse(&std::fs::read_to_string(MAP)?))
     }
 
