@@ -71,10 +71,16 @@ check "openmetrics --sum has the totals" sums
 # A counter deleted and added anew begins at zero, and says since when.
 again() {
 	puppet del $counter >deleted
+	local before after
+	before=$(date +%s.%N)
 	counter=$(desc 0 1 0 1 "what it counts" test/counter)
+	after=$(date +%s.%N)
 	on 0 adjust $counter 1
 	json_to json 'test/*' && export_to u.prom 'test/*' && parse t.prom u.prom && parse u.prom --json json || return 1
-	grep -h test_counter_created t.prom u.prom | sort -u | wc -l | grep -qx 4
+	grep -h test_counter_created t.prom u.prom | sort -u | wc -l | grep -qx 4 || return 1
+	# On each CPU the birth is that moment, by the clock.
+	awk -v b="$before" -v a="$after" '/^perfcounters_test_counter_created/ { n++; ok += b <= $2 && $2 <= a; print }
+		END { print "between", b, a; exit !(n == 2 && ok == 2) }' u.prom
 }
 check "openmetrics a new life has a new birth" again
 
