@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
 # timeout: 240
-# shellcheck disable=SC2016,SC2086,SC2317,SC2329,SC3043
+# shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043,SC3045
 #
 # pfc doctor on a machine without a PMU: each finding is caused, and its state, its
 # words, its remedy and the exit status are looked at, in the text and in the JSON, as
@@ -167,7 +167,7 @@ insmod /modules/pfm_soft.ko
 check "doctor a machine that is well set up is clean" clean
 check "doctor without a PMU nothing is in the way" no_pmu
 check "doctor no provider is a note" no_provider
-check "doctor it says how the kernel can be measured otherwise: paranoid" sh -c '. /tests/doctor.sh; doctor 0; says ok machine paranoid "perf_event_paranoid is [0-9]"'
+check "doctor what perf asks of its users" sh -c '. /tests/doctor.sh; doctor 0; says ok machine paranoid "perf_event_paranoid is [0-9]"'
 check "doctor there are restartable sequences" sh -c '. /tests/doctor.sh; doctor 0; says ok tracing rseq "the kernel has"'
 check "doctor the clock is said" sh -c '. /tests/doctor.sh; doctor 0; says "(ok|note)" tracing clock "(the time stamp counter|CLOCK_MONOTONIC)" && says "(ok|note)" accounting clock "time stamp counter"'
 check "doctor neither Secure Boot nor lockdown nor signatures" sh -c '. /tests/doctor.sh; doctor 0; says ok machine "Secure Boot" none && says ok machine lockdown off && says ok machine signatures "need none"'

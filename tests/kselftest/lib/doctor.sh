@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=sh disable=SC3043
+# shellcheck shell=sh disable=SC2015,SC3043
 #
 # What the tests of pfc doctor share: it is run both ways, in time, and looked at.
 
