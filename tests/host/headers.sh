@@ -17,10 +17,10 @@ written() { files | grep -v '^./tests/abi/'; }
 
 # Three words at least in a comment, a title, a manual's NAME, or of a page's text, near the top.
 purpose() {
-	local lead='^[ \t]*(//[!/]?|/\*+|\*|#|<!--|<title>|\.\\"|"""|What:|Description:)[ \t]*'
+	local lead='^[ \t]*(//[!/]?|/\*+|\*|#|<!--|<title>|\.\\"|"""|What:|Description:|"description": "SPDX[^ ]* [^ ]*)[ \t]*'
 	case $1 in *.md) lead='^' ;; *.3) grep -q '^\.Nd .' "$1"; return ;;  esac
 	case $1 in *ABI/testing/*) grep -q '^Description:' "$1"; return ;; *.patch) lead='^' ;; esac
-	head -n 20 "$1" | grep -v 'SPDX\|shellcheck\|^#!\|^ *# *\(include\|define\|if\)' |
+	head -n 20 "$1" | grep -v '^.\{0,8\}SPDX\|shellcheck\|^#!\|^ *# *\(include\|define\|if\)' |
 		grep -qE "${lead}[^ ]*[A-Za-z][^ ]* +[^ ]*[A-Za-z][^ ]* +[^ ]*[A-Za-z]"
 }
 
