@@ -46,7 +46,7 @@ stage_source() {
 		rm "$f"
 	done
 	cp "$here/modules" "$here/sign" "$source/"
-	DESTDIR=$source/built PREFIX=/usr LIBDIR=lib/x86_64-linux-gnu MODULES=usr/lib/modules "$TOP/tools/rig/install.sh" >>"$log" 2>&1
+	DESTDIR=$source/built PREFIX=/usr LIBDIR=lib/x86_64-linux-gnu MODULES_DIR=usr/lib/modules "$TOP/tools/rig/install.sh" >>"$log" 2>&1
 	cp -r "$TOP"/{Kbuild,src,include,LICENSE,tools/rig/tree.sh} "$here/dkms/build" "$source/dkms/"
 	# What dkms is to take where it was built, from the list of what was.
 	{

@@ -4,15 +4,19 @@
 # make install: the modules for the kernel they were built for, the tools with
 # manual pages and completions, libperfmon, libperftrace, the headers for programs
 # (linux/perfcounters.h) and for drivers. make deb packs what this installs.
-# LIBDIR=lib, MODULES=lib/modules: where a distribution has them
+# LIBDIR=lib, MODULES_DIR=lib/modules: where a distribution has them
 # install.sh --uninstall: removes the very files that it would install.
 
 if [ "${1:-}" = --uninstall ]; then
 	copy=$(mktemp -d)
 	trap 'rm -rf "$copy"' EXIT
-	DESTDIR=$copy "$0" 2>/dev/null
+	said=$(DESTDIR=$copy "$0" 2>&1) || { printf '%s\n' "$said" >&2; exit 1; }
 	(cd "$copy" && find . ! -type d -printf '%P\n') | while read -r f; do
-		[ ! -e "${DESTDIR:-}/$f" ] || { rm "${DESTDIR:-}/$f" && printf '    removed %s\n' "${DESTDIR:-}/$f" >&2; }
+		there=${DESTDIR:-}/$f
+		if [ -e "$there" ] || [ -L "$there" ]; then
+			rm "$there"
+			printf '    removed %s\n' "$there" >&2
+		fi
 	done
 	# Directories that were ours alone.
 	(cd "$copy" && find . -depth -type d -path '*perf*' -printf '%P\n') | while read -r d; do
@@ -44,7 +48,7 @@ else
 fi
 
 # Copied by hand: the same for a chroot's build and a tree of one's own.
-where=$dest/${MODULES:-lib/modules}/$release
+where=$dest/${MODULES_DIR:-lib/modules}/$release
 if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="
 	while read -r o; do

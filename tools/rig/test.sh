@@ -80,12 +80,17 @@ cargo_tests() { # LABEL RUSTFLAGS ARGUMENTS...
 }
 
 host_scripts() {
-	local s rc start limit emulator
+	local s rc start limit emulator prepare
 	for s in "$TOP"/tests/host/*.sh; do
 		[ -e "$s" ] && mentions "$s" || continue
 		rc=0 start=$SECONDS
 		limit=$(limit_of "$s")
 		emulator=$(head_of "$s" emulator "")
+		prepare=$(head_of "$s" prepare "")
+		[ -z "$prepare" ] || (cd "$TOP" && $prepare) >>"$work/host.log" 2>&1 || {
+			one host "rig $(basename "$s") is prepared" "not ok" "$prepare: $(tail -n 30 "$work/host.log")"
+			continue
+		}
 		[ -z "$emulator" ] || {
 			basename "$s" >"$work/list"
 			emulator_for "$emulator" host "$work" || continue

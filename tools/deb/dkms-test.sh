@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# perfcounters-dkms in a Debian of its own, for tests/host/packages.sh: apt installs
+# it with what it depends on and the stock kernel's headers; it builds; apt purges
+# it. What was seen is in $CACHE/deb/dkms: results, modules, make.log; nothing is done
+# again while it is made of the same. What others brought stays from run to run, and so
+# does what perfcounters-dkms keeps in /var/cache: it judges itself whether that fits.
+
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/../rig/lib.sh"
+
+LOG=$LOGS/dkms.log
+# shellcheck source=tools/rig/stages.sh
+. "$TOP/tools/rig/stages.sh"
+
+# Raise this when what is done below changes.
+RECIPE=1
+packages=$CACHE/deb/packages
+root=$CACHE/deb/dkms-root
+trees=$CACHE/deb/dkms-trees
+seen=$CACHE/deb/dkms
+
+in_root() { in_debian "$root" "$packages:packages $trees:var/cache/perfcounters" "$1"; }
+
+main() {
+	local want deps dkms_deb out=$CACHE/deb/dkms-out
+	"$TOP/tools/deb/build.sh"
+	set_up
+	dkms_deb=$(echo "$packages"/perfcounters-dkms_*.deb)
+	# shellcheck disable=SC2016 # for the inner shells, here and below
+	want="recipe $RECIPE $RELEASE $(inside sh -c 'dpkg-deb --fsys-tarfile "$0" | sha256sum; dpkg-deb -f "$0"' "$dkms_deb") $(sha256sum <"$TOP/tools/rig/install.sh")"
+	! stamped dkms "$want" || [ ! -e "$seen/results" ] || return 0
+	step "perfcounters-dkms in a Debian of its own"
+	: >"$LOG"
+	local copy=$CACHE/deb/installed
+	remove "$seen" "$out" "$copy"
+	mkdir -p "$out/modules" "$trees"
+	# make install takes the lock itself.
+	# shellcheck disable=SC2016
+	quietly "make install, make uninstall" "$LOG" sh -ec 'DESTDIR=$1 "$0/tools/rig/install.sh"; find "$1" ! -type d | wc -l
+		DESTDIR=$1 "$0/tools/rig/install.sh" --uninstall' "$TOP" "$copy" || explain "make install, make uninstall"
+	# Long, and of its own: other builds go on meanwhile.
+	exec 8>"$CACHE/deb/lock"
+	flock 8
+
+	# Whatever it depends on, by apt's own reckoning.
+	deps=$(inside dpkg-deb -f "$dkms_deb" Depends)
+	if ! stamped dkms-root "recipe $RECIPE $RELEASE $deps" || [ ! -d "$root" ]; then
+		remove "$root" "$STAMPS/dkms-root"
+		debian "a Debian" "$root" ""
+		stage "what perfcounters-dkms depends on (compilers, linux-source, linux-headers)" in_root "
+			apt-get update -q
+			apt-get satisfy -y -q --no-install-recommends '$deps, linux-headers-$RELEASE, openssl'"
+		stamp dkms-root "recipe $RECIPE $RELEASE $deps"
+	fi
+	list() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./tmp -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dpkg -o -path ./var/lib/apt \) -prune -o -print | LC_ALL=C sort); }
+	in_root "rm -rf /var/lib/dkms/mok.*"
+	list >"$out/before"
+	stage "apt install: DKMS builds (the longest stage, 4 minutes; 1 with its tree there)" in_root "
+		apt-get install -y -q --no-install-recommends /packages/perfcounters-dkms_*.deb"
+	{
+		echo "== depends"
+		in_root "dpkg-query -W -f '\${db:Status-Status}\n' perfcounters-dkms" | sed 's/^installed$/whole/'
+		echo "== status"
+		in_root "dkms status perfcounters"
+		echo "== self-check"
+		in_root "cat /var/lib/dkms/perfcounters/*/$RELEASE/x86_64/log/make.log" >"$out/make.log"
+		grep '^self-check: all' "$out/make.log" || :
+		echo "== mismatch"
+		# As if the source's package were older than the headers'.
+		in_root "mkdir -p /tmp/bin
+			printf '#!/bin/sh\necho 7.2.1-1 \$*\n' >/tmp/bin/dpkg-query
+			chmod +x /tmp/bin/dpkg-query
+			cd /usr/src/perfcounters-*/
+			PATH=/tmp/bin:\$PATH ./build $RELEASE" 2>&1 || :
+	} >"$out/results"
+	cp "$root/usr/lib/modules/$RELEASE/updates/dkms"/*.ko* "$out/modules/"
+	# shellcheck disable=SC2016
+	inside sh -c 'xz -qd "$0"/*.xz 2>/dev/null; zstd -q --rm -d "$0"/*.zst 2>/dev/null; true' "$out/modules"
+	stage "apt purge" in_debian "$root" "" "apt-get purge -y -q perfcounters-dkms"
+	{
+		echo "== left"
+		list | LC_ALL=C comm -3 "$out/before" - | grep -vE '/var/lib/dkms/(mok\.|dkms_dbversion)|__pycache__|/etc/ld.so.cache' || :
+		echo "== uninstall"
+		find "$copy" ! -type d -o -type d -empty -path '*perf*'
+		echo "== end"
+	} >>"$out/results"
+	remove "$copy"
+	mv "$out" "$seen"
+	stamp dkms "$want"
+}
+
+main "$@"
