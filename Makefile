@@ -101,4 +101,4 @@ help:
 #? SMP=2 MEM=1G              the guest's size
 #? PREFIX=/usr/local         install: where; DESTDIR= is put before it
 #? DEBIAN_MIRROR=ADDRESS     set-up: another archive than this machine's apt uses
-#? PERFCOUNTERS_CACHE=DIR    instead of ~/.cache/perfcounters (8 GB, 11 with the debug kernels)
+#? PERFCOUNTERS_CACHE=DIR    instead of ~/.cache/perfcounters (12 GB, 15 with the debug kernels)
