@@ -207,18 +207,23 @@ static FILES: [File; 20] = {
 };
 
 /// The instances; drop makes them dormant. Nothing that costs is there by then.
-pub(crate) struct Costs(KVec<Instance>);
+pub(crate) struct Costs {
+    _instances: KVec<Instance>,
+}
 
 impl Costs {
     /// Adds all of them, before anything can cost. Called once, from module init.
     pub(crate) fn new() -> Result<Self> {
+        costs::init();
         let mut instances = KVec::with_capacity(NR, GFP_KERNEL)?;
         for (cost, name, what) in &LIST {
             let instance = what.named(fmt!("perfcounters/{name}"))?;
             costs::publish(*cost, instance.counter());
             instances.push(instance, GFP_KERNEL)?;
         }
-        Ok(Self(instances))
+        Ok(Self {
+            _instances: instances,
+        })
     }
 }
 

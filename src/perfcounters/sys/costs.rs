@@ -30,20 +30,23 @@ impl File {
     /// The sum of two different ones.
     pub(crate) const fn sum(name: &'static CStr, first: Cost, second: Cost) -> Self {
         Self {
-            name: name.as_ptr().cast(),
+            name: name.to_bytes_with_nul().as_ptr().cast(),
             first: first as u16,
             second: second as u16,
         }
     }
 }
 
-/// Where a cost is counted from now on. From module init, before anything can cost.
+/// The clock of times is known. From module init, before anything can cost.
+pub(crate) fn init() {
+    // SAFETY: Nobody reads it yet.
+    unsafe { shim::pfc_costs_init() }
+}
+
+/// Where a cost is counted from now on. The same.
 pub(crate) fn publish(cost: Cost, counter: Counter) {
     // SAFETY: Nobody reads it yet. The slots stay until the module goes.
-    unsafe {
-        shim::pfc_costs[cost as usize] = counter.raw();
-        shim::pfc_costs_init();
-    }
+    unsafe { shim::pfc_costs[cost as usize] = counter.raw() }
 }
 
 /// Shows a CPU's, once. Process context.

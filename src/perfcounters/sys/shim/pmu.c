@@ -25,6 +25,7 @@
 #include <asm/nmi.h>
 #include <linux/perfmon.h>
 #include "../../../../include/uapi/linux/perfmon.h"
+#include "costs.h"
 #include "pmu.h"
 #include "shim.h"
 
