@@ -60,14 +60,12 @@ def svg(lines, columns):
 def main(file, rows, columns):
     screen = pyte.Screen(columns, rows)
     stream = pyte.ByteStream(screen)
-    kept = None
-    data = open(file, "rb").read()
-    for at in range(0, len(data), 512):
-        stream.feed(data[at:at + 512])
-        if "NAME" in "".join(screen.display[:4]) and "quit" in screen.display[-1]:
-            kept = [[screen.buffer[y][x] for x in range(columns)] for y in range(rows)]
-    if kept is None:
+    # pyte has no second screen, on which pfc begins with nothing, and which it leaves at its end.
+    data = open(file, "rb").read().rpartition(b"\x1b[?1049h")[2]
+    stream.feed(data.partition(b"\x1b[?1049l")[0])
+    if "NAME" not in "".join(screen.display[:4]):
         sys.exit("screen.py: there is no screen of pfc watch in " + file)
+    kept = [[screen.buffer[y][x] for x in range(columns)] for y in range(rows)]
     print("\n".join(svg(kept, columns)))
 
 
