@@ -47,7 +47,11 @@ fn pfc_each_command_has_a_manual_page_that_says_what_its_help_says() {
     let mut seen = 0;
     while let Some(page) = left.pop() {
         let text = fs::read_to_string(directory.join(format!("{page}.1"))).expect(&page);
-        let plain = text.replace("\\-", "-");
+        let plain = ["\\fB", "\\fI", "\\fR", "\\fP"]
+            .iter()
+            .fold(text.replace("\\-", "-"), |text, font| {
+                text.replace(font, "")
+            });
         let help = help_of(&page);
         assert!(text.contains(".SH EXAMPLES\n"), "{page} has no examples");
         assert!(help.contains("Examples:"), "{page}: --help has no examples");
