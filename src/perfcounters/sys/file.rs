@@ -28,7 +28,7 @@ pub(crate) struct Ops<T>(pub(crate) T);
 unsafe impl<T> Sync for Ops<T> {}
 
 static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::THIS_MODULE.as_ptr(),
+    owner: crate::sys::release::module(),
     open: Some(counters_open),
     mmap: Some(counters_mmap),
     llseek: Some(bindings::noop_llseek),
@@ -36,7 +36,7 @@ static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operati
 });
 
 static NAMES_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::THIS_MODULE.as_ptr(),
+    owner: crate::sys::release::module(),
     open: Some(names_open),
     read: Some(names_read),
     llseek: Some(bindings::default_llseek),

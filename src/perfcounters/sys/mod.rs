@@ -27,6 +27,7 @@
 //! | `zeroed` | large values in place |
 //! | `ppa`, `records`, `proc` | process accounting: CPUs' words and the device, tasks' records, files |
 //! | `trace`, `process`, `buffers` | `/dev/perftrace`, who is traced, memory that is mapped |
+//! | `release` | what differs between kernels |
 //! | `user` | structures from and to user space |
 //! | `probe`, `task`, `family`, `block`, `irq`, `net` | what probes see of the kernel |
 
@@ -57,6 +58,7 @@ pub(crate) mod proc;
 pub(crate) mod process;
 pub(crate) mod rawlock;
 pub(crate) mod records;
+pub(crate) mod release;
 pub(crate) mod sched;
 pub(crate) mod selfpage;
 pub(crate) mod shim;

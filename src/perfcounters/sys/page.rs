@@ -130,7 +130,7 @@ impl HeaderPage {
     /// Publishes how many chunks there are: they are in the tables before.
     pub(crate) fn set_nr_chunks(&self, chunks: u32) {
         // Pairs with the acquire of the generation in a reader's `enter`: growth is in a change.
-        kernel::sync::barrier::smp_wmb();
+        crate::sys::release::smp_wmb();
         self.0.put(offset_of!(Header, nr_chunks), chunks);
     }
 

@@ -28,7 +28,7 @@ use crate::formats::{self, Wanted};
 use crate::pmu::{self, refused};
 
 static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::THIS_MODULE.as_ptr(),
+    owner: crate::sys::release::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),

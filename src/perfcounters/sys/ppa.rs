@@ -339,7 +339,7 @@ const _: () = assert!(size_of::<Info>() == 72);
 unsafe impl Given for Info {}
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::THIS_MODULE.as_ptr(),
+    owner: crate::sys::release::module(),
     read: Some(read_tasks),
     unlocked_ioctl: Some(ioctl),
     llseek: Some(bindings::default_llseek),

@@ -168,7 +168,7 @@ impl Kept {
     pub(crate) fn new() -> Self {
         // SAFETY: The caller's file holds it already.
         // INVARIANT: it is held from here on.
-        unsafe { bindings::__module_get(crate::THIS_MODULE.as_ptr()) };
+        unsafe { bindings::__module_get(crate::sys::release::module()) };
         Self(())
     }
 }
@@ -176,6 +176,6 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant.
-        unsafe { bindings::module_put(crate::THIS_MODULE.as_ptr()) }
+        unsafe { bindings::module_put(crate::sys::release::module()) }
     }
 }

@@ -15,6 +15,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::task::Task;
 
+use super::release::WAIT;
 use super::shim;
 use crate::contexts::Context;
 use crate::driver::PREEMPT_INLINE;
@@ -127,7 +128,9 @@ pub(crate) fn call_on(cpu: u32, mut function: &mut dyn FnMut()) -> bool {
     }
     let function: *mut &mut dyn FnMut() = &mut function;
     // SAFETY: It waits, so the function outlives the call.
-    unsafe { bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), 1) == 0 }
+    unsafe {
+        bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT) == 0
+    }
 }
 
 /// Calls a function on every CPU that is online, with interrupts off, and waits.

@@ -39,7 +39,7 @@ impl<const N: usize> Table<N> {
     /// Sets an entry; what hangs off it was initialised before. The caller
     /// holds the registry's lock.
     pub(crate) fn publish(&self, index: usize, value: usize) {
-        kernel::sync::barrier::smp_wmb();
+        crate::sys::release::smp_wmb();
         let entry = self.0.get().cast::<usize>().wrapping_add(index & (N - 1));
         // SAFETY: As in `get`.
         unsafe { entry.write_volatile(value) }

@@ -29,7 +29,7 @@ use crate::costs::Cost;
 use crate::tracing::{self, Held};
 
 static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
-    owner: crate::THIS_MODULE.as_ptr(),
+    owner: crate::sys::release::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
