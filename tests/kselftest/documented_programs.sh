@@ -80,7 +80,8 @@ check "providers.md: the provider counts each signal" signals
 check "providers.md: and goes, leaving dormant instances" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
 
 insmod /modules/tutorial_pmu.ko
-check "pmu-tutorial.md: the program counts with it" sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
+# On a busy host an emulated half second may have few ticks.
+check "pmu-tutorial.md: the program counts with it" within 5 sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
 insmod /modules/tutorial_format.ko
 check "format-tutorial.md: the program samples with it" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples
 check "the modules of the documentation are gone as they came" sh -c 'rmmod tutorial_pmu tutorial_format'
