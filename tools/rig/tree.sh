@@ -30,7 +30,7 @@ compilers() {
 	[ "${got%%.*}" = $((wanted / 10000)) ] || die "the kernel $release was built with gcc $((wanted / 10000)); $cc is version $got. Name another with CC="
 }
 
-# What no module's build reads stays packed: a fifth of the size, and of the
+# What no module's build reads stays packed: what is left is a third of it (640 MB), and less
 # time on a slow disk. Kconfig and Makefiles are needed all over.
 unpack() {
 	local version
