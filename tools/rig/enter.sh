@@ -14,6 +14,10 @@ mount --rbind /dev "$ROOTFS/dev"
 mount -t tmpfs tmpfs "$ROOTFS/tmp"
 into "$TOP"
 into "$CACHE"
+# A drill shares these with the cache that it lies in (drill.sh).
+for shared in "$CACHE"/{cargo,target,python}; do
+	[ ! -L "$shared" ] || into "$(readlink -f "$shared")"
+done
 # The host's own way to the network: resolver and certificate authorities.
 for f in /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt; do
 	[ -e "$f" ] || continue
