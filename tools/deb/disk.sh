@@ -41,7 +41,7 @@ debian_base() {
 installed() {
 	mkdir -p "$root"/{examples,packages}
 	cp "$packages"/perfcounters_*.deb "$packages"/perfcounters-modules-*.deb "$packages"/lib*-dev_*.deb "$root/packages/"
-	cp "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tests/kselftest/readme/{page_faults,reader}.c "$root/examples/"
+	cp "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/readme/reader.c "$root/examples/"
 	# shellcheck disable=SC2016
 	stage "apt install" in_debian "$root" "" '
 		cd /examples
