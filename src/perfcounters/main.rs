@@ -71,7 +71,8 @@ struct PerfCounters {
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let registry = counters::Loaded::new(sys::release::given(&module_parameters::pages_per_chunk))?;
+        let registry =
+            counters::Loaded::new(sys::release::given(&module_parameters::pages_per_chunk))?;
         let costs = costs::Costs::new()?;
         // Each CPU has a branch of it.
         let tree = sys::pmu::Tree::create();

@@ -59,7 +59,7 @@ main() {
 	"$TOP/tools/deb/build.sh"
 	set_up
 	lock_cache
-	want="recipe $DISK_RECIPE $BASE_RECIPE $(cat "$packages/.made-from") $(words "$TOP/tests/vm/deb.packages") $(cat "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tests/kselftest/readme/*.c "$0" | sha256sum)"
+	want="recipe $DISK_RECIPE $BASE_RECIPE $(cat "$packages/.made-from") $(words "$TOP/tests/vm/deb.packages") $(cat "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/readme/reader.c "$0" | sha256sum)"
 	! stamped deb-disk "$want" || [ ! -e "$disk" ] || return 0
 	step "a Debian disk for the guest \`deb\`"
 	: >"$LOG"

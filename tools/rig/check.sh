@@ -77,7 +77,7 @@ host_script() {
 
 "$TOP/tools/rig/build.sh"
 set_up
-cargo=(inside env "CARGO_TARGET_DIR=$TARGET" CARGO_TERM_COLOR=never RUSTDOCFLAGS=-Dwarnings cargo)
+cargo=(inside env "CARGO_TARGET_DIR=$TARGET" CARGO_TERM_COLOR=never "RUSTDOCFLAGS=-Dwarnings -Arustdoc::private_intra_doc_links" cargo)
 workspace=(--manifest-path "$TOP/tools/Cargo.toml")
 if [ -e "$TOP/tools/Cargo.toml" ]; then
 	checker "rustfmt, tools" "${cargo[@]}" fmt "${workspace[@]}" --all --check -- --color never
