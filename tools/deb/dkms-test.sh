@@ -83,7 +83,7 @@ main() {
 		echo "== left"
 		list | LC_ALL=C comm -3 "$out/before" - | grep -vE '/var/lib/dkms/(mok\.|dkms_dbversion)|__pycache__|/etc/ld.so.cache' || :
 		echo "== uninstall"
-		find "$copy" ! -type d -o -type d -empty -path '*perf*'
+		(cd "$copy" && find . ! -type d -o -type d -empty -path '*perf*')
 		echo "== end"
 	} >>"$out/results"
 	remove "$copy"
