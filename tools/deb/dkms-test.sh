@@ -29,7 +29,7 @@ main() {
 	set_up
 	dkms_deb=$(echo "$packages"/perfcounters-dkms_*.deb)
 	# shellcheck disable=SC2016 # for the inner shells, here and below
-	want="recipe $RECIPE $RELEASE $(inside sh -c 'dpkg-deb --fsys-tarfile "$0" | sha256sum; dpkg-deb -f "$0"' "$dkms_deb") $(sha256sum <"$TOP/tools/rig/install.sh")"
+	want="recipe $RECIPE $RELEASE $(inside sh -c 'dpkg-deb --fsys-tarfile "$0" | sha256sum; dpkg-deb -f "$0"' "$dkms_deb") $(cat "$TOP/tools/rig/install.sh" "$0" | sha256sum)"
 	! stamped dkms "$want" || [ ! -e "$seen/results" ] || return 0
 	step "perfcounters-dkms in a Debian of its own"
 	: >"$LOG"
