@@ -65,7 +65,7 @@ run() { # DIRECTORY COMMAND
 	case $2 in *'&') within 300 runs "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
 	return $rc
 }
-runs() { ls -l /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
+runs() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
 target() { case $1 in *loom*) echo "$CACHE/target/loom" ;; *) echo "$CACHE/target" ;; esac; }
 within() {
 	local left=$1
