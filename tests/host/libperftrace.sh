@@ -14,9 +14,6 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-# as_wanted NAME GOT WANTED
-as_wanted() { result "$([ "$2" = "$3" ]; echo $?)" "$1" "$(diff <(echo "$3") <(echo "$2"))"; }
-
 header=$top/tools/libperftrace/include/perftrace/perftrace.h
 strict=(-O2 -Wall -Wextra -Wpedantic -Werror -I "$work/usr/include")
 plan 16

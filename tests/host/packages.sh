@@ -12,23 +12,11 @@ top=${TOP:?} packages=${CACHE:?}/deb/packages dkms=$CACHE/deb/dkms
 release=$(cut -d' ' -f1 "$CACHE/release")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-n=0
 
-check() { # check STATUS NAME DIAGNOSTICS
-	n=$((n + 1))
-	if [ "$1" = 0 ]; then
-		echo "ok $n $2"
-	else
-		sed 's/^/# /' <<<"$3" | head -n 40
-		echo "not ok $n $2"
-	fi
-}
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
 
-# as_wanted NAME GOT WANTED
-as_wanted() { check "$([ "$2" = "$3" ]; echo $?)" "$1" "$(diff <(echo "$3") <(echo "$2"))"; }
-
-echo "TAP version 13"
-echo "1..19"
+plan 19
 
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$top/tools/Cargo.toml" | head -n 1)
 got=$(cd "$packages" && printf '%s\n' *.deb | sed 's/_[a-z0-9]*\.deb$//' | xargs)
@@ -36,7 +24,7 @@ as_wanted "packages make deb makes five, of the workspace's version" "$got" \
 	"libperfmon-dev_$version libperftrace-dev_$version perfcounters-dkms_$version perfcounters-modules-${release}_$version perfcounters_$version"
 as_wanted "packages pfc says that version" "$("$TOOLS_OUT/pfc" --version)" "pfc $version"
 said=$(cd "$packages" && lintian --allow-root --fail-on error ./*.deb 2>&1)
-check $? "packages lintian finds no error" "$said"
+result $? "packages lintian finds no error" "$said"
 contents() { dpkg-deb --fsys-tarfile "$packages/$1"_*.deb | tar -t | grep -v '/$'; }
 got=$(contents perfcounters | grep -cE '^\./usr/share/man/man1/pfc.*\.1\.gz$')
 wanted=$("$TOOLS_OUT/pfc" man "$work" && find "$work" -name '*.1' | wc -l)
@@ -50,7 +38,7 @@ results() { sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"; }
 as_wanted "packages dkms: apt finds all that perfcounters-dkms depends on" "$(results depends)" "whole"
 as_wanted "packages dkms: apt install builds for the stock kernel, without a tree of ours" "$(results status)" \
 	"perfcounters/$version, $release, x86_64: installed"
-check "$([ -n "$(results self-check)" ]; echo $?)" "packages dkms: its self-check found every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
+result "$([ -n "$(results self-check)" ]; echo $?)" "packages dkms: its self-check found every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
 got=$(cd "$dkms/modules" && printf '%s\n' *.ko | sed 's#\.ko$##' | sort)
 as_wanted "packages dkms: every module is built" "$got" "$modules"
 # The stock kernel's own modules say what it wants of a module.
@@ -61,9 +49,9 @@ missing=$(nm -u "$dkms/modules"/*.ko | awk '$1 == "U" { print $2 }' | sort -u | 
 	awk '{ print $2 }' "$CACHE/kernel/$release/stock/usr/src/linux-headers-$release/Module.symvers"
 	nm "$dkms/modules/perfcounters.ko" | sed -n 's/.* __ksymtab_//p'
 } | sort -u))
-check "$([ -z "$missing" ]; echo $?)" "packages dkms: every symbol that they want is exported" "$missing"
+result "$([ -z "$missing" ]; echo $?)" "packages dkms: every symbol that they want is exported" "$missing"
 got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F signer "$ko"; done | sort -u)
-check "$([ -n "$got" ]; echo $?)" "packages dkms: they are signed with DKMS's own key" "no signer"
+result "$([ -n "$got" ]; echo $?)" "packages dkms: they are signed with DKMS's own key" "no signer"
 as_wanted "packages dkms: a source of another version is refused, with what to do" "$(results mismatch | grep -o 'apt install linux-source-[0-9.]*=')" \
 	"apt install linux-source-$(cut -d. -f1,2 <<<"$release")="
 as_wanted "packages dkms: purged, no file is left and none is missing" "$(results left)" ""
@@ -73,7 +61,7 @@ mkdir "$work/bin"
 printf '#!/bin/sh\necho "rustc 1.80.0 (another)"\n' >"$work/bin/rustc"
 chmod +x "$work/bin/rustc"
 said=$(PATH=$work/bin:$PATH "$top/tools/rig/tree.sh" "$release" /nothing "$CACHE/kernel/$release/stock/usr/lib/modules/$release/config" /nothing "$work/tree" 2>&1)
-check "$([ $? = 1 ] && grep -q "was built with rustc 1.*; the rustc here is rustc 1.80.0" <<<"$said"; echo $?)" "packages another compiler is refused, and named" "$said"
+result "$([ $? = 1 ] && grep -q "was built with rustc 1.*; the rustc here is rustc 1.80.0" <<<"$said"; echo $?)" "packages another compiler is refused, and named" "$said"
 
 # A signature, judged by openssl: the module without its signature, the certificate.
 "$top/tools/deb/sign" --new "$work/key" >"$work/said" 2>&1
@@ -93,12 +81,13 @@ said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.k
 	) && said+=$(openssl x509 -inform DER -in "$work/key/mok.der" -out "$work/mok.pem" 2>&1 &&
 		openssl cms -verify -binary -inform DER -in "$work/signature" -content "$work/content" -nointern -certfile "$work/mok.pem" -noverify -out /dev/null 2>&1) &&
 	cmp "$work/content" "$KBUILD_OUT/src/provider/pfc_mm.ko"
-check $? "packages a module that sign has signed verifies with its certificate" "$said"
+result $? "packages a module that sign has signed verifies with its certificate" "$said"
 said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.key" "$work/key/mok.der" "$ko" 2>&1)
-check "$(grep -q 'is signed already' <<<"$said"; echo $?)" "packages a signed module is not signed again" "$said"
+result "$(grep -q 'is signed already' <<<"$said"; echo $?)" "packages a signed module is not signed again" "$said"
 
 # make install and uninstall, as dkms-test.sh ran them.
 as_wanted "packages make uninstall takes away what make install gave" "$(results uninstall)" ""
 
 said=$(cd "$top" && make help | grep -q 'make deb' && grep -q 'make deb' README.md && grep -q 'apt purge' Documentation/install.md)
-check $? "packages README, make help and Documentation/install.md name make deb" "$said"
+result $? "packages README, make help and Documentation/install.md name make deb" "$said"
+exit $failed

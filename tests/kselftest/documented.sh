@@ -13,6 +13,8 @@
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
+# shellcheck source=tests/kselftest/lib/pmcd.sh
+. /tests/pmcd.sh
 
 blocks=/tests/documentation
 top=$PWD
@@ -65,11 +67,7 @@ world() {
 	for m in sched syscalls irq block; do modprobe pfc_$m; done
 	/tests/examples/shop 1000000 >/dev/null &
 	shop=$!
-	mkdir -p /run/pcp pcp
-	chown pcp:pcp /run/pcp pcp
-	printf 'mmv\t70\tdso\tmmv_init\t/usr/lib/pcp/pmdas/mmv/pmda_mmv.so\n' >pcp/conf
-	printf 'root {\n\tmmv\t70:*:*\n}\n' >pcp/names
-	/usr/lib/pcp/bin/pmcd -f -A -c "$PWD/pcp/conf" -n "$PWD/pcp/names" -l "$PWD/pcp/log" &
+	start_pmcd
 	process_1234
 	within 120 pminfo mmv.control.files >/dev/null
 }

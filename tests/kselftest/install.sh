@@ -11,6 +11,8 @@
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
+# shellcheck source=tests/kselftest/lib/pmcd.sh
+. /tests/pmcd.sh
 
 release=$(uname -r)
 # Where everything was compiled and listed before the guest booted (tools/deb/disk.sh).
@@ -110,12 +112,8 @@ check "install completions of fish" fish_completion
 
 # Performance Co-Pilot, with nothing but its agent mmv.
 pcp() {
-	mkdir -p /run/pcp pcp
-	chown pcp:pcp /run/pcp pcp .
-	printf 'mmv\t70\tdso\tmmv_init\t/usr/lib/pcp/pmdas/mmv/pmda_mmv.so\n' >pcp/conf
-	printf 'root {\n\tmmv\t70:*:*\n}\n' >pcp/names
-	/usr/lib/pcp/bin/pmcd -f -A -c "$PWD/pcp/conf" -n "$PWD/pcp/names" -l "$PWD/pcp/log" &
-	pmcd=$!
+	chown pcp:pcp .
+	start_pmcd
 	pfc export --mmv pc 'sched/*' 2>export.err &
 	mmv=$!
 	within 90 pminfo mmv.pc.all.sched.context_switches && pmval -s 2 -t 1sec -r mmv.pc.all.sched.context_switches >values && cat values && holds values '^[ 0-9:.]*[1-9][0-9]* *$'

@@ -13,24 +13,13 @@
 # shellcheck source=tests/kselftest/lib/pmcd.sh
 . /tests/pmcd.sh
 
-# The values of a metric, by instance, on one line.
-values() {
-	pminfo -f "mmv.pc.$1" | sed -nE 's/.*value (-?[0-9]+)$/\1/p' | xargs
-}
+metric=mmv.pc
 are() { # METRIC VALUES
 	values "$1" >now
 	[ "$(cat now)" = "$2" ] || { echo "$1: $(cat now), not $2"; return 1; }
 }
 become() { within 60 are "$@"; }
 absent() { ! pminfo "mmv.pc.$1" >/dev/null 2>&1; }
-present() { pminfo "mmv.pc.$1" >/dev/null; }
-shape() { # METRIC WORDS...: pminfo -d has each of them
-	pminfo -dfT "mmv.pc.$1" >described || return 1
-	shift
-	for word; do
-		grep -qF -- "$word" described || { echo "no '$word' in:"; cat described; return 1; }
-	done
-}
 exporter() {
 	pfc export --mmv pc --interval 200 "$@" 2>export.err &
 	exporter=$!

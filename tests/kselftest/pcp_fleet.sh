@@ -16,17 +16,8 @@
 . /tests/pmcd.sh
 
 metric=mmv.perfcounters
-values() { pminfo -f "$metric.$1" | sed -nE 's/.*value (-?[0-9]+)$/\1/p' | xargs; }
 # What an instance has; the task's name begins with its number.
 of() { pminfo -f "$metric.$1" | sed -nE "s/.* or \"0*$2 .*value ([0-9]+)\$/\1/p"; }
-present() { pminfo "$metric.$1" >/dev/null; }
-shape() { # METRIC WORDS...
-	pminfo -dfT "$metric.$1" >described || return 1
-	shift
-	for word; do
-		grep -qF -- "$word" described || { echo "no '$word' in:"; cat described; return 1; }
-	done
-}
 start() {
 	as_unit perfcounters-mmv.service ",$(id -g pcp)" pfc export --mmv perfcounters --interval 500 --tasks 3 2>export.err &
 	exporter=$!

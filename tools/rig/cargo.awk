@@ -29,6 +29,12 @@ function title(crate, path,    n, parts, i, out, last) {
 	gsub(/.*\/|-[0-9a-f]+\)$|\)$/, "", crate)
 }
 /^ +Doc-tests / { crate = $2 }
+# A test that hangs has no more than this when cargo is ended.
+/^test .* has been running for over 60 seconds$/ {
+	path = $2
+	slow[crate SUBSEP path] = title(crate, path)
+	next
+}
 /^test .* \.\.\. (ok|FAILED|ignored)/ {
 	path = $0
 	sub(/^test /, "", path)
@@ -38,6 +44,7 @@ function title(crate, path,    n, parts, i, out, last) {
 	sub(/ - should panic$/, "", path)
 	count++
 	key[count] = crate SUBSEP path
+	delete slow[key[count]]
 	name[count] = title(crate, path)
 	state[count] = verdict
 	next
@@ -50,7 +57,9 @@ function title(crate, path,    n, parts, i, out, last) {
 block != "" { if ($0 != "") said[block] = said[block] "# " $0 "\n" }
 END {
 	print "TAP version 13"
-	print "1.." count + 0
+	for (i in slow)
+		hung++
+	print "1.." count + hung
 	for (i = 1; i <= count; i++) {
 		if (state[i] ~ /^ok/)
 			print "ok " i " " name[i]
@@ -62,5 +71,9 @@ END {
 			printf "%s", said[key[i]]
 			print "not ok " i " " name[i]
 		}
+	}
+	for (i in slow) {
+		print "# it was still running when cargo test was ended"
+		print "not ok " ++count " " slow[i]
 	}
 }

@@ -8,6 +8,7 @@
 . "$(dirname "$0")/lib.sh"
 
 lock_cache
+lock_kernels
 built=(build target image)
 [ "${1:-}" != everything ] || built+=(rootfs rootfs.partial kernel qemu-pmu full deb debs cargo stamps release mode apt.conf apt.options logs)
 for d in "${built[@]}"; do

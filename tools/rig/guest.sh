@@ -36,7 +36,7 @@ needs_of() {
 	# shellcheck disable=SC2034
 	local -a qemu=()
 	# shellcheck disable=SC2034
-	local cpu="" pmu="" emulator=""
+	local cpu="" accel="" pmu="" emulator=""
 	be_guest "$1" && printf '%s %s' "$patience" "$emulator"
 }
 

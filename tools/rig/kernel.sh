@@ -83,5 +83,5 @@ whole() { stamped "kernel-$variant" "$hash" && [ -e "$dir/root" ]; }
 
 whole && exit
 [ "${2:-}" != --check ] || exit 1
-lock_cache
+lock_kernels
 whole || kernel

@@ -27,15 +27,21 @@ say()  { printf '%s\n' "$*" >&2; }
 step() { printf '==> %s\n' "$*" >&2; }
 die()  { printf 'perfcounters: %s\n' "$*" >&2; exit 1; }
 
-# One rig at a time per cache: set-up and builds share the root file system.
-# The lock lives as long as this script or anything it started.
-lock_cache() {
-	exec 9>"$CACHE/lock"
-	flock -n 9 || {
+# lock FILE: alone with what it stands for, as long as this script or anything it
+# started lives.
+lock() {
+	local fd
+	exec {fd}>"$CACHE/$1"
+	flock -n "$fd" || {
 		say "another make is at work in $CACHE; waiting for it"
-		flock 9
+		flock "$fd"
 	}
 }
+
+# One rig at a time per cache: set-up and builds share the root file system. The
+# debug kernels have a lock of their own.
+lock_cache() { lock lock; }
+lock_kernels() { lock lock.kernels; }
 
 # quietly WHAT LOG COMMAND...: append the output to LOG, keep a pulse on the
 # terminal, say how long it took. The command is its own process group, so that

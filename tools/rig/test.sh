@@ -62,12 +62,12 @@ one() {
 }
 
 cargo_tests() { # LABEL RUSTFLAGS ARGUMENTS...
-	local label=$1 flags=$2
+	local label=$1 flags=$2 limit=1500
 	shift 2
 	mentions "$TOP/tools" "$TOP/src/engine" || return 0
 	local start=$SECONDS rc=0
 	# Other flags, another directory: else each run would build all anew.
-	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$flags" cargo test \
+	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$flags" timeout -s KILL "$limit" cargo test \
 		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast >"$work/cargo.log" 2>&1 </dev/null || rc=$?
 	if ! grep -q '^test result:' "$work/cargo.log"; then
 		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$work/cargo.log" | head -n 60 || tail -n 20 "$work/cargo.log")"
@@ -76,7 +76,7 @@ cargo_tests() { # LABEL RUSTFLAGS ARGUMENTS...
 	fi
 	# Status 101 is cargo's for failed tests, which the list names already.
 	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$work/cargo.log" || rc=0
-	awk -f "$TOP/tools/rig/cargo.awk" "$work/cargo.log" | collect host "$label" "$rc" - $((SECONDS - start))
+	awk -f "$TOP/tools/rig/cargo.awk" "$work/cargo.log" | collect host "$label" "$rc" "$limit" $((SECONDS - start))
 }
 
 host_scripts() {
@@ -113,6 +113,17 @@ rig_tests() {
 		ids=$(diff <(ids "$theirs" | sort -u) <(ids "$TOP/Documentation/rows.md" | sort)) &&
 			one host "$name" ok || one host "$name" "not ok" "$ids"
 	fi
+}
+
+# Tests leave half of the processors' time. The debug kernel's build begins with
+# that; the world's own turn builds the rest, as kernel.sh goes on where it was.
+beforehand() {
+	chrt --idle 0 "$TOP/tools/rig/kernel.sh" debug >/dev/null 2>&1 </dev/null &
+	builder=$!
+}
+
+end_beforehand() {
+	! jobs -pr | grep -qx "${builder:-none}" || kill "$builder"
 }
 
 # Number the results, show skips and, where the eye falls, failures; count.
@@ -171,8 +182,9 @@ set_up
 mkdir -p "$work"
 : >"$tap"
 export TEST_RUN=$$
-trap 'rm -rf "$work"' EXIT
+trap 'end_beforehand; rm -rf "$work"' EXIT
 trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM HUP
+[ -n "$ONLY" ] || [[ " $WORLDS " != *" debug "* ]] || beforehand
 for world in $WORLDS; do
 	if [ "$world" = host ]; then
 		rig_tests
@@ -180,6 +192,7 @@ for world in $WORLDS; do
 		cargo_tests loom "--cfg loom" -p engine --test loom --test loom_ring --test selfpage --release
 		host_scripts
 	else
+		[ "$world" = stock ] || end_beforehand
 		guest_tests "$world"
 	fi
 done

@@ -33,7 +33,7 @@ finish() {
 boot() { # boot QEMU-ARGUMENTS...
 	local program
 	# shellcheck disable=SC2034 # patience is for test.sh
-	local smp=2 mem=1G append="" prepare="" patience=0 cpu=max pmu="" emulator=""
+	local smp=2 mem=1G append="" prepare="" patience=0 cpu=max accel=tcg pmu="" emulator=""
 	local -a qemu=()
 	# A busy host can keep QEMU from the timer's test at boot long enough to fail it, and
 	# from two clocks in a row, so that the kernel would mistrust one.
@@ -55,7 +55,7 @@ boot() { # boot QEMU-ARGUMENTS...
 		"$TOP/tests/qemu-$emulator/build.sh" || die "the guest $guest wants the emulator of tests/qemu-$emulator"
 		program=$CACHE/qemu-$emulator/qemu-system-x86_64
 	}
-	inside "$program" -M q35 -accel tcg -cpu "$cpu" -smp "${SMP:-$smp}" -m "${MEM:-$mem}" \
+	inside "$program" -M q35 -accel "$accel" -cpu "$cpu" -smp "${SMP:-$smp}" -m "${MEM:-$mem}" \
 		-nodefaults -no-user-config -display none -no-reboot -pidfile "$run/pid" \
 		-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 		-append "$append ${APPEND:-}" "${qemu[@]}" "$@"

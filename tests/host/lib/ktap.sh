@@ -22,6 +22,10 @@ result() { # STATUS NAME [DIAGNOSTICS]
 	fi
 }
 
+as_wanted() { # NAME GOT WANTED
+	result "$([ "$2" = "$3" ]; echo $?)" "$1" "$(diff <(echo "$3") <(echo "$2"))"
+}
+
 nothing() { # NAME WRONG: what is wrong is nothing
 	[ -z "$2" ]
 	result $? "$1" "$2"

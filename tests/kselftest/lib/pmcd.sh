@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=sh disable=SC2034
+# shellcheck shell=sh disable=SC2034,SC2154
 #
-# A pmcd of our own, with nothing but pmdammv in it, as user pcp.
+# A pmcd of our own, with nothing but pmdammv in it, as user pcp; and what it says of the metrics
+# below $metric.
 
 start_pmcd() {
 	mkdir -p /run/pcp pcp
@@ -10,4 +11,17 @@ start_pmcd() {
 	printf 'root {\n\tmmv\t70:*:*\n}\n' >pcp/names
 	/usr/lib/pcp/bin/pmcd -f -A -c "$PWD/pcp/conf" -n "$PWD/pcp/names" -l "$PWD/pcp/log" &
 	pmcd=$!
+}
+
+# The values of a metric, by instance, on one line.
+values() { # METRIC
+	pminfo -f "$metric.$1" | sed -nE 's/.*value (-?[0-9]+)$/\1/p' | xargs
+}
+present() { pminfo "$metric.$1" >/dev/null; } # METRIC
+shape() { # METRIC WORDS...: pminfo -d has each of them
+	pminfo -dfT "$metric.$1" >described || return 1
+	shift
+	for word; do
+		grep -qF -- "$word" described || { echo "no '$word' in:"; cat described; return 1; }
+	done
 }

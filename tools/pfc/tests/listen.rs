@@ -266,12 +266,22 @@ fn pfc_export_has_room_for_who_comes_last() {
     server.is_well();
 }
 
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
     let device = Device::usual();
     let server = Server::of(&device, &[]);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also when what follows fails.
+        let _end = Over(&over);
         scope.spawn(|| {
             // As many as come, each gone again after some hundred others.
             let mut flood = VecDeque::new();
@@ -292,7 +302,6 @@ fn pfc_export_answers_who_is_not_that_quick_in_a_flood() {
             let _ = one.write_all(request);
             answered += u32::from(answer(&mut one).1.ends_with("# EOF\n"));
         }
-        over.store(true, Ordering::Relaxed);
         assert_eq!(answered, 5);
     });
 }

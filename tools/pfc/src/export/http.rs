@@ -28,7 +28,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{spawn_local, JoinHandle, LocalSet};
 use tokio::time::{sleep, timeout};
 
@@ -36,9 +36,12 @@ use crate::export::accept::Media;
 use crate::export::{runtime, Source, Stop, Writer};
 use crate::failure::Failure;
 
-/// Connections at a time. The kernel keeps a thousand more waiting, for eight
-/// seconds then: Prometheus waits for ten.
+/// Connections at a time.
 const CONNECTIONS: usize = 128;
+/// Connections that the kernel keeps waiting for a place, for eight seconds
+/// then: Prometheus waits for ten. Who does not find room there asks again only
+/// after a second or more, when others are first again.
+const WAITING: u32 = 1024;
 /// For nobody else to take a connection's place.
 const GRACE: Duration = Duration::from_secs(1);
 /// Between two looks whether one has ended, when there is no room.
@@ -80,8 +83,7 @@ pub fn serve(
     });
     runtime()?.block_on(LocalSet::new().run_until(async {
         let mut stop = Stop::new()?;
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|e| Failure::Listen(address, e))?;
+        let listener = listen(address).map_err(|e| Failure::Listen(address, e))?;
         announce(&listener)?;
         loop {
             tokio::select! {
@@ -97,6 +99,16 @@ pub fn serve(
         server.farewell().await;
         Ok(())
     }))
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
 }
 
 /// Says where it is, which port 0 leaves open.
