@@ -8,7 +8,8 @@ use std::io;
 use perftrace::event;
 use perftrace::simulate::{attach_to, Kernel, Plan, FLIGHT};
 
-use crate::bars::{bar, instructions, Bar, Results};
+use crate::bars::{bar, instructions, Bar};
+use crate::results::Results;
 
 /// Bytes of a buffer: for more windows than there are.
 const BYTES: u32 = 1 << 20;

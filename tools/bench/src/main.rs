@@ -30,12 +30,14 @@ mod peers;
 mod plot;
 mod record;
 mod report;
+mod results;
 mod sample;
 mod switch;
 mod sys;
 mod trace;
 
-use bars::{Parts, Results, Verdict};
+use bars::{Parts, Verdict};
+use results::Results;
 
 /// The parts of make bench.
 #[derive(Parser)]

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use crate::bars::{Results, READ};
+use crate::bars::READ;
+use crate::results::Results;
 
 const WAYS: &[(&str, &str, RGBColor)] = &[
     (

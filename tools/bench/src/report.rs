@@ -8,8 +8,9 @@ use std::fmt::Write;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
-use crate::bars::{status, Bar, Results, Verdict};
+use crate::bars::{status, Bar, Verdict};
 use crate::record::{Adds, Code, Count, Failure, Ratio};
+use crate::results::Results;
 
 /// The JSON file. Fields that can be worked out from others are written too,
 /// and not read.
