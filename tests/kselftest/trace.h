@@ -307,6 +307,27 @@ static int trace_create(const char *name, const char *globs, __u32 flags, __u32 
 	return fd;
 }
 
+/* Of this process's calls of getppid(), as the kernel sees them. */
+static int trace_getppid(__u32 bytes)
+{
+	static struct {
+		struct perftrace_filter header;
+		struct perftrace_step steps[2];
+		char process[16], number[16];
+	} filter = {
+		{ sizeof(filter), 2, 0, {} },
+		{ { PERFTRACE_EQ, 0, 40, 1, PERFTRACE_REJECT, 0 },
+		  { PERFTRACE_EQ, 0, 56, PERFTRACE_ACCEPT, PERFTRACE_REJECT, SYS_getppid } },
+		"$process", "number",
+	};
+	struct perftrace_create create = a_trace("kernel", "kernel:sys_enter", 0, bytes);
+
+	filter.steps[0].value = getpid();
+	create.filter = (unsigned long)&filter;
+	create.filter_bytes = sizeof(filter);
+	return trace_try(PERFTRACE_CREATE, &create);
+}
+
 static struct perftrace_info trace_info(int fd)
 {
 	struct perftrace_info info = { .size = sizeof(info) };

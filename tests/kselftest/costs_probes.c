@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * What the modules themselves cost, where probes write faster than anybody reads: what finds no
+ * room is counted, once each.
+ */
+#include "trace.h"
+#include "ppa.h"
+#include "costs.h"
+#include <pthread.h>
+
+#define CALLS	1000
+/* A little more than are kept (ENDED in accounts.rs). */
+#define TASKS	(16384 + 200)
+
+/* The kernel's events, into a buffer for some. */
+static void tracing(void)
+{
+	struct perftrace_read r = first_buffer;
+	struct tally tally = { 0 };
+	__s64 before = cost("tracing/lost"), lost;
+	int fd = trace_getppid(4096);
+
+	for (int i = 0; i < CALLS; i++)
+		syscall(SYS_getppid);
+	lost = trace_info(fd).lost;
+	is(cost("tracing/lost") - before, lost, "cost as many of the kernel's events as its trace lost");
+	trace_next(fd, &r);
+	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
+	ok(tally.events && tally.events + lost == CALLS, "cost which with those read are all (%llu read)",
+	   tally.events);
+	close(fd);
+}
+
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+/* Tasks that end, and nobody reads of. */
+static void accounting(void)
+{
+	__s64 before = cost("accounting/lost");
+	struct ppa_info info;
+	pthread_t thread;
+	int dev;
+
+	if (ppa_write(SETTINGS, "1 0 0 1"))
+		bail("accounting is not to be had");
+	dev = ppa_open();
+	for (int i = 0; i < TASKS; i++)
+		if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL))
+			bail("a thread");
+	/* The last may be on its way out. */
+	sleep_ms(200);
+	info = ppa_info(dev);
+	is(cost("accounting/lost") - before, info.lost, "cost as many tasks as accounting forgot");
+	ok(info.lost >= TASKS - info.nr_ended && info.lost > 0 && info.lost < 1000,
+	   "cost which are those that were too many (%llu)", (unsigned long long)info.lost);
+	close(dev);
+	ppa_write(SETTINGS, "0 0 0 1");
+}
+
+int main(void)
+{
+	trace_load();
+	pc_open(&costs_pc);
+	plan(4);
+	on_cpu(0);
+	tracing();
+	accounting();
+	pc_close(&costs_pc);
+	return finish();
+}
