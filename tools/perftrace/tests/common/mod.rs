@@ -4,11 +4,13 @@
 #![allow(unsafe_code, reason = "signals, affinity, fork, mappings")]
 #![allow(dead_code, reason = "not each test does all of it")]
 
+use std::arch::asm;
 use std::fs::File;
-use std::mem::zeroed;
+use std::mem::{transmute, zeroed};
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use perftrace::simulate::{Kernel, Record};
 
@@ -123,4 +125,45 @@ pub fn words(file: &File) -> &'static [AtomicU64; 512] {
         assert_ne!(at, libc::MAP_FAILED);
         &*at.cast()
     }
+}
+
+static STEPS: AtomicUsize = AtomicUsize::new(0);
+static THEN: AtomicUsize = AtomicUsize::new(0);
+static PLACE: AtomicUsize = AtomicUsize::new(0);
+
+const TRAP_FLAG: i64 = 1 << 8;
+
+extern "C" fn at_step(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let left = STEPS.load(Relaxed);
+    STEPS.store(left.wrapping_sub(1), Relaxed);
+    if left != 0 {
+        return;
+    }
+    // SAFETY: `stepped` has stored a function; the kernel gives a context that is ours to change.
+    unsafe {
+        transmute::<usize, fn()>(THEN.load(Relaxed))();
+        let context: *mut libc::ucontext_t = context.cast();
+        let registers = &mut (*context).uc_mcontext.gregs;
+        PLACE.store(registers[libc::REG_RIP as usize] as usize, Relaxed);
+        registers[libc::REG_EFL as usize] &= !TRAP_FLAG;
+    }
+}
+
+/// Does something, and after so many of its instructions something else, as a signal's handler.
+/// It is interrupted at each instruction until then, and at none afterwards. Returns where that was.
+pub fn stepped(at: usize, then: fn(), something: impl FnOnce()) -> usize {
+    STEPS.store(at, Relaxed);
+    THEN.store(then as usize, Relaxed);
+    // SAFETY: The handler does what handlers may; the trap flag has no other meaning.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        action.sa_sigaction = at_step as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGTRAP, &raw const action, null_mut());
+        asm!("pushfq", "or qword ptr [rsp], 256", "popfq");
+    }
+    something();
+    // SAFETY: As above.
+    unsafe { asm!("pushfq", "and qword ptr [rsp], -257", "popfq") };
+    PLACE.load(Relaxed)
 }
