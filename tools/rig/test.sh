@@ -69,7 +69,7 @@ cargo_tests() { # LABEL RUSTFLAGS ARGUMENTS...
 	# Other flags, another directory: else each run would build all anew.
 	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$flags" timeout -s KILL "$limit" cargo test \
 		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast >"$work/cargo.log" 2>&1 </dev/null || rc=$?
-	if ! grep -q '^test result:' "$work/cargo.log"; then
+	if ! grep -qE '^test (result:|.* has been running)' "$work/cargo.log"; then
 		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$work/cargo.log" | head -n 60 || tail -n 20 "$work/cargo.log")"
 		printf '%-12s %-32s FAIL, does not compile\n' host "$label"
 		return
