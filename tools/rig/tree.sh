@@ -31,15 +31,17 @@ compilers() {
 }
 
 # What no module's build reads stays packed: what is left is a third of it (640 MB), and less
-# time on a slow disk. Kconfig and Makefiles are needed all over.
+# time on a slow disk. Kconfig and Makefiles are needed all over. (These patterns' stars match
+# slashes: the first folder's name has none, or net/ would be rust/helpers/net/ as well.)
 unpack() {
-	local version
-	[ -e "$source" ] || die "$source is missing: apt install linux-source-${release%%.[0-9]*}"
+	local version top
+	top=linux-source-$(cut -d. -f1,2 <<<"$release")
+	[ -e "$source" ] || die "$source is missing: apt install $top"
 	rm -rf --one-file-system "$tree"
 	mkdir -p "$tree"
-	tar -C "$tree" --strip-components=1 --anchored --exclude-from=<(printf 'linux-source-*/%s\n' \
+	tar -C "$tree" --strip-components=1 --anchored --exclude-from=<(printf '%s\n' \
 		'drivers/*.c' 'drivers/gpu/*.h' 'sound/*.[ch]' 'fs/*.c' 'net/*.c' 'Documentation/*.rst' \
-		'Documentation/*.yaml' 'tools/testing/*' 'tools/perf/*' '*.dts' '*.dtsi') -xf "$source"
+		'Documentation/*.yaml' 'tools/testing/*' 'tools/perf/*' '*.dts' '*.dtsi' | sed "s,^,$top/,") -xf "$source"
 	version=$(make -s -C "$tree" kernelversion)
 	case $release in
 	"$version"[+-]*) ;;
