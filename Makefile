@@ -61,7 +61,7 @@ deb:
 	@tools/deb/build.sh
 
 sign:
-	@tools/deb/sign $(if $(KEY),$(KEY) $(CERT),--new $(HOME)/mok)
+	@tools/deb/sign $(if $(KEY),'$(KEY)' '$(CERT)',--new '$(HOME)/mok')
 
 clean:
 	@$(rig)/clean.sh

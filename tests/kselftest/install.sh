@@ -26,7 +26,7 @@ holds() { # FILE PATTERN...
 }
 is() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-plan 29
+plan 33
 packaged() {
 	is "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -76,22 +76,49 @@ check "install pfc doctor finds nothing in the way" doctor
 wrong() {
 	sed -i.was 's/^PROVIDERS=.*/PROVIDERS="sched nonsense"/' /etc/default/perfcounters
 	systemctl restart perfcounters
-	local rc=$?
 	mv /etc/default/perfcounters.was /etc/default/perfcounters
-	journalctl -u perfcounters >journal
-	[ $rc != 0 ] && holds journal "no provider nonsense; /etc/default/perfcounters"
+	systemctl status perfcounters >status
+	holds status "Active: active" "status=3" "no provider nonsense; /etc/default/perfcounters" && [ -d /sys/module/pfc_sched ] &&
+		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && systemctl start perfcounters
 }
-check "install a provider that does not exist is an error of the service" wrong
+check "install a provider that does not exist is told of, the others are loaded, and unloaded" wrong
+# One value is the module's, one it refuses.
 options() {
 	sed -i.was 's/^#options/options/' /etc/modprobe.d/perfcounters.conf
 	systemctl restart perfcounters
 	local rc=$?
-	modprobe -c | grep -F 'options perfcounters pages_per_chunk=4'
-	rc=$((rc + $?))
+	sed -i 's/pages_per_chunk=4/pages_per_chunk=99/' /etc/modprobe.d/perfcounters.conf
+	systemctl restart perfcounters && rc=1
 	mv /etc/modprobe.d/perfcounters.conf.was /etc/modprobe.d/perfcounters.conf
-	return $rc
+	dmesg | tail -n 20 >words
+	systemctl restart perfcounters && holds words "pages_per_chunk=99: give 1 to" && return $rc
 }
 check "install options in /etc/modprobe.d are the module's" options
+# A driver that is not ours: one of ours under another name. (systemd counts how often something
+# begins, and thinks ill of it.)
+others() {
+	systemctl reset-failed perfcounters
+	sed 's/pfc_mm/oth_mm/g' /lib/modules/$release/updates/perfcounters/pfc_mm.ko >oth_mm.ko
+	modprobe -r pfc_mm && insmod ./oth_mm.ko && systemctl stop perfcounters && [ -d /sys/module/oth_mm ] && ! lsmod | grep '^pf[cm]_' &&
+		journalctl -u perfcounters >journal && holds journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
+}
+check "install the service's end leaves drivers of others alone" others
+# As at boot: all are started at once, and nothing of ours is loaded.
+units="perfcounters-accounting perfcounters-openmetrics"
+tasks() { bash -c 'exec 3<>/dev/tcp/127.0.0.1/9464; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; cat <&3' >answer 2>/dev/null && holds answer '^pfc_task_.*comm=' >/dev/null; }
+fleet() {
+	systemctl reset-failed perfcounters
+	systemctl stop perfcounters
+	for unit in $units; do cp /usr/share/perfcounters/fleet/$unit.service /etc/systemd/system; done
+	systemctl daemon-reload && systemctl start $units && is "$(systemctl is-active perfcounters $units | xargs)" "active active active" && within 30 tasks
+	local rc=$?
+	[ $rc = 0 ] || { tail -n 5 answer; systemctl status $units; }
+	systemctl stop $units
+	for unit in $units; do rm /etc/systemd/system/$unit.service; done
+	systemctl daemon-reload
+	return $rc
+}
+check "install the units for a fleet begin after the service, with tasks" fleet
 
 manual() {
 	man -w pfc pfc-watch libperfmon pfm_create_context perftrace && MANWIDTH=80 man pfc >page && holds page "NAME" "pfc-watch|watch"
@@ -181,6 +208,24 @@ lists() {
 		! grep -E 'perf(counters|mon|trace)' now && ! ls /var/lib/dpkg/info | grep -E 'perf(counters|mon|trace)'
 }
 check "install purged: group, modules.dep and dpkg know nothing of it" lists
+
+# Once more, on a running machine, where the modules may come after the service.
+again() {
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /packages/*.deb && is "$(systemctl is-active perfcounters)" active &&
+		pfc list >list && holds list sched/context_switches
+}
+check "install apt's packages on a running machine work at once" again
+# Somebody has a device open.
+open_purge() {
+	exec 9</dev/perfcounters
+	purge >said 2>&1
+	local rc=$?
+	cat said
+	holds said "perfcounters.ko is in use and stays" && is "$(stat -c '%a %u %g' /dev/perfcounters)" "400 0 0" && ! getent group perfcounters || rc=1
+	exec 9<&-
+	rmmod perfcounters && [ ! -e /dev/perfcounters ] && return $rc
+}
+check "install purged with a device open: it is root's, and the module goes when it is free" open_purge
 
 # Only a boot undoes this, so it is the last.
 refused() {

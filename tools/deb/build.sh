@@ -23,7 +23,7 @@ inputs() {
 	sed 's/#.*//' "$TOP/tools/rig/packages"
 	find "$KBUILD_OUT/src" -name '*.ko' -print0 | sort -z | xargs -0 sha256sum
 	sha256sum "$TOOLS_OUT/pfc" "$LIB_OUT"/libperf*.{so,a}
-	for f in Kbuild src include LICENSE tools/Cargo.toml tools/deb/{debian,dkms,modules,sign,build.sh} tools/rig/{install,tree}.sh tools/libperf{mon,trace}/{include,man,install.sh,*.pc.in}; do
+	for f in Kbuild src include LICENSE tools/Cargo.toml tools/deb/{debian,dkms,modules,sign,build.sh} tools/rig/{install,tree}.sh tools/fleet tools/libperf{mon,trace}/{include,man,install.sh,*.pc.in}; do
 		(cd "$TOP" && find "$f" -type f -print0 | sort -z | xargs -0 sha256sum)
 	done
 }

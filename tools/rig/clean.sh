@@ -10,7 +10,7 @@
 lock_cache
 lock_kernels
 built=(build target image)
-[ "${1:-}" != everything ] || built+=(rootfs rootfs.partial kernel qemu-pmu full deb debs cargo stamps release mode apt.conf apt.options logs)
+[ "${1:-}" != everything ] || built+=(rootfs rootfs.partial kernel qemu-pmu full deb debs cargo python bench drill stamps release mode apt.conf apt.options logs)
 for d in "${built[@]}"; do
 	[ -e "$CACHE/$d" ] || continue
 	# Never across a mount: a chroot may have some.

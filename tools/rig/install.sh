@@ -87,6 +87,8 @@ if [ -e "$library/libperfmon.so" ]; then
 	say "    $dest$prefix/lib/libperftrace.so.1, libperftrace.a, with header, pkg-config file and manual page"
 	[ -n "$dest" ] || ldconfig || :
 fi
+install -D -m 644 -t "$dest$prefix/share/perfcounters/fleet" "$TOP"/tools/fleet/*
+say "    $dest$prefix/share/perfcounters/fleet (units, alerts, a dashboard)"
 for h in "$TOP"/include/uapi/linux/*.h; do
 	install -D -m 644 -t "$dest$prefix/include/linux" "$h"
 	say "    $dest$prefix/include/linux/${h##*/}"
