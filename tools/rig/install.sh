@@ -34,6 +34,7 @@ fi
 
 dest=${DESTDIR:-}
 prefix=${PREFIX:-/usr/local}
+[[ $prefix == /* ]] || die "PREFIX=$prefix must begin with a slash"
 if [ -n "${KDIR:-}" ]; then
 	release=$(cat "$KDIR/include/config/kernel.release")
 	out=$CACHE/build/own-$release
