@@ -10,6 +10,8 @@ use std::process::ExitCode;
 
 use perfcounters::Error;
 
+use crate::rights;
+
 /// Why `pfc` ends before its time.
 #[derive(Debug)]
 pub enum Failure {
@@ -178,7 +180,7 @@ fn tracing(error: &perftrace_reader::Error) -> String {
             "{DEVICE}: no such device; load the module: modprobe perfcounters (is it built? make)"
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
-            format!("{DEVICE}: permission denied; this needs root, or have root do: chmod 0666 {DEVICE}")
+            format!("{DEVICE}: permission denied; {}", rights::remedy(DEVICE, true))
         }
         Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep perfcounters"),
         Error::NoTrace(_) => format!("{error}, or it is not yours; pfc trace list shows those that are there"),

@@ -17,7 +17,7 @@
 //! | `document.rs` | the JSON that list, read and snapshot share |
 //! | `table.rs` `units.rs` `time.rs` | what values look like to people |
 //! | `out.rs` `replace.rs` | where output goes, in which colours; files that are never half |
-//! | `failure.rs` | what went wrong, what to do, the exit code |
+//! | `failure.rs` `rights.rs` | what went wrong, what to do, the exit code; who may open devices |
 
 #![allow(
     rustdoc::broken_intra_doc_links,
@@ -42,6 +42,7 @@ mod read;
 mod record;
 mod replace;
 mod report;
+mod rights;
 mod script;
 mod snapshot;
 mod stat;

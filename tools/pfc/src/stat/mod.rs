@@ -36,6 +36,7 @@ use rustix::thread::gettid;
 use crate::cli::{StatArgs, Whom};
 use crate::failure::Failure;
 use crate::out::Out;
+use crate::rights;
 use command::Child;
 pub use counting::{is_busy, Recipe};
 use counting::{is_gone, Group, Threshold, TURN};
@@ -230,7 +231,9 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
     let device = perfmon::DEVICE;
     let todo = match (error.kind(), error.raw_os_error()) {
         (NotFound, _) => format!("{device} is not there; load the module: modprobe perfcounters"),
-        (_, Some(libc::EACCES)) => format!("{device} is root's; run this as root, or have root do: chmod 0666 {device}"),
+        (_, Some(libc::EACCES)) => {
+            format!("{device} is not for this user; {}", rights::remedy(device, true))
+        }
         (PermissionDenied, _) => "the kernel, CPUs, and what others run are for CAP_PERFMON, and the kernel's own threads for nobody; take user mode (:u) and a command of your own".to_owned(),
         (ResourceBusy, _) => "it is in use; 'pfc doctor' says by whom".to_owned(),
         _ if is_gone(error) => "there is no such thread".to_owned(),

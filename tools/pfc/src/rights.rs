@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who may open a device, and what to do about it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// A device's owner, group and mode.
+pub struct Owners {
+    user: String,
+    group: String,
+    gid: u32,
+    mode: u32,
+    /// Is the group one of ours?
+    member: bool,
+}
+
+impl Owners {
+    /// `None`: it is not there.
+    pub fn of(path: &str) -> Option<Self> {
+        let file = fs::metadata(path).ok()?;
+        let gid = file.gid();
+        let member = rustix::process::getgroups().is_ok_and(|all| {
+            let mut all = all.iter().map(|g| g.as_raw());
+            all.any(|g| g == gid)
+        });
+        Some(Self {
+            user: name_of("/etc/passwd", file.uid()),
+            group: name_of("/etc/group", gid),
+            gid,
+            mode: file.mode() & 0o7777,
+            member,
+        })
+    }
+
+    /// `0660 root:perfcounters`
+    pub fn shown(&self) -> String {
+        format!("{:04o} {}:{}", self.mode, self.user, self.group)
+    }
+
+    /// What somebody does who may not open it, to read or also to write.
+    pub fn remedy(&self, path: &str, write: bool) -> String {
+        let group = &self.group;
+        let (bits, word) = match write {
+            true => (0o060, "rw"),
+            false => (0o040, "r"),
+        };
+        match (self.gid, self.mode & bits == bits, self.member) {
+            (0, ..) => format!(
+                "run this as root, or give a group the file by a udev rule; until the next boot: chgrp perfcounters {path}"
+            ),
+            (_, true, false) => {
+                format!("join its group: adduser USER {group}, and log in anew; or run this as root")
+            }
+            (_, false, _) => {
+                format!("run this as root, or have root do for its group {group}: chmod g+{word} {path}")
+            }
+            (_, true, true) => {
+                format!("its group {group} is yours and may, so something else forbids it (a sandbox, a container); run this as root")
+            }
+        }
+    }
+}
+
+/// The same of a device by its path.
+pub fn remedy(path: &str, write: bool) -> String {
+    match Owners::of(path) {
+        Some(owners) => owners.remedy(path, write),
+        None => "run this as root".to_owned(),
+    }
+}
+
+/// A user's or a group's name, by a file of them.
+fn name_of(file: &str, number: u32) -> String {
+    let all = fs::read(file).unwrap_or_default();
+    let all = String::from_utf8_lossy(&all);
+    let found = all.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
+    });
+    found.unwrap_or_else(|| number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pfc_says_who_may_open_a_device() {
+        let say = |gid, mode, member, write| {
+            let (user, group) = ("root".to_owned(), "perfcounters".to_owned());
+            let owners = Owners {
+                user,
+                group,
+                gid,
+                mode,
+                member,
+            };
+            owners.remedy("/dev/perfmon", write)
+        };
+        let join = "join its group: adduser USER perfcounters";
+        assert!(say(100, 0o660, false, true).starts_with(join));
+        assert!(say(100, 0o440, false, false).starts_with(join));
+        // Who joins a group that may not is no better off.
+        assert!(say(100, 0o600, false, true).contains("chmod g+rw /dev/perfmon"));
+        assert!(say(100, 0o640, true, true).contains("chmod g+rw /dev/perfmon"));
+        assert!(say(100, 0o400, true, false).contains("chmod g+r /dev/perfmon"));
+        assert!(say(100, 0o660, true, true).contains("something else"));
+        assert!(say(0, 0o660, false, true).contains("udev rule"));
+        for mode in [0o600, 0o640, 0o660, 0o666] {
+            for (gid, member) in [(0, false), (0, true), (100, false), (100, true)] {
+                assert!(!say(gid, mode, member, true).contains("0666"));
+            }
+        }
+    }
+}
