@@ -7,7 +7,7 @@ mod device;
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
-use device::{pfc, Device};
+use device::{pfc, refused, Device};
 use engine::abi::{Kind, Unit};
 
 #[test]
@@ -382,4 +382,19 @@ fn pfc_device_that_is_no_device_is_said_at_once() {
         );
     }
     std::fs::remove_file(&fifo).expect("ours");
+}
+
+#[test]
+fn pfc_stat_without_the_module_says_what_to_do() {
+    if std::path::Path::new("/dev/perfmon").exists() {
+        return;
+    }
+    for args in [
+        &["stat", "true"][..],
+        &["stat", "-e", "cycles", "true"],
+        &["stat", "-e", "page-faults", "-x,", "true"],
+        &["stat", "--no-inherit", "no_such_command"],
+    ] {
+        refused(args, "modprobe perfcounters");
+    }
 }
