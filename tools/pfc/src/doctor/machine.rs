@@ -3,28 +3,50 @@
 //! The machine: kernel, locks, limits, clock.
 
 use std::fs;
+use std::path::Path;
 
-use super::modules::Modules;
+use super::module::Unread;
+use super::modules::{Modules, Signature};
 use super::{config, note, problem, text, well, Check};
 
 /// The kernel that the modules are developed on: its first two numbers.
 const KNOWN: &str = "7.2.";
 
 pub fn checks(modules: &Modules) -> Vec<Check> {
-    vec![
-        kernel(),
-        config::check(),
-        signatures(modules),
-        secure_boot(),
-        lockdown(modules),
-        paranoid(),
-        memlock(),
-    ]
+    let mut checks = vec![kernel()];
+    checks.extend(proc(Path::new("/proc/self").exists()));
+    checks.push(config::check());
+    checks.extend(match has_sys() {
+        true => vec![signatures(modules), secure_boot(), lockdown(modules)],
+        false => ["signatures", "Secure Boot", "lockdown"].map(no_sys).into(),
+    });
+    checks.extend([paranoid(), memlock()]);
+    checks
 }
 
 /// The release that runs.
 pub fn release() -> String {
-    text("/proc/sys/kernel/osrelease").unwrap_or_default()
+    let uname = rustix::system::uname();
+    uname.release().to_string_lossy().into_owned()
+}
+
+/// Without it little is seen, and what is not seen looks as if it were not there.
+fn proc(there: bool) -> Option<Check> {
+    (!there).then(|| {
+        problem(
+            "proc",
+            "/proc is not mounted; most of this cannot be seen",
+            "mount -t proc proc /proc",
+        )
+    })
+}
+
+fn has_sys() -> bool {
+    Path::new("/sys/kernel").exists()
+}
+
+fn no_sys(what: &'static str) -> Check {
+    note(what, "cannot be seen, /sys is not mounted").or("mount -t sysfs sysfs /sys")
 }
 
 fn kernel() -> Check {
@@ -41,21 +63,44 @@ fn kernel() -> Check {
 
 /// Must modules be signed?
 fn signatures(modules: &Modules) -> Check {
-    let what = "signatures";
     let enforced = text("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
-    match (enforced, modules.is_loaded(), modules.is_signed()) {
-        (false, _, _) => well(what, "modules need none"),
-        (true, true, _) => well(what, "modules must be signed, and ours were taken"),
-        (true, false, Some(true)) => note(
+    match (enforced, modules.is_loaded()) {
+        (false, _) => well("signatures", "modules need none"),
+        (true, true) => well("signatures", "modules must be signed, and ours were taken"),
+        (true, false) => wanted(modules.signature()),
+    }
+}
+
+/// What there is of ours, where they must be.
+fn wanted(signature: Signature) -> Check {
+    let what = "signatures";
+    let enrol = "mokutil --import CERTIFICATE, then boot";
+    let unseen = |why: &str| {
+        let found = "modules must be signed; cannot tell whether ours are signed";
+        note(what, format!("{found}: {why}"))
+    };
+    match signature {
+        Signature::There => note(
             what,
             "modules must be signed, and ours are: by a key that the kernel knows?",
         )
-        .or("if it refuses them, enrol that key: mokutil --import CERTIFICATE, then boot"),
-        (true, false, _) => problem(
+        .or(format!("if it refuses them, enrol that key: {enrol}")),
+        Signature::None => problem(
             what,
             "modules must be signed, and ours are not",
-            "sign them with a key of your own and enrol it: mokutil --import CERTIFICATE, then boot",
+            format!("sign them with a key of your own and enrol it: {enrol}"),
         ),
+        Signature::NotInstalled => note(what, "modules must be signed, and ours are not installed")
+            .or(format!(
+                "when they are, sign them with a key of your own and enrol it: {enrol}"
+            )),
+        Signature::Unseen(Unread::NoModinfo) => {
+            unseen("modinfo is missing").or("it is in Debian's package kmod")
+        }
+        Signature::Unseen(Unread::Closed) => {
+            unseen("their file is not for this user").or("run this as root")
+        }
+        Signature::Unseen(Unread::NoModule) => unseen("their file is no module"),
     }
 }
 
@@ -148,7 +193,11 @@ pub fn rseq() -> Check {
 const CLOCKS: &str = "/sys/devices/system/clocksource/clocksource0/";
 
 /// The clock source, and whether the time stamp counter could be it.
-fn clock() -> (String, bool) {
+fn clock() -> Option<(String, bool)> {
+    has_sys().then(clock_seen)
+}
+
+fn clock_seen() -> (String, bool) {
     let file = |name: &str| text(format!("{CLOCKS}{name}")).unwrap_or_default();
     let now = file("current_clocksource");
     let all = file("available_clocksource");
@@ -164,11 +213,12 @@ const UNSTABLE: &str =
 pub fn clock_of_accounting() -> Check {
     let what = "clock";
     match clock() {
-        (now, true) => well(
+        None => no_sys(what),
+        Some((now, true)) => well(
             what,
             format!("the time stamp counter (the kernel's own clock is {now})"),
         ),
-        (now, false) => note(
+        Some((now, false)) => note(
             what,
             format!("{now}: the time stamp counter cannot be used, so the scheduler's clock is, which costs more"),
         )
@@ -179,16 +229,50 @@ pub fn clock_of_accounting() -> Check {
 pub fn clock_of_tracing() -> Check {
     let what = "clock";
     match clock() {
-        (now, true) if now == "tsc" => well(what, "the time stamp counter"),
-        (now, true) => note(
+        None => no_sys(what),
+        Some((now, true)) if now == "tsc" => well(what, "the time stamp counter"),
+        Some((now, true)) => note(
             what,
             format!("the time stamp counter for events; the kernel's own clock is {now}, so programs that ask for the time make system calls"),
         )
         .or(format!("echo tsc >{CLOCKS}current_clocksource")),
-        (now, false) => note(
+        Some((now, false)) => note(
             what,
             format!("{now}: each event asks the kernel for CLOCK_MONOTONIC, by a system call"),
         )
         .or(UNSTABLE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    #[test]
+    fn doctor_calls_unsigned_what_it_has_seen_to_be_so() {
+        let of = |signature| {
+            let check = wanted(signature);
+            (check.state, check.found)
+        };
+        let (state, found) = of(Signature::Unseen(Unread::NoModinfo));
+        assert_eq!(state, State::Note);
+        assert!(found.contains("cannot tell whether ours are signed: modinfo is missing"));
+        assert_eq!(of(Signature::There).0, State::Note);
+        assert_eq!(of(Signature::NotInstalled).0, State::Note);
+        let (state, found) = of(Signature::None);
+        assert_eq!(state, State::Problem);
+        assert!(found.contains("ours are not"));
+    }
+
+    #[test]
+    fn doctor_says_what_is_not_mounted() {
+        let check = proc(false).expect("a problem");
+        assert_eq!(check.state, State::Problem);
+        assert!(check.found.contains("/proc is not mounted"));
+        assert!(proc(true).is_none());
+        let check = no_sys("lockdown");
+        assert_eq!(check.state, State::Note);
+        assert_eq!(check.found, "cannot be seen, /sys is not mounted");
     }
 }

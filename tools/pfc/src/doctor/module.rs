@@ -2,6 +2,7 @@
 
 //! One module: its file, what is loaded of it, what the kernel said of it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,8 +28,29 @@ pub struct Module {
     /// What it was built for.
     pub vermagic: Option<String>,
     file_id: Option<String>,
-    /// `None`: it is packed, and was not looked into.
+    /// `None`: that cannot be seen.
     pub signed: Option<bool>,
+    /// Why it was not looked into.
+    pub unread: Option<Unread>,
+}
+
+/// What keeps a file from being looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// It may not be read.
+    Closed,
+    /// It is packed, and who could unpack it is not there.
+    NoModinfo,
+    /// It is none: empty, cut off, something else.
+    NoModule,
+}
+
+/// What a module's file says of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Inside {
+    vermagic: Option<String>,
+    id: Option<String>,
+    signed: bool,
 }
 
 impl Module {
@@ -37,13 +59,14 @@ impl Module {
         let file = installed(name);
         let mut module = Self {
             name,
-            loaded: text(dir.join("initstate")).as_deref() == Some("live"),
+            loaded: text(dir.join("initstate")).as_deref() == Some("live") || is_listed(name),
             loaded_id: fs::read(dir.join("notes/.note.gnu.build-id"))
                 .ok()
                 .and_then(|note| id_of(&note)),
             vermagic: None,
             file_id: None,
             signed: None,
+            unread: None,
             file,
         };
         module.look_into();
@@ -52,25 +75,20 @@ impl Module {
 
     fn look_into(&mut self) {
         let Some(path) = &self.file else { return };
-        if path.extension().is_some_and(|e| e != "ko") {
-            // Packed: whoever packed it can read it.
-            self.vermagic = said_by("modinfo", &["-F", "vermagic", self.name]);
-            return;
-        }
-        let Ok(bytes) = fs::read(path) else { return };
-        self.signed = Some(bytes.ends_with(SIGNED));
-        let Ok(elf) = object::File::parse(&*bytes) else {
-            return;
+        let inside = match path.extension().is_some_and(|e| e != "ko") {
+            true => unpacked(path),
+            false => fs::read(path)
+                .map_err(|_| Unread::Closed)
+                .and_then(|bytes| of_elf(&bytes).ok_or(Unread::NoModule)),
         };
-        self.file_id = elf.build_id().ok().flatten().map(hex);
-        let info = elf.section_by_name(".modinfo").and_then(|s| s.data().ok());
-        self.vermagic = info.and_then(|info| {
-            let words = info.split(|b| *b == 0);
-            words
-                .filter_map(|w| w.strip_prefix(b"vermagic="))
-                .map(|w| String::from_utf8_lossy(w).trim().to_owned())
-                .next()
-        });
+        match inside {
+            Ok(inside) => {
+                self.vermagic = inside.vermagic;
+                self.file_id = inside.id;
+                self.signed = Some(inside.signed);
+            }
+            Err(why) => self.unread = Some(why),
+        }
     }
 
     /// What is loaded is not what is installed.
@@ -91,6 +109,61 @@ impl Module {
         json!({"name": self.name, "loaded": self.loaded, "build_id": self.loaded_id,
             "file": self.file, "file_build_id": self.file_id, "vermagic": self.vermagic})
     }
+}
+
+/// What a module is: an ELF file, whole, that says what it was built for.
+fn of_elf(bytes: &[u8]) -> Option<Inside> {
+    let elf = object::File::parse(bytes).ok()?;
+    let info = elf.section_by_name(".modinfo")?.data().ok()?;
+    let mut words = info.split(|b| *b == 0);
+    let vermagic = words.find_map(|w| w.strip_prefix(b"vermagic="));
+    Some(Inside {
+        vermagic: vermagic.map(|w| String::from_utf8_lossy(w).trim().to_owned()),
+        id: elf.build_id().ok().flatten().map(hex),
+        signed: bytes.ends_with(SIGNED),
+    })
+}
+
+/// A packed one, by kmod's modinfo: who loads it can unpack it. Not busybox's, which
+/// shows no signatures.
+fn unpacked(path: &Path) -> Result<Inside, Unread> {
+    let file = fs::File::open(path).map_err(|_| Unread::Closed)?;
+    if file.metadata().is_ok_and(|m| m.len() == 0) {
+        return Err(Unread::NoModule);
+    }
+    // A user's PATH may lack these.
+    let all = ["modinfo", "/usr/sbin/modinfo", "/sbin/modinfo"];
+    let kmod =
+        |program: &&str| said_by(program, &["-V".as_ref()]).is_some_and(|v| v.contains("kmod"));
+    let modinfo = all.iter().find(|p| kmod(p)).ok_or(Unread::NoModinfo)?;
+    said_by(modinfo, &[path.as_os_str()])
+        .and_then(|said| of_modinfo(&said))
+        .ok_or(Unread::NoModule)
+}
+
+/// The same from what modinfo says: a name, a colon, a value in each line. Without
+/// a signer's name a signature still has its kind.
+fn of_modinfo(said: &str) -> Option<Inside> {
+    let value = |key: &str| {
+        said.lines()
+            .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))
+            .map(str::trim)
+    };
+    let signed = value("signer").is_some() || value("sig_id").is_some();
+    Some(Inside {
+        vermagic: Some(value("vermagic")?.to_owned()),
+        id: None,
+        signed,
+    })
+}
+
+/// Where there is no /sys.
+fn is_listed(name: &str) -> bool {
+    let all = text("/proc/modules").unwrap_or_default();
+    all.lines().any(|line| {
+        let mut words = line.split(' ');
+        words.next() == Some(name) && words.any(|w| w == "Live")
+    })
 }
 
 /// Where depmod, or whoever installs without it, has put it.
@@ -128,7 +201,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// What a program says, if it is there and content.
-fn said_by(program: &str, arguments: &[&str]) -> Option<String> {
+fn said_by(program: &str, arguments: &[&OsStr]) -> Option<String> {
     let done = Command::new(program).args(arguments).output().ok()?;
     let said = String::from_utf8_lossy(&done.stdout).trim().to_owned();
     (done.status.success() && !said.is_empty()).then_some(said)
@@ -177,5 +250,94 @@ mod tests {
         assert_eq!(id_of(&note).as_deref(), Some("ab01ff"));
         assert_eq!(id_of(&note[..17]), None);
         assert_eq!(id_of(&[255; 20]), None);
+    }
+    /// The least ELF file that is a module, its table of sections at the end.
+    fn elf(section: &str) -> Vec<u8> {
+        let info = b"license=GPL\0vermagic=7.2.12 SMP \0";
+        let names = format!("\0{section}\0.shstrtab\0");
+        let at = [64, 64 + info.len()];
+        let table = (at[1] + names.len()).next_multiple_of(8);
+        let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0];
+        file.resize(16, 0);
+        for (value, bytes) in [
+            (1, 2),
+            (62, 2),
+            (1, 4),
+            (0, 8),
+            (0, 8),
+            (table, 8),
+            (0, 4),
+            (64, 2),
+            (0, 2),
+            (0, 2),
+            (64, 2),
+            (3, 2),
+            (2, 2),
+        ] {
+            file.extend_from_slice(&value.to_le_bytes()[..bytes]);
+        }
+        file.extend_from_slice(info);
+        file.extend_from_slice(names.as_bytes());
+        file.resize(table + 64, 0);
+        for (name, kind, at, size) in [
+            (1, 1, at[0], info.len()),
+            (2 + section.len(), 3, at[1], names.len()),
+        ] {
+            for (value, bytes) in [
+                (name, 4),
+                (kind, 4),
+                (0, 8),
+                (0, 8),
+                (at, 8),
+                (size, 8),
+                (0, 8),
+                (1, 8),
+                (0, 8),
+            ] {
+                file.extend_from_slice(&value.to_le_bytes()[..bytes]);
+            }
+        }
+        file
+    }
+
+    #[test]
+    fn doctor_knows_a_module_from_what_is_none() {
+        let mut whole = elf(".modinfo");
+        let inside = of_elf(&whole).expect("a module");
+        assert_eq!(inside.vermagic.as_deref(), Some("7.2.12 SMP"));
+        assert!(!inside.signed);
+        for cut in [0, 1, 64, 100, whole.len() - 1] {
+            assert_eq!(of_elf(&whole[..cut]), None, "{cut} bytes of it");
+        }
+        assert_eq!(of_elf(&elf(".comment")), None, "no module");
+        assert_eq!(of_elf(b"#!/bin/sh\n"), None);
+        whole.extend_from_slice(SIGNED);
+        assert!(of_elf(&whole).expect("a module").signed);
+    }
+
+    #[test]
+    fn doctor_asks_modinfo_of_packed_modules() {
+        let said = "filename:       /lib/modules/x/perfcounters.ko.xz\nlicense:        GPL\nvermagic:       7.2.12 SMP \n";
+        let plain = of_modinfo(said).expect("a module");
+        assert_eq!(plain.vermagic.as_deref(), Some("7.2.12 SMP"));
+        assert!(!plain.signed);
+        let signed = format!("{said}sig_id:         PKCS#7\nsigner:         somebody\n");
+        assert!(of_modinfo(&signed).expect("a module").signed);
+        assert_eq!(of_modinfo("filename:       /lib/x.ko.xz\n"), None);
+        assert_eq!(of_modinfo(""), None);
+    }
+
+    #[test]
+    fn doctor_finds_packed_files_that_are_none() {
+        let path = std::env::temp_dir().join(format!("pfc-doctor-{}.ko.xz", std::process::id()));
+        assert_eq!(unpacked(&path).expect_err("not there"), Unread::Closed);
+        fs::write(&path, b"").expect("a file");
+        let empty = unpacked(&path);
+        fs::write(&path, b"no xz").expect("a file");
+        let other = unpacked(&path).expect_err("no module");
+        fs::remove_file(&path).expect("ours");
+        assert_eq!(empty, Err(Unread::NoModule));
+        // On what there is here to unpack it.
+        assert!(matches!(other, Unread::NoModule | Unread::NoModinfo));
     }
 }

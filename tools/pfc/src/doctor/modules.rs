@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::module::{log, Module};
+use super::module::{log, Module, Unread};
 use super::{machine, note, problem, well, Check};
 
 /// Those that count.
@@ -18,6 +18,15 @@ const PROVIDERS: &[&str] = &[
     "pfc_net",
     "pfc_mm",
 ];
+
+/// Is a module signed?
+#[derive(Clone, Copy, Debug)]
+pub enum Signature {
+    There,
+    None,
+    NotInstalled,
+    Unseen(Unread),
+}
 
 /// All that `pfc doctor` looks at.
 pub struct Modules {
@@ -48,9 +57,17 @@ impl Modules {
             .is_some_and(|m| m.loaded || (!loaded && m.file.is_some()))
     }
 
-    /// Is perfcounters.ko's file, where that can be seen?
-    pub fn is_signed(&self) -> Option<bool> {
-        self.get("perfcounters")?.signed
+    /// Of perfcounters.ko's file.
+    pub fn signature(&self) -> Signature {
+        let module = self.get("perfcounters").filter(|m| m.file.is_some());
+        match module.map(|m| (m.signed, m.unread)) {
+            None => Signature::NotInstalled,
+            Some((_, Some(why))) => Signature::Unseen(why),
+            Some((signed, None)) => match signed {
+                Some(true) => Signature::There,
+                _ => Signature::None,
+            },
+        }
     }
 
     pub fn document(&self) -> Vec<Value> {
@@ -76,6 +93,19 @@ impl Modules {
             };
         };
         let path = path.display();
+        match module.unread {
+            Some(Unread::NoModule) => {
+                return problem(
+                    what,
+                    format!("{path} is no module, or not whole"),
+                    format!("install it anew: {}", how_to_install(&release)),
+                )
+            }
+            Some(Unread::Closed) => {
+                return note(what, format!("{path}, which this user may not read"))
+            }
+            Some(Unread::NoModinfo) | None => {}
+        }
         if let Some(other) = module.built_for_another() {
             return problem(
                 what,
@@ -97,14 +127,13 @@ impl Modules {
             return well(what, loaded.collect::<Vec<_>>().join(", "));
         }
         let missing = "perfcounters is not loaded";
-        let remedy = "load it: modprobe perfcounters; at each boot: its name in /etc/modules-load.d/perfcounters.conf";
         match refusal() {
             Some(said) => problem(
                 what,
                 format!("{missing}; the kernel said: {said}"),
                 advice(&said),
             ),
-            None => problem(what, missing, remedy),
+            None => problem(what, missing, how_to_load(Path::new("/"))),
         }
     }
 
@@ -125,6 +154,19 @@ impl Modules {
             (true, true) => note(what, "none is installed").or("they come with perfcounters.ko"),
         }
     }
+}
+
+/// The package's service loads them, the providers as well.
+fn how_to_load(root: &Path) -> String {
+    let places = ["etc", "usr/lib", "lib"].map(|dir| root.join(dir).join("systemd/system"));
+    let service = |dir: &std::path::PathBuf| dir.join("perfcounters.service").exists();
+    let at_boot = match places.iter().any(service) {
+        true => {
+            "systemctl enable --now perfcounters, which loads what /etc/default/perfcounters names"
+        }
+        false => "its name in /etc/modules-load.d/perfcounters.conf",
+    };
+    format!("load it: modprobe perfcounters; at each boot: {at_boot}")
 }
 
 fn how_to_install(release: &str) -> String {
@@ -193,5 +235,23 @@ mod tests {
         assert!(advice("perfcounters: version magic 'x' should be 'y'").contains("another kernel"));
         assert!(advice("Lockdown: insmod: unsigned module loading is restricted").contains("sign"));
         assert!(advice("Loading of unsigned module is rejected").contains("sign"));
+    }
+    #[test]
+    fn doctor_names_the_service_where_there_is_one() {
+        let root = std::env::temp_dir().join(format!("pfc-doctor-{}", std::process::id()));
+        assert!(how_to_load(&root).contains("/etc/modules-load.d/perfcounters.conf"));
+        let dir = root.join("usr/lib/systemd/system");
+        std::fs::create_dir_all(&dir).expect("a directory");
+        std::fs::write(dir.join("perfcounters.service"), "").expect("a file");
+        let said = how_to_load(&root);
+        std::fs::remove_dir_all(&root).expect("ours");
+        for part in [
+            "modprobe perfcounters",
+            "systemctl enable --now perfcounters",
+            "/etc/default/perfcounters",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(!said.contains("modules-load.d"), "{said}");
     }
 }
