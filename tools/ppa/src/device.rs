@@ -75,6 +75,12 @@ impl Device {
         Ok(latest(tasks))
     }
 
+    /// May the caller have all tasks? It can be known while nothing is accounted, and
+    /// forgets none that has ended: the kernel looks at rights before anything else.
+    pub fn may_read_tasks(&self) -> Result<(), Error> {
+        may_read(&self.file)
+    }
+
     /// Each CPU that can be.
     pub fn cpus(&self) -> Result<Vec<Cpu>, Error> {
         let file = File::open(CPUS).map_err(|e| Error::Read(CPUS, e))?;
@@ -102,6 +108,14 @@ fn whole(
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => return Err(Error::Read(path, e)),
         }
+    }
+}
+
+/// By a read that is too short for a task.
+fn may_read(mut file: impl Read) -> Result<(), Error> {
+    match file.read(&mut [0]) {
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Error::Read(DEVICE, e)),
+        _ => Ok(()),
     }
 }
 
@@ -148,6 +162,14 @@ mod tests {
         assert_eq!(read(Ok(vec![3])).expect("all of it"), [1, 2, 3]);
         let error = read(Err(ErrorKind::PermissionDenied)).expect_err("it failed");
         assert!(matches!(error, Error::Read(CPUS, _)), "{error}");
+    }
+
+    #[test]
+    fn r4_9_who_may_not_read_tasks_is_known_beforehand() {
+        let may = |kind| may_read(Parts(vec![Err(kind)]));
+        let error = may(ErrorKind::PermissionDenied).expect_err("may not");
+        assert!(matches!(error, Error::Read(DEVICE, _)), "{error}");
+        assert!(may(ErrorKind::InvalidInput).is_ok());
     }
 
     #[test]

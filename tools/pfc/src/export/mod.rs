@@ -179,23 +179,36 @@ pub struct Source {
     pattern: Pattern,
     counters: Counters,
     tasks: Option<tasks::Source>,
+    /// It looks again and again: what is not for this user does not end it.
+    runs: bool,
 }
 
 impl Source {
     fn open(device: &Path, args: &ExportArgs) -> Result<Self, Failure> {
-        Ok(Self {
+        let mut this = Self {
             device: device.into(),
             pattern: args.select.pattern(),
             counters: Counters::open_path(device)?,
-            tasks: args
-                .tasks
-                .map(|n| tasks::Source::open(n.into()))
-                .transpose()?,
-        })
+            tasks: None,
+            runs: args.listen.is_some()
+                || args.mmv.is_some()
+                || args.interval.is_some()
+                || args.count.is_some(),
+        };
+        if let Some(most) = args.tasks {
+            this.tasks = tasks::allowed(tasks::Source::open(most.into()), this.runs)?;
+        }
+        Ok(this)
     }
 
     fn look(&mut self) -> Result<Look, Failure> {
-        let tasks = self.tasks.as_mut().map(tasks::Source::look).transpose()?;
+        let mut tasks = None;
+        if let Some(source) = &mut self.tasks {
+            tasks = tasks::allowed(source.look(), self.runs)?;
+            if tasks.is_none() {
+                self.tasks = None;
+            }
+        }
         let snapshot = match self.counters.snapshot_any(&self.pattern) {
             Err(Error::OtherBoot) => {
                 self.counters = Counters::open_path(&self.device)?;

@@ -8,6 +8,7 @@
 //! long: series that come and go cost a monitor more than those that stay.
 
 use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 
 use ppa::{Device, Info, Task, INTCNT, SCHEDOUTCNT, SCHLATACCUM, SYSCALLCNT, TASK_ENDED};
 
@@ -151,9 +152,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// The so many busiest.
+    /// The so many busiest. Who may not have them is told now, not when accounting
+    /// begins.
     pub fn open(most: usize) -> Result<Self, Failure> {
         let device = Device::open()?;
+        device.may_read_tasks()?;
         Ok(Self {
             device,
             ranking: Ranking::new(most),
@@ -169,6 +172,23 @@ impl Source {
         };
         Ok(self.ranking.rank(&info, all))
     }
+}
+
+/// Who may not have tasks gets all else, if `runs`: it goes on, and says so; once, as
+/// nobody asks again after `None`.
+pub fn allowed<T>(tasks: Result<T, Failure>, runs: bool) -> Result<Option<T>, Failure> {
+    match tasks {
+        Err(failure) if runs && is_denied(&failure) => {
+            eprintln!("pfc: tasks are left out: {failure}");
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}
+
+fn is_denied(failure: &Failure) -> bool {
+    use ppa::Error::{Open, Read};
+    matches!(failure, Failure::Accounting(Open(e) | Read(_, e)) if e.kind() == ErrorKind::PermissionDenied)
 }
 
 #[derive(Debug)]
@@ -312,6 +332,28 @@ mod tests {
         assert!(pids(&ranking.rank(&info(700_000_000), Vec::new())).is_empty());
         let again = ranking.rank(&info(701_000_000), vec![task(9, 0)]);
         assert_eq!(pids(&again), [9]);
+    }
+
+    #[test]
+    fn pfc_export_goes_on_without_tasks_that_may_not_be_read() {
+        use ppa::{Error, DEVICE};
+        let read = |kind: ErrorKind| Failure::Accounting(Error::Read(DEVICE, kind.into()));
+        let open = |kind: ErrorKind| Failure::Accounting(Error::Open(kind.into()));
+        let denied = ErrorKind::PermissionDenied;
+        assert_eq!(allowed(Ok(7), true).ok().flatten(), Some(7));
+        assert!(matches!(allowed::<()>(Err(read(denied)), true), Ok(None)));
+        assert!(matches!(allowed::<()>(Err(open(denied)), true), Ok(None)));
+        // Once and for all: that is the answer.
+        let error = allowed::<()>(Err(read(denied)), false).expect_err("asked for");
+        assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
+        // What is wrong otherwise is said as ever.
+        for other in [
+            read(ErrorKind::InvalidData),
+            open(ErrorKind::NotFound),
+            Failure::Refused(String::new()),
+        ] {
+            assert!(allowed::<()>(Err(other), true).is_err());
+        }
     }
 
     #[test]
