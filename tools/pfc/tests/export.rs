@@ -58,6 +58,38 @@ fn pfc_export_counters_have_type_unit_help_and_birth() {
 }
 
 #[test]
+fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
+    let mut device = Device::new(1);
+    for (name, help) in [
+        ("perfcounters/interrupts/time", "In the handler of NMIs"),
+        ("perfcounters/faults/time", "In these page faults"),
+        ("perfcounters/faults/served", "Page faults"),
+    ] {
+        let spec = Spec {
+            name: name.as_bytes(),
+            help: help.as_bytes(),
+            kind: Kind::Time as u16,
+            unit: Unit::Seconds as u16,
+            exponent: -9,
+            nr_slots: 1,
+        };
+        device.fake.add(&spec).expect("room");
+    }
+    let all = lines(&device, &["perfcounters/"]);
+    let help = "# HELP perfcounters_perfcounters";
+    assert_eq!(
+        of(&all, help),
+        [
+            format!("{help}_time_seconds values named time of perfcounters/; the label name tells them apart"),
+            format!("{help}_served_seconds Page faults"),
+        ]
+    );
+    // Whatever was selected.
+    let some = lines(&device, &["perfcounters/faults/time"]);
+    assert_eq!(of(&some, help), of(&all, help)[..1]);
+}
+
+#[test]
 fn pfc_export_time_is_in_exact_seconds() {
     let device = Device::usual();
     let all = lines(&device, &["run_time", "--sum"]);

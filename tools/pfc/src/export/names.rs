@@ -69,6 +69,7 @@ impl Families {
         let mut this = Self::default();
         let mut known: HashMap<(String, Type, Option<&'static str>), usize> = HashMap::new();
         let mut taken = HashSet::new();
+        let mut members: Vec<Vec<&Instance>> = Vec::new();
         for instance in catalogue.instances() {
             let place = place(&instance.name);
             let kind = Type::of(instance.kind);
@@ -81,13 +82,15 @@ impl Families {
                     unit,
                     help: String::new(),
                 });
+                members.push(Vec::new());
                 this.families.len() - 1
             });
-            let family = &mut this.families[at];
-            if family.help.is_empty() {
-                family.help.clone_from(&instance.help);
-            }
+            members[at].push(instance);
             this.of.insert(instance.number, at);
+        }
+        for (family, all) in this.families.iter_mut().zip(&members) {
+            let all = all.iter().map(|i| (i.name.as_str(), i.help.as_str()));
+            family.help = help(&all.collect::<Vec<_>>());
         }
         this
     }
@@ -100,6 +103,33 @@ impl Families {
     pub fn get(&self, at: usize) -> &Family {
         &self.families[at]
     }
+}
+
+/// What the instances of a family, by name and help text, are. A text that is not true
+/// of all of them is not the family's: it names what their names have in common.
+fn help(all: &[(&str, &str)]) -> String {
+    let [(name, text), others @ ..] = all else {
+        return String::new();
+    };
+    if others.iter().all(|(_, other)| other == text) {
+        return (*text).to_owned();
+    }
+    let first: Vec<&str> = name.split('/').collect();
+    let mut before = first.len() - 1;
+    let mut last = first.last();
+    for (other, _) in others {
+        let other: Vec<&str> = other.split('/').collect();
+        before = before.min(first.iter().zip(&other).take_while(|(a, b)| a == b).count());
+        last = last.filter(|last| Some(*last) == other.last());
+    }
+    let mut text = "values".to_owned();
+    if let Some(last) = last {
+        text.push_str(&format!(" named {last}"));
+    }
+    if before > 0 {
+        text.push_str(&format!(" of {}/", first[..before].join("/")));
+    }
+    format!("{text}; the label name tells them apart")
 }
 
 /// What a name says: the metric, and which of several.
@@ -259,6 +289,27 @@ mod tests {
         );
         assert_eq!(name("tötal-1:2", Gauge, None), "perfcounters_t_tal_1_2");
         assert_eq!(name("total", Counter, None), "perfcounters_total");
+    }
+
+    #[test]
+    fn pfc_export_help_is_true_of_the_whole_family() {
+        let of = |all: &[(&str, &str)]| help(all).replace("; the label name tells them apart", "");
+        let own = [
+            ("perfcounters/interrupts/time", "In the handler of NMIs"),
+            ("perfcounters/faults/time", "In these page faults"),
+        ];
+        assert_eq!(of(&own), "values named time of perfcounters/");
+        assert_eq!(help(&own[..1]), "In the handler of NMIs");
+        let disks = [("block/sda/reads", "Done"), ("block/sdb/reads", "Done")];
+        assert_eq!(help(&disks), "Done");
+        let some = [("a/x/n", "one"), ("a/y/n", "")];
+        assert_eq!(of(&some), "values named n of a/");
+        let vectors = [("irq/vector/nmi", "a"), ("irq/vector/mce", "b")];
+        assert_eq!(of(&vectors), "values of irq/vector/");
+        assert_eq!(of(&[("a-b", "x"), ("a_b", "y")]), "values");
+        assert_eq!(of(&[("a/b", "x"), ("a_b", "y")]), "values");
+        assert_eq!(help(&[("a", ""), ("b", "")]), "");
+        assert_eq!(help(&[]), "");
     }
 
     #[test]
