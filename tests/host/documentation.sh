@@ -9,7 +9,7 @@
 #   c|rust|... from=FILE      all of FILE, or pieces of it, with "..." between: compared here
 #   LANGUAGE file=NAME        a file that the commands of the page want beside them
 #   text                      no program
-# And files, functions and links that the pages name are there.
+# And commands, files, functions and links that the pages name are there.
 
 # shellcheck disable=SC2016,SC2317,SC2329
 set -u
@@ -101,6 +101,76 @@ files() {
 		done
 	done < <(spans "$1" | grep -E '^((src|include|tools|tests|Documentation)/[^ ]+|[A-Za-z0-9_./{},*-]+\.(rs|c|h|sh|md|awk|py|svg|patch))$' | grep -v '^/\|^\*')
 }
+# pfc's WORDS: subcommands, and long options, that its help does not have.
+not_of_pfc() {
+	local help word sub=pfc
+	help=$("$TOOLS_OUT/pfc" --help) || { echo "pfc --help"; return; }
+	for word in "$@"; do
+		case $word in
+		--) break ;;
+		--help | --version) ;;
+		--*) grep -qE -- "(^ *|, )${word%%=*}( |$)" <<<"$help" || echo "$sub $word" ;;
+		*[!a-z]*) ;;
+		*)
+			# A word is a subcommand where there are some.
+			grep -q '^Commands:' <<<"$help" || continue
+			sub+=" $word"
+			# shellcheck disable=SC2086 # words
+			help=$("$TOOLS_OUT/"$sub --help 2>&1)
+			grep -qE "^Usage: $sub( |$)" <<<"$help" || { echo "$sub"; return; }
+			;;
+		esac
+	done
+}
+# A package's NAME, or a glob for it: one of ours, or one of those that Debian has.
+is_package() {
+	local package
+	case $1 in linux-headers-@RELEASE@ | linux-headers-amd64 | linux-source-[0-9].[0-9]* | mokutil) return ;; esac
+	while read -r package; do
+		# shellcheck disable=SC2053 # a glob
+		[[ $package != $1 ]] || return 0
+	done < <(sed -n 's/^Package: //p' "$TOP/tools/deb/debian/control.in")
+	return 1
+}
+# COMMAND: what it names that is not there. A quoted text of several words is any text.
+missing() {
+	local words word
+	sed -E 's/ +#.*//; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do
+		case ${words[0]} in
+		pfc) not_of_pfc "${words[@]:1}" ;;
+		make)
+			for word in "${words[@]:1}"; do
+				case $word in
+				file=NAME) ;; # a block's language and word
+				*=*) grep -qE "^export .*\b${word%%=*}\b|[$][(]${word%%=*}[)]" "$TOP/Makefile" ;;
+				*) sed -n 's/^[.]PHONY://p' "$TOP/Makefile" | grep -q " $word\( \|$\)" ;;
+				esac || echo "make $word"
+			done
+			;;
+		apt)
+			[[ ${words[1]:-} =~ ^(install|purge|remove|update)$ ]] || echo "apt ${words[1]:-}"
+			for word in "${words[@]:2}"; do
+				word=${word#./}
+				[[ $word == -* ]] || is_package "${word%_\*.deb}" || echo "$word"
+			done
+			;;
+		systemctl)
+			for word in "${words[@]:2}"; do
+				[[ $word != perf* ]] || [ -e "$TOP/tools/fleet/$word.service" ] || [ -e "$TOP/tools/deb/debian/$word.service" ] || echo "$word"
+			done
+			;;
+		# What apt installs there is among what its package is made of.
+		/usr/libexec/perfcounters/*) [ -e "$TOP/tools/deb/${words[0]##*/}" ] || echo "${words[0]}" ;;
+		# Firmware's tools, and PCP's, that this root file system does not have.
+		mokutil | reboot | pminfo | pmrep) ;;
+		*/*) ;;
+		*) command -v "${words[0]}" >/dev/null || echo "${words[0]}" ;;
+		esac
+		for word in "${words[@]}"; do
+			[[ ! $word =~ ^(src|include|tools|tests|Documentation)/ ]] || [ -e "$TOP/$word" ] || echo "$word"
+		done
+	done
+}
 # PAGE: its headings, as links name them
 slugs() { sed -nE 's/^#+ //p' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'; }
 links() { # PAGE: links that lead nowhere
@@ -115,7 +185,7 @@ links() { # PAGE: links that lead nowhere
 }
 
 hosts=$(while read -r page line _; do commands "$page" "$line"; done < <(of 'sh host$') | grep -c .)
-plan "$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + 3 * ${#pages[@]} + 1))"
+plan "$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + 4 * ${#pages[@]} + 1))"
 said=$(tagged)
 result $? "every block of the documentation says what it is" "$said"
 while read -r page line _ from; do
@@ -136,8 +206,8 @@ while read -r page line _; do
 done < <(of 'sh host$')
 
 while read -r page line _ _ why; do
-	said=$(cd "$TOP" && commands "$page" "$line" | sed -n 's/ *#.*//; s/^make/make -n/p' | sh -e 2>&1)
-	result $? "$page: the commands of line $line are there" "$said"
+	said=$(commands "$page" "$line" | while read -r command; do missing "$command"; done)
+	nothing "$page: the commands of line $line are there" "$said"
 	n=$((n + 1))
 	echo "ok $n $page: $(commands "$page" "$line" | head -n 1 | sed 's/ *#.*//') ... # SKIP not run: ${why//\"/}"
 done < <(of 'sh not-run')
@@ -149,6 +219,8 @@ for page in "${pages[@]}"; do
 	result "$([ -z "$said" ]; echo $?)" "${page##*/} names functions and values that there are" "$said"
 	said=$(files "$page")
 	result "$([ -z "$said" ]; echo $?)" "${page##*/} names files that there are" "$said"
+	said=$(spans "$page" | grep -E '^(pfc|make|apt) ' | while read -r command; do missing "$command"; done)
+	nothing "${page##*/} names commands that there are" "$said"
 	said=$(links "$page")
 	result "$([ -z "$said" ]; echo $?)" "${page##*/} leads somewhere with each link" "$said"
 done
