@@ -34,11 +34,14 @@ got=$(cd "$KBUILD_OUT/src" && find . -name '*.ko' | sed 's#.*/##; s#\.ko$##' | s
 as_wanted "packages perfcounters-modules has every module" "$modules" "$got"
 
 # DKMS: what dkms-test.sh saw when it built from these very packages.
-results() { sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"; }
+results() { # SECTION: what it has; one that is missing is no empty one
+	sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"
+	grep -qx "== $1" "$dkms/results" || echo "no == $1"
+}
 as_wanted "packages dkms: apt finds all that perfcounters-dkms depends on" "$(results depends)" "whole"
 as_wanted "packages dkms: apt install builds for the stock kernel, without a tree of ours" "$(results status)" \
 	"perfcounters/$version, $release, x86_64: installed"
-result "$([ -n "$(results self-check)" ]; echo $?)" "packages dkms: its self-check found every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
+result "$(results self-check | grep -q '^self-check: all [1-9]'; echo $?)" "packages dkms: its self-check found every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
 got=$(cd "$dkms/modules" && printf '%s\n' *.ko | sed 's#\.ko$##' | sort)
 as_wanted "packages dkms: every module is built" "$got" "$modules"
 # The stock kernel's own modules say what it wants of a module.
@@ -86,7 +89,14 @@ said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.k
 result "$(grep -q 'is signed already' <<<"$said"; echo $?)" "packages a signed module is not signed again" "$said"
 
 # make install and uninstall, as dkms-test.sh ran them.
-as_wanted "packages make uninstall takes away what make install gave" "$(results uninstall)" ""
+uninstalled() {
+	local f
+	for f in bin/pfc lib/libperfmon.so.2 lib/libperftrace.so.1 linux/perfcounters.h updates/perfcounters/perfcounters.ko; do
+		results install | grep -q "/$f\$" || echo "make install did not give $f"
+	done
+	results uninstall
+}
+nothing "packages make uninstall takes away what make install gave" "$(uninstalled)"
 
 said=$(cd "$top" && make help | grep -q 'make deb' && grep -q 'make deb' README.md && grep -q 'apt purge' Documentation/install.md)
 result $? "packages README, make help and Documentation/install.md name make deb" "$said"

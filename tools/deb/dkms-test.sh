@@ -29,7 +29,7 @@ main() {
 	set_up
 	dkms_deb=$(echo "$packages"/perfcounters-dkms_*.deb)
 	# shellcheck disable=SC2016 # for the inner shells, here and below
-	want="recipe $RECIPE $RELEASE $(inside sh -c 'dpkg-deb --fsys-tarfile "$0" | sha256sum; dpkg-deb -f "$0"' "$dkms_deb") $(cat "$TOP/tools/rig/install.sh" "$0" | sha256sum)"
+	want="recipe $RECIPE $RELEASE $(inside sh -c 'dpkg-deb --fsys-tarfile "$0" | sha256sum; dpkg-deb -f "$0"' "$dkms_deb") $(cat "$TOP/tools/rig/install.sh" "$TOP"/tools/libperf*/install.sh "$0" | sha256sum)"
 	! stamped dkms "$want" || [ ! -e "$seen/results" ] || return 0
 	step "perfcounters-dkms in a Debian of its own"
 	: >"$LOG"
@@ -38,8 +38,8 @@ main() {
 	mkdir -p "$out/modules" "$trees"
 	# make install takes the lock itself.
 	# shellcheck disable=SC2016
-	quietly "make install, make uninstall" "$LOG" sh -ec 'DESTDIR=$1 "$0/tools/rig/install.sh"; find "$1" ! -type d | wc -l
-		DESTDIR=$1 "$0/tools/rig/install.sh" --uninstall' "$TOP" "$copy" || explain "make install, make uninstall"
+	quietly "make install, make uninstall" "$LOG" sh -ec 'DESTDIR=$1 "$0/tools/rig/install.sh"; (cd "$1" && find . ! -type d) >"$2"
+		DESTDIR=$1 "$0/tools/rig/install.sh" --uninstall' "$TOP" "$copy" "$out/installed" || explain "make install, make uninstall"
 	# Long, and of its own: other builds go on meanwhile.
 	exec 8>"$CACHE/deb/lock"
 	flock 8
@@ -54,9 +54,11 @@ main() {
 			apt-get satisfy -y -q --no-install-recommends '$deps, linux-headers-$RELEASE, openssl'"
 		stamp dkms-root "recipe $RECIPE $RELEASE $deps"
 	fi
-	list() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./tmp -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dpkg -o -path ./var/lib/apt \) -prune -o -print | LC_ALL=C sort); }
+	# Of /var/cache without what Debian itself keeps there.
+	list() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./tmp -o -path ./var/log -o -path './var/cache/*' \( -name apt -o -name debconf -o -name ldconfig -o -name man \) -o -path ./var/lib/dpkg -o -path ./var/lib/apt \) -prune -o -print | LC_ALL=C sort); }
 	in_root "rm -rf /var/lib/dkms/mok.*"
-	list >"$out/before"
+	# in_root has made a place for the trees, which the purge is to take away.
+	list | grep -v '^\./var/cache/perfcounters' >"$out/before"
 	stage "apt install: DKMS builds (the longest stage, 4 minutes; 1 with its tree there)" in_root "
 		apt-get install -y -q --no-install-recommends /packages/perfcounters-dkms_*.deb"
 	{
@@ -78,10 +80,15 @@ main() {
 	cp "$root/usr/lib/modules/$RELEASE/updates/dkms"/*.ko* "$out/modules/"
 	# shellcheck disable=SC2016
 	inside sh -c 'xz -qd "$0"/*.xz 2>/dev/null; zstd -q --rm -d "$0"/*.zst 2>/dev/null; true' "$out/modules"
-	stage "apt purge" in_debian "$root" "" "apt-get purge -y -q perfcounters-dkms"
+	# The trees are kept: another is in their place.
+	stage "apt purge" in_debian "$root" "" "
+		mkdir -p /var/cache/perfcounters/$RELEASE
+		apt-get purge -y -q perfcounters-dkms"
 	{
 		echo "== left"
 		list | LC_ALL=C comm -3 "$out/before" - | grep -vE '/var/lib/dkms/(mok\.|dkms_dbversion)|__pycache__|/etc/ld.so.cache' || :
+		echo "== install"
+		cat "$out/installed"
 		echo "== uninstall"
 		(cd "$copy" && find . ! -type d -o -type d -empty -path '*perf*')
 		echo "== end"
