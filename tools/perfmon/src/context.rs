@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A context.
+//! A context: registers of a thread or a CPU, which count and sample.
 
 use std::ffi::CString;
 use std::fs::File;
