@@ -29,7 +29,7 @@ lonely() {
 
 # What the table names as the other half is no word of that row's file, nor a file; or it names nothing.
 strangers() {
-	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \| (.*) \|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
+	sed -nE 's/^\| `((src|include)\/[^`]*)` \| [0-9]+ \|(.*)\|$/\1 \3/p' Documentation/barriers.md | while read -r file partner; do
 		[[ $partner == *\`*\`* ]] || echo "$file: no partner"
 		grep -oE '`[^`]+`' <<<"$partner" | tr -d '`()' | while read -r name; do
 			[ -e "$name" ] || grep -qwF -- "$name" "$file" || echo "$file: $name"
