@@ -7,9 +7,9 @@
 #
 # Every command that the documentation shows is run as it stands there: the lines of its blocks
 # "sh guest" and "console guest", in order, each block in a directory of its own. A command is
-# right if it ends with 0 within four minutes. One whose comment says "until" gets a Ctrl-C after some
-# seconds, and may end by that. What a console block shows after a command is in its output,
-# in that order, figures aside.
+# right if it ends with 0 within four minutes, and so does each part of a pipe. One whose comment says
+# "until" gets a Ctrl-C after some seconds, and may end by that if it has said or written something. What
+# a console block shows after a command is in its output, in that order, figures aside.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -39,13 +39,24 @@ within_output() {
 		END { if (at < n) { print "not in its output: " want[at + 1]; exit 1 } }' "$1" "$2"
 }
 
+# Did the COMMAND that has just ended write to its output, a file here, or what its -o names?
+said_or_wrote() {
+	local named
+	named=$(printf '%s\n' "$1" | sed -n 's/.* -o \([^ ]*\).*/\1/p')
+	[ ! -s output ] || return 0
+	find . $named -type f -size +0 -newer began | grep -q . && return
+	echo "nothing came of it" >output
+	return 1
+}
 run() { # COMMAND: its status; what it said is in the file output
 	local rc=0
 	case $1 in
-	*'#'*until*) timeout -k 10 -s INT 6 sh -c "$1" >output 2>&1 </dev/null || rc=$?
+	*'#'*until*)
+		: >began
+		timeout -k 10 -s INT 6 sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$?
 		# 124: it went on until Ctrl-C, as it should; 130: it says so itself.
-		[ $rc != 124 ] && [ $rc != 130 ] || rc=0 ;;
-	*) timeout -k 10 -s INT 240 sh -c "$1" >output 2>&1 </dev/null || rc=$? ;;
+		case $rc in 124 | 130) said_or_wrote "$1"; rc=$? ;; esac ;;
+	*) timeout -k 10 -s INT 240 sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$? ;;
 	esac
 	# What it leaves in the background, as its line's end says, needs a moment to begin.
 	case $1 in *' &' | *' & '*) sleep 3 ;; esac
