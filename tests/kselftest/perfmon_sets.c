@@ -37,6 +37,15 @@ static __u64 now(void)
 	return t.tv_sec * 1000 * MS + t.tv_nsec;
 }
 
+/* How long this thread ran. */
+static __u64 ran(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
 /* Always the same instructions around so many. */
 static __attribute__((noinline)) void run(int fd, __u64 rounds)
 {
@@ -142,7 +151,7 @@ static void by_time(__u64 timeout, __u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = timeout };
 	struct pfarg_setinfo infos[3];
-	__u64 sum = 0, time = 0, rounds = 0, begin, real;
+	__u64 sum = 0, time = 0, rounds = 0, begin, real, cpu;
 	bool fair = true, right = true;
 	struct timespec tick;
 	int fd = pfm_create(0), i;
@@ -161,6 +170,7 @@ static void by_time(__u64 timeout, __u64 extra)
 	set_load(fd, 0);
 	begin = now();
 	pfm_start(fd);
+	cpu = ran();
 	while (now() - begin < 9 * timeout && now() - begin < 4000 * MS) {
 		spin(10000);
 		rounds += 10000;
@@ -170,6 +180,7 @@ static void by_time(__u64 timeout, __u64 extra)
 		spin(10000);
 		rounds += 10000;
 	}
+	cpu = ran() - cpu;
 	pfm_stop(fd);
 	real = now() - begin;
 	for (i = 0; i < 3; i++) {
@@ -190,8 +201,9 @@ static void by_time(__u64 timeout, __u64 extra)
 		note("%llu, %llu, %llu", infos[0].set_runs, infos[1].set_runs, infos[2].set_runs);
 	ok(sum >= 2 * rounds + extra && sum < 2 * rounds + rounds / 10000 * 400 + 20000,
 	   "1.12 every instruction is counted in one of them");
-	if (!ok(time <= real && time > real / 2, "1.12 their times are that of the context"))
-		note("%llu of %llu ns", time, real);
+	/* Of a busy host's guest the thread has not all of the time. */
+	if (!ok(time <= real && time > cpu / 2, "1.12 their times are that of the context"))
+		note("%llu of %llu ns, ran %llu", time, real, cpu);
 	if (!ok(time / (infos[0].set_runs + infos[1].set_runs + infos[2].set_runs) <
 		timeout + timeout / 4 + 20 * slow * MS &&
 		time / (infos[0].set_runs + infos[1].set_runs + infos[2].set_runs) > timeout / 2,

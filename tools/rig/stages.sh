@@ -31,7 +31,7 @@ explain() {
 	if grep -qiE 'could not resolve|temporary failure|unable to connect|could not connect|connection (timed out|refused|failed)|network is unreachable|no route to host' <<<"$tail"; then
 		die "$1: an archive of packages (Debian, PyPI) cannot be reached. Set-up needs the network once; connect and run the same command again, it goes on where it stopped."
 	elif grep -qi 'no space left' <<<"$tail"; then
-		die "$1: no space left. $CACHE needs about 8 GB, 11 GB with the debug kernels; make room, or name another place with PERFCOUNTERS_CACHE=DIR, and run it again."
+		die "$1: no space left. $CACHE needs about 18 GB; make room, or name another place with PERFCOUNTERS_CACHE=DIR, and run it again."
 	fi
 	die "$1 failed (log: $LOG). Running the same command again goes on where it stopped."
 }
