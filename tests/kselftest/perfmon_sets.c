@@ -29,21 +29,17 @@ static __u64 counted_in(int fd, __u16 set)
 	return set_value(fd, set, set % 2);
 }
 
-static __u64 now(void)
+static __u64 on(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return t.tv_sec * 1000 * MS + t.tv_nsec;
 }
 
-/* How long this thread ran. */
-static __u64 ran(void)
+static __u64 now(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+	return on(CLOCK_MONOTONIC);
 }
 
 /* Always the same instructions around so many. */
@@ -170,7 +166,7 @@ static void by_time(__u64 timeout, __u64 extra)
 	set_load(fd, 0);
 	begin = now();
 	pfm_start(fd);
-	cpu = ran();
+	cpu = on(CLOCK_THREAD_CPUTIME_ID);
 	while (now() - begin < 9 * timeout && now() - begin < 4000 * MS) {
 		spin(10000);
 		rounds += 10000;
@@ -180,7 +176,7 @@ static void by_time(__u64 timeout, __u64 extra)
 		spin(10000);
 		rounds += 10000;
 	}
-	cpu = ran() - cpu;
+	cpu = on(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	pfm_stop(fd);
 	real = now() - begin;
 	for (i = 0; i < 3; i++) {
