@@ -42,6 +42,30 @@ pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
     not(CONFIG_TRACE_PREEMPT_TOGGLE)
 ));
 
+/// The instructions that raise and lower the preemption count of this CPU. It has 64 bits, with
+/// the inverted need-resched bit on top, where the kernel keeps that bit apart (x86 from 7.3 on),
+/// and 32 elsewhere: a decrement of the wrong width finds zero where nothing is due.
+#[cfg(CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS)]
+macro_rules! preempt_count {
+    (inc) => {
+        "incq %gs:__preempt_count(%rip)"
+    };
+    (dec) => {
+        "decq %gs:__preempt_count(%rip)"
+    };
+}
+#[cfg(not(CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS))]
+macro_rules! preempt_count {
+    (inc) => {
+        "incl %gs:__preempt_count(%rip)"
+    };
+    (dec) => {
+        "decl %gs:__preempt_count(%rip)"
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use preempt_count;
+
 /// `struct perf_counter_spec`, as C has it.
 #[repr(C)]
 pub(crate) struct RawSpec {
@@ -313,7 +337,7 @@ impl Group {
             // adds to this CPU's seqflag, which exists while perfcounters.ko
             // does. A of the seqflag protocol.
             unsafe {
-                asm!("incl %gs:__preempt_count(%rip)",
+                asm!(preempt_count!(inc),
                      "incq %gs:({f})", f = in(reg) flag, options(att_syntax, nostack))
             };
         } else {
@@ -336,7 +360,7 @@ impl Drop for Group {
             // needs no frame.
             unsafe {
                 asm!("addq $65535, %gs:({f})",
-                     "decl %gs:__preempt_count(%rip)",
+                     preempt_count!(dec),
                      "jnz 2f",
                      "call __SCT__preempt_schedule",
                      "2:",

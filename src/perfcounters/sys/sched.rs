@@ -18,7 +18,7 @@ use kernel::task::Task;
 use super::release::WAIT;
 use super::shim;
 use crate::contexts::Context;
-use crate::driver::PREEMPT_INLINE;
+use crate::driver::{preempt_count, PREEMPT_INLINE};
 
 /// The task that runs, as an address: only ever compared.
 #[inline]
@@ -223,12 +223,7 @@ impl NoPreempt {
     pub(crate) fn new() -> Self {
         if PREEMPT_INLINE {
             // SAFETY: A per-CPU count; drop takes it back.
-            unsafe {
-                asm!(
-                    "incl %gs:__preempt_count(%rip)",
-                    options(att_syntax, nostack)
-                )
-            };
+            unsafe { asm!(preempt_count!(inc), options(att_syntax, nostack)) };
         } else {
             // SAFETY: Drop turns it on again.
             unsafe { shim::pfm_preempt_disable() };
@@ -245,7 +240,7 @@ impl Drop for NoPreempt {
             // due, through its call that preserves registers.
             unsafe {
                 asm!(
-                    "decl %gs:__preempt_count(%rip)",
+                    preempt_count!(dec),
                     "jnz 2f",
                     "call __SCT__preempt_schedule",
                     "2:",
