@@ -24,6 +24,14 @@
  * Reading /proc/bench_interrupt prints such a line for an interrupt that this CPU
  * sends to itself (the platform's, which nobody uses), from sending to the return.
  *
+ * Reading /proc/bench_timers prints what the callbacks of high-resolution timers took on
+ * CPU 0 since the last reading, which must be on that CPU, too. Each function has a line:
+ *
+ *	TICKS AGREE CALLS FUNCTION [MODULE]
+ *
+ * TICKS is the shortest of CALLS, without the interrupt around the callback; AGREE is how
+ * many calls took just as long.
+ *
  * The parameter "probes" attaches probes that do nothing, so that what the kernel
  * needs to call any can be told from what ours do: the sum of 1 for sched_switch,
  * 2 sched_wakeup, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 that
@@ -31,6 +39,7 @@
  *
  * tests/bench/run boots a guest with it.
  */
+#include <linux/hrtimer.h>
 #include <linux/irqflags.h>
 #include <linux/module.h>
 #include <linux/percpu_counter.h>
@@ -251,6 +260,88 @@ static int bench_nmi_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
+/* One function of a timer. Only CPU 0 writes and reads these, with interrupts off. */
+struct callback {
+	void *function;
+	struct least least;
+	unsigned int calls;
+};
+
+static struct callback callbacks[16], copies[ARRAY_SIZE(callbacks)];
+/* The callback that is being run; NULL if there was another one within it. */
+static struct callback *running;
+static u64 running_since;
+
+static void on_timer_entry(void *data, struct hrtimer *timer, ktime_t now)
+{
+	void *function = ACCESS_PRIVATE(timer, function);
+
+	if (raw_smp_processor_id())
+		return;
+	for (int i = 0; i < ARRAY_SIZE(callbacks); i++) {
+		struct callback *callback = &callbacks[i];
+
+		if (callback->function && callback->function != function)
+			continue;
+		callback->function = function;
+		running = callback;
+		running_since = rdtsc();
+		return;
+	}
+}
+
+static void on_timer_exit(void *data, struct hrtimer *timer)
+{
+	u64 end = rdtsc();
+
+	if (raw_smp_processor_id() || !running)
+		return;
+	least_of(&running->least, end - running_since);
+	running->calls++;
+	running = NULL;
+}
+
+static struct {
+	const char *name;
+	void *probe;
+	struct tracepoint *point;
+} timer_probes[] = {
+	{ "hrtimer_expire_entry", on_timer_entry },
+	{ "hrtimer_expire_exit", on_timer_exit },
+};
+
+static void attach_timer_probe(struct tracepoint *point, void *data)
+{
+	for (int i = 0; i < ARRAY_SIZE(timer_probes); i++)
+		if (!strcmp(point->name, timer_probes[i].name) &&
+		    !tracepoint_probe_register(point, timer_probes[i].probe, NULL))
+			timer_probes[i].point = point;
+}
+
+static void detach_timer_probes(void)
+{
+	for (int i = 0; i < ARRAY_SIZE(timer_probes); i++)
+		if (timer_probes[i].point)
+			tracepoint_probe_unregister(timer_probes[i].point, timer_probes[i].probe,
+						    NULL);
+	tracepoint_synchronize_unregister();
+}
+
+static int bench_timers_show(struct seq_file *m, void *unused)
+{
+	unsigned long flags;
+
+	local_irq_save(flags);
+	memcpy(copies, callbacks, sizeof(copies));
+	memset(callbacks, 0, sizeof(callbacks));
+	running = NULL;
+	local_irq_restore(flags);
+	for (int i = 0; i < ARRAY_SIZE(copies) && copies[i].function; i++)
+		seq_printf(m, "%llu %u %u %ps\n", copies[i].least.ticks, copies[i].least.agree,
+			   copies[i].calls, copies[i].function);
+	return 0;
+}
+
 /* Interrupts are off, but for this one: nobody else uses its vector. */
 static __always_inline void interrupt(void)
 {
@@ -461,11 +552,16 @@ static int __init bench_init(void)
 		goto undo_add;
 	if (!proc_create_single("bench_interrupt", 0400, NULL, bench_interrupt_show))
 		goto undo_nmi;
+	if (!proc_create_single("bench_timers", 0400, NULL, bench_timers_show))
+		goto undo_interrupt;
 	for_each_kernel_tracepoint(find_point, NULL);
 	for_each_kernel_tracepoint(find_nmi_handler, NULL);
 	if (nmi_handler && tracepoint_probe_register(nmi_handler, on_nmi, NULL))
 		nmi_handler = NULL;
+	for_each_kernel_tracepoint(attach_timer_probe, NULL);
 	return 0;
+undo_interrupt:
+	remove_proc_entry("bench_interrupt", NULL);
 undo_nmi:
 	remove_proc_entry("bench_nmi", NULL);
 undo_add:
@@ -484,12 +580,14 @@ static void __exit bench_exit(void)
 		tracepoint_probe_unregister(nmi_handler, on_nmi, NULL);
 		tracepoint_synchronize_unregister();
 	}
+	detach_timer_probes();
 	/* None from here on, whoever writes the parameter. */
 	kernel_param_lock(THIS_MODULE);
 	change_probes(0);
 	for (int i = 0; i < ARRAY_SIZE(empty_probes); i++)
 		empty_probes[i].point = NULL;
 	kernel_param_unlock(THIS_MODULE);
+	remove_proc_entry("bench_timers", NULL);
 	remove_proc_entry("bench_interrupt", NULL);
 	remove_proc_entry("bench_nmi", NULL);
 	remove_proc_entry("bench_add", NULL);

@@ -4,10 +4,9 @@
 //! have in common cancels out; what an interrupt adds, the shortest of many
 //! does not have.
 
-use std::cmp::Ordering;
 use std::io;
 
-use crate::record::{Count, WINDOWS};
+use crate::record::{Count, AGREE, WINDOWS};
 use crate::sys::ticks;
 
 const WARM_UPS: u32 = 5;
@@ -17,25 +16,19 @@ const AIM: u64 = 400_000;
 /// More tell no more.
 pub const MOST_OPERATIONS: u32 = 256;
 
-/// The shortest windows seen so far.
-struct Shortest {
-    ticks: u64,
-    agree: u32,
-}
-
-impl Shortest {
-    const NONE: Self = Self {
-        ticks: u64::MAX,
-        agree: 0,
-    };
-
-    fn see(&mut self, ticks: u64) {
-        match ticks.cmp(&self.ticks) {
-            Ordering::Less => *self = Self { ticks, agree: 1 },
-            Ordering::Equal => self.agree += 1,
-            Ordering::Greater => {}
-        }
-    }
+/// The shortest length that at least [`AGREE`] windows had, and how many had it. Without such
+/// a length: the shortest, which does not count. A window may be shorter than all others, by a
+/// branch that the kernel takes rarely.
+fn shortest(windows: &mut [u64]) -> (u64, u32) {
+    windows.sort_unstable();
+    let mut lengths = windows
+        .chunk_by(|a, b| a == b)
+        .filter_map(|same| Some((*same.first()?, same.len() as u32)));
+    let first = lengths.next().unwrap_or((u64::MAX, 0));
+    std::iter::once(first)
+        .chain(lengths)
+        .find(|(_, agree)| *agree >= AGREE)
+        .unwrap_or(first)
 }
 
 /// One window of `operations`. Never inlined, so that both sizes have the very
@@ -55,27 +48,60 @@ pub fn count(
     most: u32,
     run: &mut dyn FnMut(u32) -> io::Result<()>,
 ) -> io::Result<Count> {
-    let mut once = Shortest::NONE;
+    let mut once = u64::MAX;
     for _ in 0..WARM_UPS {
-        once.see(window(1, run)?);
+        once = once.min(window(1, run)?);
     }
-    let many = ((AIM / once.ticks.max(1)) as u32).clamp(1, most);
+    let many = ((AIM / once.max(1)) as u32).clamp(1, most);
     let few = many / 4;
-    let (mut short, mut long) = (Shortest::NONE, Shortest::NONE);
+    // Nothing is allocated between the windows.
+    let (mut short, mut long) = ([0; WINDOWS as usize], [0; WINDOWS as usize]);
     for _ in 0..WARM_UPS {
         window(few, run)?;
         window(many, run)?;
     }
-    for _ in 0..WINDOWS {
-        short.see(window(few, run)?);
-        long.see(window(many, run)?);
+    for (short, long) in short.iter_mut().zip(&mut long) {
+        *short = window(few, run)?;
+        *long = window(many, run)?;
     }
+    let (short, long) = (shortest(&mut short), shortest(&mut long));
     Ok(Count {
         operation: operation.into(),
         cpus,
         values,
         operations: [few, many],
-        ticks: [short.ticks, long.ticks],
-        agree: [short.agree, long.agree],
+        ticks: [short.0, long.0],
+        agree: [short.1, long.1],
+        why_not: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{shortest, AGREE};
+
+    /// So many windows of a length.
+    fn windows(lengths: &[(u64, u32)]) -> Vec<u64> {
+        let all = lengths
+            .iter()
+            .flat_map(|(ticks, nr)| std::iter::repeat_n(*ticks, *nr as usize));
+        all.collect()
+    }
+
+    #[test]
+    fn the_shortest_length_that_enough_windows_had_counts() {
+        let windows = |lengths: &[_]| shortest(&mut windows(lengths));
+        assert_eq!(windows(&[(500, 20), (300, AGREE), (900, 11)]), (300, AGREE));
+        // One is shorter by chance, and the others still agree.
+        assert_eq!(windows(&[(500, 40), (498, 1)]), (500, 40));
+    }
+
+    #[test]
+    fn windows_that_do_not_agree_give_the_shortest_which_does_not_count() {
+        let few = AGREE - 1;
+        let windows = |lengths: &[_]| shortest(&mut windows(lengths));
+        assert_eq!(windows(&[(500, few), (300, 2), (400, few)]), (300, 2));
+        assert_eq!(windows(&[(300, few), (500, 2)]), (300, few));
+        assert_eq!(windows(&[]), (u64::MAX, 0));
+    }
 }

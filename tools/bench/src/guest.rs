@@ -16,16 +16,18 @@ use rustix::time::{clock_gettime, ClockId};
 use crate::count::{count, MOST_OPERATIONS};
 use crate::events::Traced;
 use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS, PAGE_FAULTS};
-use crate::record::{Adds, Count, Failure, Record, WINDOWS};
+use crate::record::{Adds, Count, Failure, Record};
 use crate::sample;
-use crate::switch::{context, two_groups, two_sets, PingPong, COUNTERS};
-use crate::sys::{close_nothing, first_in_line, getppid, nops, ticks, PerCpuArray, NOPS};
+use crate::switch::{context, PingPong, Turns, TwoGroups, TwoSets, COUNTERS};
+use crate::sys::{close_nothing, first_in_line, getppid, nops, PerCpuArray};
 use crate::trace::{Job, WAYS};
 
-/// Of sets, or perf's groups.
-const TURNS: u64 = 40;
-/// Hundreds of calls of close(-1).
-const CLOSES: u64 = 500;
+/// Rounds of [`nops`], of a microsecond each, in which event sets take turns. The timers of a
+/// guest with several CPUs run at the clock's ticks only, each 4 ms: that is still
+/// as many turns as there are windows of anything else, and some more.
+const TURNS: u32 = 200_000;
+/// Calls of close(-1) in one operation.
+const CLOSES: u32 = 100;
 /// What is accounted: the scheduler; interrupts too; system calls too.
 const ACCOUNTING: [(&str, &str); 4] = [("sched", "1"), ("irq", "3"), ("calls", "7"), ("all", "15")];
 /// Where all of it runs: perf events of this CPU are read here.
@@ -135,18 +137,24 @@ impl Guest {
         let _ = first_in_line(false);
     }
 
+    /// The shortest of several calls of a handler, and how many calls took just as long.
+    fn shortest(&self, name: &str, (ticks, agree): (u64, u32)) -> Count {
+        Count {
+            operation: name.into(),
+            cpus: self.cpus,
+            values: 1,
+            operations: [0, 1],
+            ticks: [0, ticks],
+            agree: [agree, agree],
+            why_not: None,
+        }
+    }
+
     /// What the handler of the overflow took of that.
     fn handler(&self, name: &str) {
         let name = format!("{name}_handler");
         match nmis() {
-            Ok((ticks, agree)) => tell(&Record::Count(Count {
-                operation: name,
-                cpus: self.cpus,
-                values: 1,
-                operations: [0, 1],
-                ticks: [0, ticks],
-                agree: [agree, agree],
-            })),
+            Ok(nmi) => tell(&Record::Count(self.shortest(&name, nmi))),
             Err(error) => self.failed(&name, &error),
         }
     }
@@ -166,41 +174,55 @@ impl Guest {
         }
     }
 
-    /// A mean of many, measured once: there are no windows that could disagree.
-    fn once(&self, name: &str, values: u64, ticks: u64) {
-        tell(&Record::Count(Count {
-            operation: name.into(),
-            cpus: self.cpus,
-            values,
-            operations: [0, 1],
-            ticks: [0, ticks],
-            agree: [WINDOWS, WINDOWS],
-        }));
-    }
-
-    /// Long enough for forty turns of a millisecond, an instruction being a nanosecond.
-    fn turns<T>(&self, name: &str, counted: impl FnOnce() -> io::Result<T>) {
-        match counted() {
-            Ok(_counted) => {
-                let rounds = TURNS * 1_000_000 / NOPS;
-                let begin = ticks();
-                nops(rounds as u32);
-                let besides = ticks().wrapping_sub(begin).wrapping_sub(rounds * NOPS);
-                self.once(name, 1, besides / TURNS);
-            }
+    /// One turn of event sets, or of perf's groups: what the callback of its timer takes. The
+    /// interrupt around it, other timers and other CPUs are not in the number.
+    fn turns<T: Turns>(&self, name: &str) {
+        match T::new().and_then(|mut turns| self.turn(name, &mut turns)) {
+            Ok(count) => tell(&Record::Count(count)),
             Err(error) => self.failed(name, &error),
         }
     }
 
-    /// A hundred calls of close(-1), as those were who first had rings that are overwritten.
-    fn closes<T>(&self, name: &str, sampled: impl FnOnce() -> io::Result<T>) {
-        match sampled() {
-            Ok(_sampled) => {
-                let begin = ticks();
-                (0..100 * CLOSES).for_each(|_| close_nothing());
-                let all = ticks().wrapping_sub(begin);
-                self.once(name, 100, all / CLOSES);
+    fn turn<T: Turns>(&self, name: &str, turns: &mut T) -> io::Result<Count> {
+        let mut tries = TRIES;
+        loop {
+            let before = turns.counts()?;
+            callbacks()?;
+            nops(TURNS);
+            let callback = callbacks()?
+                .into_iter()
+                .find(|callback| T::is_callback(&callback.function));
+            let callback = callback.ok_or_else(|| io::Error::other("no turn ended"))?;
+            let after = turns.counts()?;
+            let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
+            if !T::took_turns(callback.calls, counts) {
+                let calls = callback.calls;
+                return Err(io::Error::other(format!(
+                    "{calls} callbacks of the timer, but the two counted {counts:?}"
+                )));
             }
+            let count = self.shortest(name, (callback.ticks, callback.agree));
+            tries -= 1;
+            if tries == 0 || count.doubt().is_none() {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// A hundred calls of close(-1), the call with which rings that are overwritten were
+    /// first measured. `begin` comes before all calls of a window.
+    fn closes<T>(
+        &self,
+        name: &str,
+        sampled: impl FnOnce() -> io::Result<T>,
+        begin: fn(&T) -> io::Result<()>,
+    ) {
+        match sampled() {
+            Ok(sampled) => self.operation(name, CLOSES.into(), &mut |n| {
+                begin(&sampled)?;
+                (0..n * CLOSES).for_each(|_| close_nothing());
+                Ok(())
+            }),
             Err(error) => self.failed(name, &error),
         }
     }
@@ -344,6 +366,7 @@ impl Guest {
                 cpus: self.cpus,
                 from: from.unwrap_or(0),
                 ticks: words.filter_map(|word| word.parse().ok()).collect(),
+                why_not: None,
             }));
         }
         Ok(())
@@ -367,6 +390,38 @@ fn nmis() -> io::Result<(u64, u32)> {
     }
 }
 
+/// The callbacks of one timer function, as bench.ko has seen them.
+#[derive(Debug, PartialEq)]
+struct Callback {
+    /// The shortest.
+    ticks: u64,
+    /// How many took just as long.
+    agree: u32,
+    calls: u32,
+    /// Its name, and the module's in brackets.
+    function: String,
+}
+
+/// The callbacks of timers on this CPU since the last call of this function.
+fn callbacks() -> io::Result<Vec<Callback>> {
+    let text = std::fs::read_to_string("/proc/bench_timers")?;
+    let callback = |line| {
+        callback_line(line).ok_or_else(|| io::Error::other(format!("/proc/bench_timers: {line}")))
+    };
+    text.lines().map(callback).collect()
+}
+
+/// A line of /proc/bench_timers; bench_main.c says what is in it.
+fn callback_line(line: &str) -> Option<Callback> {
+    let mut words = line.splitn(4, ' ');
+    Some(Callback {
+        ticks: words.next()?.parse().ok()?,
+        agree: words.next()?.parse().ok()?,
+        calls: words.next()?.parse().ok()?,
+        function: words.next()?.into(),
+    })
+}
+
 /// A line of /proc/bench; bench_main.c says what is in it.
 fn module_line(line: &str, cpus: u32) -> Option<Count> {
     let mut words = line.split(' ');
@@ -386,14 +441,17 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
         operations: [few as u32, many as u32],
         ticks: [short, long],
         agree,
+        why_not: None,
     })
 }
 
-/// Measures everything. `adds`: 60,000 calls of perf_add() too.
-pub fn run(adds: bool) -> io::Result<()> {
+/// Measures everything, after a loop of `late` microseconds. `adds`: 60,000 calls of
+/// perf_add() too.
+pub fn run(adds: bool, late: u32) -> io::Result<()> {
     let mut here = CpuSet::new();
     here.set(CPU);
     sched_setaffinity(None, &here)?;
+    nops(late);
     let guest = Guest {
         cpus: cpus("online")? as u32,
         most: MOST_OPERATIONS,
@@ -436,9 +494,14 @@ pub fn run(adds: bool) -> io::Result<()> {
     // perf gives the PMU back some time after its last event: ours comes first.
     guest.samples("sample_forward", || sample::context("ring"));
     guest.samples("sample_backward", || sample::context("flight-recorder"));
-    guest.closes("close_forward", || sample::deep_context("ring"));
-    guest.closes("close_backward", || sample::deep_context("flight-recorder"));
-    guest.closes("close", || Ok(()));
+    let deep = |format| move || sample::deep_context(format);
+    guest.closes("close_forward", deep("ring"), sample::begin_again);
+    guest.closes(
+        "close_backward",
+        deep("flight-recorder"),
+        sample::begin_again,
+    );
+    guest.closes("close", || Ok(()), |()| Ok(()));
     if let Err(error) = guest.contexts() {
         guest.failed("context_read_1", &error);
     }
@@ -451,9 +514,8 @@ pub fn run(adds: bool) -> io::Result<()> {
     guest.interrupt("interrupt");
     guest.accounting();
     guest.others();
-    guest.turns("turns", || Ok(()));
-    guest.turns("turns_context", || two_sets(COUNTERS));
-    guest.turns("turns_perf", || two_groups(COUNTERS));
+    guest.turns::<TwoSets>("turns_context");
+    guest.turns::<TwoGroups>("turns_perf");
     guest.samples("sample_perf", sample::events);
     for count in [1, 4] {
         guest.perf(&format!("perf_pmu_{count}"), INSTRUCTIONS, count);
@@ -472,7 +534,7 @@ pub fn run(adds: bool) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::module_line;
+    use super::{callback_line, module_line};
 
     #[test]
     fn a_line_of_the_module_is_read() {
@@ -481,5 +543,14 @@ mod tests {
         assert_eq!(count.instructions(), 9.0);
         assert_eq!(count.doubt(), None);
         assert!(module_line("group_4 16 64 200", 2).is_none());
+    }
+    #[test]
+    fn a_callback_and_its_module_are_read() {
+        let line = callback_line("812 47 50 bell_timer [perfcounters]").expect("a line");
+        assert_eq!((line.ticks, line.agree, line.calls), (812, 47, 50));
+        assert_eq!(line.function, "bell_timer [perfcounters]");
+        let line = callback_line("5001 40 50 perf_mux_hrtimer_handler").expect("a line");
+        assert_eq!(line.function, "perf_mux_hrtimer_handler");
+        assert_eq!(callback_line("5001 40 50"), None);
     }
 }

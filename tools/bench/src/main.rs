@@ -53,6 +53,9 @@ enum Command {
         /// Make 60,000 instances too
         #[arg(long)]
         adds: bool,
+        /// First run for so many microseconds, so that the clock interrupts elsewhere
+        #[arg(long, default_value_t = 0)]
+        late: u32,
     },
     /// Compare times on this machine; a line of JSON each
     Host,
@@ -60,6 +63,9 @@ enum Command {
     Report {
         /// Files of lines
         records: Vec<PathBuf>,
+        /// Files of lines of each guest's second boot; without any, no number of a guest counts
+        #[arg(long, num_args = 1..)]
+        again: Vec<PathBuf>,
         /// Where to put them
         #[arg(short, long)]
         output: PathBuf,
@@ -79,14 +85,15 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Guest { adds } => guest::run(adds).map(|()| 0).map_err(Into::into),
+        Command::Guest { adds, late } => guest::run(adds, late).map(|()| 0).map_err(Into::into),
         Command::Host => host::run().map(|()| 0).map_err(Into::into),
         Command::Report {
             records,
+            again,
             output,
             guest,
             host,
-        } => make_report(&records, &output, Parts { guest, host }),
+        } => make_report(&records, &again, &output, Parts { guest, host }),
         Command::Table { file } => table(&file),
     };
     match done {
@@ -104,9 +111,9 @@ fn table(file: &Path) -> Result<u8, Box<dyn Error>> {
     Ok(0)
 }
 
-fn make_report(records: &[PathBuf], output: &Path, parts: Parts) -> Result<u8, Box<dyn Error>> {
+fn read(files: &[PathBuf]) -> Result<Results, Box<dyn Error>> {
     let mut all = Vec::new();
-    for file in records {
+    for file in files {
         for line in fs::read_to_string(file)?.lines() {
             // The serial line of a guest that dies may be cut off anywhere.
             match serde_json::from_str(line) {
@@ -115,8 +122,20 @@ fn make_report(records: &[PathBuf], output: &Path, parts: Parts) -> Result<u8, B
             }
         }
     }
-    let results = Results::new(all);
-    let bars = bars::bars(&results, parts);
+    Ok(Results::new(all))
+}
+
+fn make_report(
+    records: &[PathBuf],
+    again: &[PathBuf],
+    output: &Path,
+    parts: Parts,
+) -> Result<u8, Box<dyn Error>> {
+    let mut results = read(records)?;
+    let second = read(again)?;
+    let second = (!again.is_empty()).then_some(&second);
+    results.compare(second);
+    let bars = bars::bars(&results, second, parts);
     let text = report::text(&results, &bars);
     fs::write(output.join("bench.json"), report::to_json(&results, &bars)?)?;
     fs::write(output.join("bench.md"), &text)?;
@@ -129,6 +148,7 @@ fn make_report(records: &[PathBuf], output: &Path, parts: Parts) -> Result<u8, B
                 "bench: missed: {}: {}, must be {}",
                 bar.what, bar.was, bar.must
             ),
+            Verdict::DoesNotCount => eprintln!("bench: does not count: {}: {}", bar.what, bar.was),
             Verdict::NotMeasured => eprintln!("bench: not measured: {}: {}", bar.what, bar.was),
         }
     }

@@ -167,6 +167,18 @@ impl PerfGroup {
         }
         Ok(())
     }
+
+    /// What its first event has counted.
+    pub fn first(&mut self) -> io::Result<u64> {
+        self.read()?;
+        // A group's values have their number before them.
+        let at = if self.events.len() > 1 { 8 } else { 0 };
+        let word = self.buffer.get(at..at + 8).map(<[u8; 8]>::try_from);
+        match word {
+            Some(Ok(word)) => Ok(u64::from_ne_bytes(word)),
+            _ => Err(io::Error::other("a group has no event")),
+        }
+    }
 }
 
 /// Each hit of a tracepoint on CPU 0, with thread, time, CPU and what the tracepoint says,

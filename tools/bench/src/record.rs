@@ -50,6 +50,9 @@ pub struct Count {
     pub ticks: [u64; 2],
     /// How many windows had that very length.
     pub agree: [u32; 2],
+    /// Why the number does not count. The guest does not know; the report compares two boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
 }
 
 impl Count {
@@ -89,6 +92,9 @@ pub struct Adds {
     pub from: u32,
     /// Ticks of each call.
     pub ticks: Vec<u64>,
+    /// Why the median and the least do not count, as in [`Count`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
 }
 
 impl Adds {
@@ -97,6 +103,11 @@ impl Adds {
         let mut ticks = self.ticks.clone();
         ticks.sort_unstable();
         ticks.get(ticks.len() / 2).copied().unwrap_or(0)
+    }
+
+    /// The least one.
+    pub fn least(&self) -> u64 {
+        self.ticks.iter().copied().min().unwrap_or(0)
     }
 }
 

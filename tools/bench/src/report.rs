@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 
 use crate::bars::{status, Bar, Verdict};
 use crate::record::{Adds, Code, Count, Failure, Ratio};
-use crate::results::Results;
+use crate::results::{cpus_of, Results, ONCE};
 
 /// The JSON file. Fields that can be worked out from others are written too,
 /// and not read.
@@ -27,7 +27,9 @@ struct Document {
     status: u8,
 }
 
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
+/// Why a ratio of times is not the same number twice.
+const TIMES: &str = "times differ from run to run; a bar looks at the median of the runs";
 
 /// A record and what can be worked out from it.
 fn with(record: impl Serialize, derived: Value) -> Value {
@@ -43,14 +45,24 @@ pub fn to_json(results: &Results, bars: &[Bar]) -> Result<String, serde_json::Er
     let count = |c: &Count| {
         with(
             c,
-            json!({"instructions": c.instructions(), "per_value": c.per_value()}),
+            json!({
+                "instructions": c.instructions(),
+                "per_value": c.per_value(),
+                "counts": c.why_not.is_none(),
+            }),
         )
     };
     let ratio = |r: &Ratio| {
         let (least, greatest) = r.range();
         with(
             r,
-            json!({"median": r.median(), "least": least, "greatest": greatest}),
+            json!({
+                "median": r.median(),
+                "least": least,
+                "greatest": greatest,
+                "counts": false,
+                "why_not": TIMES,
+            }),
         )
     };
     let document = Document {
@@ -60,7 +72,12 @@ pub fn to_json(results: &Results, bars: &[Bar]) -> Result<String, serde_json::Er
         adds: results
             .adds
             .iter()
-            .map(|a| with(a, json!({"median": a.median()})))
+            .map(|a| {
+                with(
+                    a,
+                    json!({"median": a.median(), "counts": a.why_not.is_none()}),
+                )
+            })
             .collect(),
         ratios: results.ratios.iter().map(ratio).collect(),
         code: results.code.clone(),
@@ -137,14 +154,10 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("sample_backward_handler", "the same, backward"),
     ("sample_perf_handler", "the same, by perf"),
     (
-        "turns",
-        "a millisecond of a loop, besides itself: the clock's interrupts",
-    ),
-    (
         "turns_context",
-        "the same, with a switch of two sets of 4 counters",
+        "a turn of two sets of 4 counters: the callback of its timer",
     ),
-    ("turns_perf", "the same, of two groups of 4 perf events"),
+    ("turns_perf", "perf's rotation of two groups of 4: the same"),
     (
         "close_forward",
         "close(-1), sampled each 20,000 instructions, into a ring",
@@ -351,19 +364,56 @@ fn number(n: f64) -> String {
     }
 }
 
+/// A number, in parentheses if it does not count.
+fn if_counts(number: String, why_not: Option<&String>) -> String {
+    match why_not {
+        None => number,
+        Some(_) => format!("({number})"),
+    }
+}
+
+/// The rows that do not count, with the reason of each.
+fn uncounted(out: &mut String, results: &Results) {
+    let counts = results.counts.iter().map(|count| {
+        let what = format!("{} at {}", count.operation, cpus_of(count.cpus));
+        (what, count.why_not.as_deref())
+    });
+    let adds = results.adds.iter().map(|adds| {
+        let what = format!("perf_add() from {} at {}", adds.from, cpus_of(adds.cpus));
+        (what, adds.why_not.as_deref())
+    });
+    let rows: Vec<(String, &str)> = counts
+        .chain(adds)
+        .filter_map(|(what, why)| Some((what, why?)))
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    out.push_str("\nDoes not count, and is in parentheses above:\n\n");
+    if rows.iter().all(|(_, why)| *why == ONCE) {
+        let _ = writeln!(out, "- any number of instructions: each guest was {ONCE}");
+        return;
+    }
+    for (what, why) in rows {
+        let _ = writeln!(out, "- {what}: {why}");
+    }
+}
+
 /// Instructions by the number of CPUs.
 fn counts(out: &mut String, results: &Results, rows: &[(&str, &str)], per_value: bool) {
     let cpus = results.cpus();
-    let mut table = Table::new(std::iter::once(String::new()).chain(cpus.iter().map(
-        |n| match n {
-            1 => "1 CPU".into(),
-            n => format!("{n} CPUs"),
-        },
-    )));
+    let head = cpus.iter().map(|n| cpus_of(*n));
+    let mut table = Table::new(std::iter::once(String::new()).chain(head));
     for (operation, label) in rows {
         let cells = cpus.iter().map(|n| match results.count(operation, *n) {
-            Some(count) if per_value => number(count.per_value()),
-            Some(count) => number(count.instructions()),
+            Some(count) => {
+                let each = if per_value {
+                    count.per_value()
+                } else {
+                    count.instructions()
+                };
+                if_counts(number(each), count.why_not.as_ref())
+            }
             None => "-".into(),
         });
         let row: Vec<String> = std::iter::once((*label).into()).chain(cells).collect();
@@ -394,19 +444,19 @@ pub fn text(results: &Results, bars: &[Bar]) -> String {
         out.push_str("\nInstructions of one perf_add(), median and least of 41:\n\n");
         let mut table = Table::new(["from instance", "CPUs", "median", "least"]);
         for adds in &results.adds {
-            let least = adds.ticks.iter().min().copied().unwrap_or(0);
-            let cells = [
-                u64::from(adds.from),
-                u64::from(adds.cpus),
-                adds.median(),
-                least,
-            ];
-            table.row(cells.map(|n| n.to_string()).to_vec());
+            let cell = |n: u64| if_counts(n.to_string(), adds.why_not.as_ref());
+            table.row(vec![
+                adds.from.to_string(),
+                adds.cpus.to_string(),
+                cell(adds.median()),
+                cell(adds.least()),
+            ]);
         }
         table.write(&mut out, 0);
     }
+    uncounted(&mut out, results);
     if !results.ratios.is_empty() {
-        out.push_str("\nTimes on this machine, as ratios (each the median of 15 runs; ns are only for scale):\n\n");
+        out.push_str("\nTimes on this machine, as ratios (each the median of 15 runs, and another number in the next; ns are only for scale):\n\n");
         let mut table = Table::new([
             "a value from the pages against",
             "ratio",
@@ -434,6 +484,7 @@ pub fn text(results: &Results, bars: &[Bar]) -> String {
         let verdict = match bar.verdict {
             Verdict::Met => "met",
             Verdict::Missed => "MISSED",
+            Verdict::DoesNotCount => "DOES NOT COUNT",
             Verdict::NotMeasured => "not measured",
         };
         table.row(vec![
@@ -455,4 +506,80 @@ pub fn text(results: &Results, bars: &[Bar]) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Record;
+    use crate::sys::NOPS;
+
+    fn guest(turn: u64) -> Vec<Record> {
+        let rows = [
+            ("self_check", NOPS - 2),
+            ("self_check_user", NOPS),
+            ("turns_context", turn),
+            ("turns_perf", 9000),
+        ];
+        rows.map(|(operation, ticks)| {
+            Record::Count(Count {
+                operation: operation.into(),
+                cpus: 2,
+                values: 1,
+                operations: [0, 1],
+                ticks: [0, ticks],
+                agree: [41, 41],
+                why_not: None,
+            })
+        })
+        .to_vec()
+    }
+
+    /// The report of two boots.
+    fn report(first: u64, second: Option<u64>) -> (String, Value) {
+        let mut results = Results::new(guest(first));
+        let second = second.map(|turn| Results::new(guest(turn)));
+        results.compare(second.as_ref());
+        let json = to_json(&results, &[]).expect("a document");
+        let (read, bars) = from_json(&json).expect("our own document");
+        let text = text(&results, &[]);
+        // The file has all that the text has.
+        assert_eq!(text, super::text(&read, &bars));
+        (text, serde_json::from_str(&json).expect("JSON"))
+    }
+
+    fn turn(json: &Value) -> &Value {
+        let rows = json["counts"].as_array().expect("rows");
+        let turn = rows.iter().find(|row| row["operation"] == "turns_context");
+        turn.expect("the row")
+    }
+
+    #[test]
+    fn a_row_that_counts_says_so() {
+        let (text, json) = report(812, Some(812));
+        assert_eq!(turn(&json)["counts"], true);
+        assert_eq!(turn(&json)["why_not"], Value::Null);
+        assert!(text.contains(" 812 |"), "{text}");
+        assert!(!text.contains("Does not count"), "{text}");
+    }
+
+    #[test]
+    fn a_row_that_does_not_count_has_both_numbers() {
+        let (text, json) = report(812, Some(2436));
+        assert_eq!(turn(&json)["counts"], false);
+        assert_eq!(turn(&json)["why_not"], "812 and 2436 in two boots");
+        assert!(text.contains(" (812) |"), "{text}");
+        let line = "\n- turns_context at 2 CPUs: 812 and 2436 in two boots\n";
+        assert!(text.contains(line), "{text}");
+        assert!(!text.contains("(9000)"), "{text}");
+    }
+
+    #[test]
+    fn after_one_boot_no_row_counts() {
+        let (text, json) = report(812, None);
+        assert_eq!(turn(&json)["counts"], false);
+        assert_eq!(turn(&json)["why_not"], ONCE);
+        assert!(text.contains("(9000)"), "{text}");
+        assert!(text.contains("each guest was booted once"), "{text}");
+    }
 }

@@ -5,6 +5,9 @@
 use crate::record::{Adds, Code, Count, Failure, Ratio, Record};
 use crate::sys::NOPS;
 
+/// Why no number of instructions counts after a single boot.
+pub const ONCE: &str = "booted once";
+
 /// Everything that was measured, sorted.
 #[derive(Debug, Default)]
 pub struct Results {
@@ -20,6 +23,22 @@ pub struct Results {
     pub failures: Vec<Failure>,
     /// Where.
     pub places: Vec<(String, String)>,
+}
+
+impl Count {
+    /// The number, with as many digits as tell two apart: there are at most 256 operations in
+    /// a window.
+    fn shown(&self) -> String {
+        let text = format!("{:.3}", self.instructions());
+        text.trim_end_matches('0').trim_end_matches('.').into()
+    }
+}
+
+impl Adds {
+    /// The numbers that are looked at; single calls differ by the names' hash.
+    fn shown(&self) -> String {
+        format!("median {}, least {}", self.median(), self.least())
+    }
 }
 
 impl Results {
@@ -58,6 +77,39 @@ impl Results {
             results.failed(&count.operation, count.cpus, why);
         }
         results
+    }
+
+    /// Compares each row of the guests with the same row of a second boot. A row counts if
+    /// both boots gave the same number. What only the second boot could not measure is a
+    /// failure, too.
+    pub fn compare(&mut self, again: Option<&Self>) {
+        for count in &mut self.counts {
+            count.why_not = differ(
+                again,
+                &count.operation,
+                count.cpus,
+                count.shown(),
+                |again| {
+                    again
+                        .count(&count.operation, count.cpus)
+                        .map(|count| count.shown())
+                },
+            );
+        }
+        for adds in &mut self.adds {
+            let (cpus, from) = (adds.cpus, adds.from);
+            adds.why_not = differ(again, "perf_add", cpus, adds.shown(), |again| {
+                let same = |adds: &&Adds| (adds.cpus, adds.from) == (cpus, from);
+                again.adds.iter().find(same).map(Adds::shown)
+            });
+        }
+        for failure in again.iter().flat_map(|again| &again.failures) {
+            let same = |f: &Failure| (&f.what, f.cpus) == (&failure.what, failure.cpus);
+            if !self.failures.iter().any(same) {
+                let why = format!("in the second boot: {}", failure.why);
+                self.failed(&failure.what, failure.cpus, why);
+            }
+        }
     }
 
     fn failed(&mut self, what: &str, cpus: u32, why: String) {
@@ -101,10 +153,169 @@ impl Results {
         self.ratios.iter().find(|ratio| ratio.name == name)
     }
 
+    /// Why a guest has no such row.
+    fn why_missing(&self, what: &str, cpus: u32) -> &str {
+        let of = |what: &str| {
+            self.failures
+                .iter()
+                .find(|f| f.cpus == cpus && f.what == what)
+        };
+        of(what)
+            .or_else(|| of("guest"))
+            .map_or("not run", |failure| &failure.why)
+    }
+
     /// Why there is no such thing.
     pub fn why_not(&self, what: &str) -> String {
         let failed = self.failures.iter().find(|f| f.what == what);
         let failed = failed.or_else(|| self.failures.iter().find(|f| f.what == "guest"));
         failed.map_or("not run".into(), |f| f.why.clone())
+    }
+}
+
+/// A guest's CPUs, as text.
+pub fn cpus_of(cpus: u32) -> String {
+    match cpus {
+        1 => "1 CPU".into(),
+        n => format!("{n} CPUs"),
+    }
+}
+
+/// Why a row does not count; `None` if the second boot, where `find` looks for the row,
+/// gave the same.
+fn differ(
+    again: Option<&Results>,
+    what: &str,
+    cpus: u32,
+    first: String,
+    find: impl FnOnce(&Results) -> Option<String>,
+) -> Option<String> {
+    let Some(again) = again else {
+        return Some(ONCE.into());
+    };
+    match find(again) {
+        Some(second) if second == first => None,
+        Some(second) => Some(format!("{first} and {second} in two boots")),
+        None => Some(format!(
+            "{first}, and no number in the second boot: {}",
+            again.why_missing(what, cpus)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(operation: &str, cpus: u32, each: u64) -> Record {
+        Record::Count(Count {
+            operation: operation.into(),
+            cpus,
+            values: 1,
+            operations: [4, 16],
+            ticks: [100 + 4 * each, 100 + 16 * each],
+            agree: [41, 10],
+            why_not: None,
+        })
+    }
+
+    fn adds(last: u64) -> Record {
+        Record::Adds(Adds {
+            cpus: 1,
+            from: 10,
+            ticks: vec![2192, 2192, last],
+            why_not: None,
+        })
+    }
+
+    fn guest(cpus: u32, rows: &[(&str, u64)]) -> Vec<Record> {
+        let checks = [("self_check", NOPS - 2), ("self_check_user", NOPS)];
+        let rows = checks.iter().chain(rows);
+        rows.map(|(name, each)| count(name, cpus, *each)).collect()
+    }
+
+    /// Why the rows of a guest with 1 CPU do not count, without the checks of the clock.
+    fn compared(first: Vec<Record>, second: Vec<Record>) -> Vec<Option<String>> {
+        let mut results = Results::new(first);
+        results.compare(Some(&Results::new(second)));
+        let rows = results.counts.into_iter().skip(2);
+        rows.map(|count| count.why_not).collect()
+    }
+
+    #[test]
+    fn a_row_that_two_boots_agree_about_counts() {
+        let boot = || guest(1, &[("event", 60)]);
+        assert_eq!(compared(boot(), boot()), [None]);
+        // Neither how many windows agreed nor how long these were is the number.
+        let mut other = boot();
+        other[2] = Record::Count(Count {
+            operation: "event".into(),
+            cpus: 1,
+            values: 1,
+            operations: [1, 3],
+            ticks: [70, 190],
+            agree: [12, 13],
+            why_not: None,
+        });
+        assert_eq!(compared(boot(), other), [None]);
+    }
+
+    #[test]
+    fn a_row_that_differs_by_one_instruction_does_not_count() {
+        let first = guest(1, &[("event", 60), ("turns_context", 812)]);
+        let second = guest(1, &[("event", 60), ("turns_context", 813)]);
+        let why = "812 and 813 in two boots".to_owned();
+        assert_eq!(compared(first, second), [None, Some(why)]);
+    }
+
+    #[test]
+    fn a_row_is_compared_with_the_guest_of_as_many_cpus() {
+        let first = [guest(1, &[("event", 60)]), guest(2, &[("event", 61)])].concat();
+        let second = [guest(2, &[("event", 61)]), guest(1, &[("event", 60)])].concat();
+        assert!(compared(first, second).iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn a_row_without_a_second_number_does_not_count() {
+        let first = || guest(1, &[("event", 60)]);
+        let why = |second| compared(first(), second).remove(0).expect("a reason");
+        assert_eq!(
+            why(guest(1, &[])),
+            "60, and no number in the second boot: not run"
+        );
+        let mut second = first();
+        if let Record::Count(count) = &mut second[2] {
+            count.agree = [41, 9];
+        }
+        assert!(why(second).ends_with("only 9 of 41 windows agree"));
+        let mut second = first();
+        second[0] = count("self_check", 1, 1001);
+        assert!(why(second).contains("self_check took 1001 ticks instead of 1000"));
+    }
+
+    #[test]
+    fn nothing_counts_after_one_boot() {
+        let mut results = Results::new([guest(1, &[("event", 60)]), vec![adds(2192)]].concat());
+        results.compare(None);
+        assert!(results
+            .counts
+            .iter()
+            .all(|c| c.why_not.as_deref() == Some(ONCE)));
+        assert_eq!(results.adds[0].why_not.as_deref(), Some(ONCE));
+    }
+
+    #[test]
+    fn of_single_calls_the_median_and_the_least_are_compared() {
+        let why = |first, second| {
+            let boot = |last| Results::new([guest(1, &[]), vec![adds(last)]].concat());
+            let mut results = boot(first);
+            results.compare(Some(&boot(second)));
+            results.adds.remove(0).why_not
+        };
+        assert_eq!(why(3000, 4000), None);
+        assert_eq!(
+            why(3000, 2000).as_deref(),
+            Some("median 2192, least 2192 and median 2192, least 2000 in two boots")
+        );
     }
 }

@@ -15,6 +15,8 @@ use crate::sys::{map_ring, nops, perf_event_open, PerfAttr, NOPS};
 const ROUNDS: u32 = 20;
 /// User-mode instructions between them.
 pub const PERIOD: u64 = ROUNDS as u64 * NOPS;
+/// Instructions between two samples of a [`deep_context`]: more than a storm has.
+const DEEP_PERIOD: u64 = 20_000;
 /// Instructions, AMD's event, in user mode.
 const INSTRUCTIONS: u64 = 0xc0 | (1 << 16) | (1 << 22);
 /// Pages of a ring's data.
@@ -25,17 +27,25 @@ pub fn periods(n: u32) {
     nops(n * ROUNDS);
 }
 
-/// A context that samples the kernel, too: each twenty thousand instructions, fewer than a storm.
+/// A context that samples the kernel, too, each [`DEEP_PERIOD`] instructions.
 pub fn deep_context(format: &str) -> io::Result<Context> {
     let mut argument = [0u8; 64];
     argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
     argument[8] = 2;
     let context = Context::create_format(Scope::Thread, format, &argument)?;
     context.write_pmcs(&[Value::new(0, INSTRUCTIONS | (1 << 17))])?;
-    context.write(&[sampled(0, 20_000, 0)])?;
+    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
     Ok(context)
+}
+
+/// Begins the first period of a [`deep_context`] again, so that what follows is sampled in the
+/// same places each time.
+pub fn begin_again(context: &Context) -> io::Result<()> {
+    context.stop()?;
+    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
+    context.start()
 }
 
 /// The calling thread's context: instruction, process, thread, time, CPU and another PMD

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What a switch of threads costs while both are counted: two threads on one CPU
-//! that hand a byte to and fro.
+//! that hand a byte to and fro. And what a turn of two sets of counters costs.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -30,36 +30,90 @@ pub fn context(counters: u16) -> io::Result<Context> {
     Ok(context)
 }
 
-/// The same with twice as many, in two sets that take turns of a millisecond.
-pub fn two_sets(counters: u16) -> io::Result<Context> {
-    let context = Context::create(Scope::Thread)?;
-    let set = |set_id| SetDesc {
-        set_id,
-        set_flags: TIME_SWITCH,
-        set_timeout: 1_000_000,
-        ..SetDesc::default()
-    };
-    context.create_sets(&mut [set(0), set(1)])?;
-    for set in [0, 1] {
-        let value = |n| Value::new(n, INSTRUCTIONS).of(set);
-        let values: Vec<Value> = (0..counters).map(value).collect();
-        context.write_pmcs(&values)?;
-    }
-    context.load(gettid().as_raw_nonzero().get() as u32)?;
-    context.start()?;
-    Ok(context)
+/// Two sets of counters of the calling thread that take turns of a millisecond, or longer
+/// ones where the clock allows no shorter ones. The callback of a timer ends each turn.
+pub trait Turns: Sized {
+    /// Starts counting.
+    fn new() -> io::Result<Self>;
+    /// Is this the timer's function, with its module in brackets?
+    fn is_callback(function: &str) -> bool;
+    /// What each of the two has counted so far.
+    fn counts(&mut self) -> io::Result<[u64; 2]>;
+    /// Was each of so many callbacks a turn, if the two have counted so much meanwhile?
+    fn took_turns(callbacks: u32, counts: [u64; 2]) -> bool;
 }
 
-/// perf's: two groups that take turns of a millisecond.
-pub fn two_groups(counters: u16) -> io::Result<[PerfGroup; 2]> {
-    std::fs::write(
-        "/sys/bus/event_source/devices/cpu/perf_event_mux_interval_ms",
-        "1",
-    )?;
-    Ok([
-        PerfGroup::of_thread(crate::peers::INSTRUCTIONS, counters.into())?,
-        PerfGroup::of_thread(crate::peers::INSTRUCTIONS, counters.into())?,
-    ])
+/// Event sets of a context, with [`COUNTERS`] each.
+pub struct TwoSets(Context);
+
+impl Turns for TwoSets {
+    fn new() -> io::Result<Self> {
+        let context = Context::create(Scope::Thread)?;
+        let set = |set_id| SetDesc {
+            set_id,
+            set_flags: TIME_SWITCH,
+            set_timeout: 1_000_000,
+            ..SetDesc::default()
+        };
+        context.create_sets(&mut [set(0), set(1)])?;
+        for set in [0, 1] {
+            let value = |n| Value::new(n, INSTRUCTIONS).of(set);
+            let values: Vec<Value> = (0..COUNTERS).map(value).collect();
+            context.write_pmcs(&values)?;
+        }
+        context.load(gettid().as_raw_nonzero().get() as u32)?;
+        context.start()?;
+        Ok(Self(context))
+    }
+
+    /// The modules have one function of timers.
+    fn is_callback(function: &str) -> bool {
+        function.ends_with(" [perfcounters]")
+    }
+
+    /// The runs of each set.
+    fn counts(&mut self) -> io::Result<[u64; 2]> {
+        match self.0.set_infos(&[0, 1])?[..] {
+            [first, second] => Ok([first.set_runs, second.set_runs]),
+            _ => Err(io::Error::other("there are not two sets")),
+        }
+    }
+
+    /// One run more or less is one that began before the first look at the callbacks, or
+    /// after the last.
+    fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
+        (first + second).abs_diff(callbacks.into()) <= 2 && first.abs_diff(second) <= 1
+    }
+}
+
+/// perf's groups, with [`COUNTERS`] events each.
+pub struct TwoGroups([PerfGroup; 2]);
+
+impl Turns for TwoGroups {
+    fn new() -> io::Result<Self> {
+        std::fs::write(
+            "/sys/bus/event_source/devices/cpu/perf_event_mux_interval_ms",
+            "1",
+        )?;
+        let group = || PerfGroup::of_thread(crate::peers::INSTRUCTIONS, COUNTERS.into());
+        Ok(Self([group()?, group()?]))
+    }
+
+    fn is_callback(function: &str) -> bool {
+        function == "perf_mux_hrtimer_handler"
+    }
+
+    /// The first counter of each group.
+    fn counts(&mut self) -> io::Result<[u64; 2]> {
+        let [first, second] = &mut self.0;
+        Ok([first.first()?, second.first()?])
+    }
+
+    /// perf starts its timer again only after a rotation, so that all callbacks but the last
+    /// rotate. Each group then counts during half of the turns.
+    fn took_turns(callbacks: u32, [first, second]: [u64; 2]) -> bool {
+        callbacks > 1 && first.abs_diff(second) < (first + second) / 4
+    }
 }
 
 /// This thread and another one.
@@ -114,5 +168,30 @@ impl PingPong {
             Some(Ok(result)) => result,
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Turns, TwoGroups, TwoSets};
+
+    #[test]
+    fn callbacks_that_end_no_turn_are_noticed() {
+        assert!(TwoSets::took_turns(50, [25, 25]));
+        assert!(TwoSets::took_turns(50, [26, 25]));
+        assert!(!TwoSets::took_turns(50, [13, 12]));
+        assert!(!TwoSets::took_turns(50, [50, 0]));
+        assert!(TwoGroups::took_turns(50, [100_000, 104_000]));
+        assert!(!TwoGroups::took_turns(50, [200_000, 4_000]));
+        assert!(!TwoGroups::took_turns(1, [100_000, 100_000]));
+        assert!(!TwoGroups::took_turns(50, [0, 0]));
+    }
+
+    #[test]
+    fn the_functions_of_the_timers_are_known_by_name() {
+        assert!(TwoSets::is_callback("bell_timer [perfcounters]"));
+        assert!(!TwoSets::is_callback("tick_nohz_handler"));
+        assert!(TwoGroups::is_callback("perf_mux_hrtimer_handler"));
+        assert!(!TwoGroups::is_callback("perf_swevent_hrtimer"));
     }
 }

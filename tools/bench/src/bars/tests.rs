@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Tests of the bars: what meets one, misses one, or does not count.
+
+use super::*;
+use crate::record::Record;
+
+fn count(operation: &str, cpus: u32, values: u64, each: u64) -> Record {
+    Record::Count(Count {
+        operation: operation.into(),
+        cpus,
+        values,
+        operations: [4, 16],
+        ticks: [100 + 4 * each, 100 + 16 * each],
+        agree: [41, 10],
+        why_not: None,
+    })
+}
+
+fn guest(cpus: u32, adjust: u64) -> Vec<Record> {
+    let mut records = vec![
+        count("self_check", cpus, 1, 1000),
+        count("self_check_user", cpus, 1, 1002),
+        count(
+            "snapshot",
+            cpus,
+            1000 * u64::from(cpus),
+            2500 * u64::from(cpus),
+        ),
+        count("inline_add", cpus, 1, 1),
+        count("rust_add", cpus, 1, 1),
+        count("perf_adjust", cpus, 1, adjust),
+        Record::Code(Code {
+            test: "0.8 a group of two writes four times".into(),
+            ok: true,
+        }),
+    ];
+    for k in [1, 2, 4, 8] {
+        records.push(count(&format!("group_{k}"), cpus, k, 7 + k));
+    }
+    for (name, ticks) in [("forward", 700), ("backward", 700), ("perf", 2000)] {
+        records.push(count(&format!("sample_{name}_handler"), cpus, 1, ticks));
+    }
+    records.push(count("sample_perf", cpus, 1, crate::sample::PERIOD + 3000));
+    records.push(count(
+        "sample_forward",
+        cpus,
+        1,
+        crate::sample::PERIOD + 1500,
+    ));
+    records.push(count(
+        "sample_backward",
+        cpus,
+        1,
+        crate::sample::PERIOD + 1500,
+    ));
+    records.push(count("switch", cpus, 2, 10_000));
+    records.push(count("switch_perf_4", cpus, 2, 12_000));
+    records.push(count("switch_context_4", cpus, 2, 11_998));
+    records.push(count("switch_sched", cpus, 2, 10_300));
+    records.push(count("getppid", cpus, 1, 347));
+    records.push(count("getppid_sched", cpus, 1, 347));
+    records.push(count("getppid_calls", cpus, 1, 628));
+    records.push(count("interrupt", cpus, 1, 240));
+    records.push(count("interrupt_irq", cpus, 1, 350));
+    for (by, more) in [("ftrace", 1400), ("perf", 3000), ("bpf", 500)] {
+        for (job, values, ticks) in [
+            ("getppid", 1, 347),
+            ("interrupt", 1, 240),
+            ("switch", 2, 10_000),
+        ] {
+            records.push(count(
+                &format!("{job}_{by}"),
+                cpus,
+                values,
+                ticks + values * more,
+            ));
+        }
+    }
+    records.push(count("event", cpus, 1, 60));
+    records.push(count("event_off", cpus, 1, 7));
+    records.push(count("event_off_2", cpus, 1, 11));
+    records.push(count("turns_perf", cpus, 1, 2_000));
+    records.push(count("turns_context", cpus, 1, 1_000));
+    records
+}
+
+const GUEST: Parts = Parts {
+    guest: true,
+    host: false,
+};
+
+fn outcome(records: Vec<Record>) -> (u8, Vec<String>) {
+    let again = Results::new(records.clone());
+    outcome_of(records, &again)
+}
+
+fn outcome_of(records: Vec<Record>, again: &Results) -> (u8, Vec<String>) {
+    let mut results = Results::new(records);
+    results.compare(Some(again));
+    let bars = bars(&results, Some(again), GUEST);
+    let bad = bars.iter().filter(|b| b.verdict != Verdict::Met);
+    (
+        status(&bars, &results.failures),
+        bad.map(|b| b.what.clone()).collect(),
+    )
+}
+
+#[test]
+fn bars_that_are_met_give_0() {
+    let records = [guest(1, 24), guest(2, 24)].concat();
+    assert_eq!(outcome(records), (0, vec![]));
+}
+
+#[test]
+fn a_bar_missed_by_one_instruction_is_named_and_gives_1() {
+    let (status, bad) = outcome(guest(1, 25));
+    assert_eq!(status, 1);
+    assert_eq!(bad, ["perf_adjust, call and return included"]);
+}
+
+#[test]
+fn a_clock_that_does_not_count_instructions_voids_its_guest() {
+    let mut records = guest(1, 24);
+    records[0] = count("self_check", 1, 1, 1001);
+    let (status, bad) = outcome(records);
+    assert_eq!((status, bad.len()), (2, 17));
+}
+
+#[test]
+fn windows_that_do_not_agree_are_not_counted() {
+    let mut records = guest(1, 24);
+    if let Record::Count(count) = &mut records[3] {
+        count.agree = [41, 9];
+    }
+    let (status, bad) = outcome(records);
+    assert_eq!(
+        (status, bad),
+        (2, vec!["perf_counter_add, inline, C".into()])
+    );
+}
+
+#[test]
+fn a_reader_that_grows_with_the_cpus_is_missed() {
+    let mut records = [guest(1, 24), guest(8, 24)].concat();
+    records.push(count("snapshot", 8, 8000, 23_000));
+    records.retain(|r| !matches!(r, Record::Count(c) if c.operation == "snapshot" && c.per_value() == 2.5 && c.cpus == 8));
+    assert_eq!(outcome(records).0, 1);
+}
+
+#[test]
+fn a_switch_that_costs_as_much_as_perfs_is_missed() {
+    let mut records = guest(1, 24);
+    records.retain(|r| !matches!(r, Record::Count(c) if c.operation == "switch_context_4"));
+    records.push(count("switch_context_4", 1, 2, 12_000));
+    let (status, bad) = outcome(records);
+    assert_eq!((status, bad.len()), (1, 1));
+    assert!(bad[0].starts_with("a switch of threads"));
+}
+
+/// A guest whose row is another one's.
+fn with(operation: &str, values: u64, each: u64) -> Vec<Record> {
+    let mut records = guest(1, 24);
+    records.retain(|r| !matches!(r, Record::Count(c) if c.operation == operation));
+    records.push(count(operation, 1, values, each));
+    records
+}
+
+#[test]
+fn a_turn_that_takes_as_long_as_perfs_is_missed() {
+    let (status, bad) = outcome(with("turns_context", 1, 2_000));
+    assert_eq!((status, bad.len()), (1, 1));
+    assert!(bad[0].starts_with("a turn of two sets"));
+}
+
+/// The bar about turns, of two boots in which ours took so long.
+fn turns_of(first: u64, second: u64) -> Bar {
+    let boot = |ticks| Results::new(with("turns_context", 1, ticks));
+    let bars = bars(&boot(first), Some(&boot(second)), GUEST);
+    let bar = bars.into_iter().find(|bar| bar.what.starts_with("a turn"));
+    bar.expect("the bar about turns")
+}
+
+#[test]
+fn a_bar_that_two_boots_meet_is_met_by_both_numbers() {
+    let bar = turns_of(1_000, 1_010);
+    assert_eq!(bar.verdict, Verdict::Met);
+    let was = "1000 and 2000 at 1; in the second boot 1010 and 2000 at 1";
+    assert_eq!(bar.was, was);
+    let bar = turns_of(1_000, 1_000);
+    assert_eq!(
+        (bar.verdict, &*bar.was),
+        (Verdict::Met, "1000 and 2000 at 1")
+    );
+}
+
+#[test]
+fn a_bar_that_only_one_boot_meets_does_not_count() {
+    for (first, second) in [(1_999, 2_000), (2_000, 1_999)] {
+        assert_eq!(turns_of(first, second).verdict, Verdict::DoesNotCount);
+        let again = Results::new(with("turns_context", 1, second));
+        let (status, bad) = outcome_of(with("turns_context", 1, first), &again);
+        assert_eq!((status, bad.len()), (2, 1));
+    }
+    assert_eq!(turns_of(2_000, 2_001).verdict, Verdict::Missed);
+}
+
+#[test]
+fn a_missed_bar_gives_1_beside_one_that_does_not_count() {
+    let first = with("event", 1, 61);
+    let mut second = first.clone();
+    second.retain(|r| !matches!(r, Record::Count(c) if c.operation == "turns_context"));
+    let (status, bad) = outcome_of(first, &Results::new(second));
+    assert_eq!((status, bad.len()), (1, 2));
+}
+
+#[test]
+fn what_only_the_second_boot_refused_gives_2() {
+    let mut second = guest(1, 24);
+    second.push(Record::Failure(Failure {
+        what: "bpf_lookup".into(),
+        cpus: 1,
+        why: "Operation not permitted (os error 1)".into(),
+    }));
+    assert_eq!(outcome_of(guest(1, 24), &Results::new(second)), (2, vec![]));
+}
+
+#[test]
+fn after_one_boot_no_bar_has_a_verdict() {
+    let results = Results::new(guest(1, 24));
+    let bars = bars(&results, None, GUEST);
+    assert!(bars.iter().all(|bar| bar.verdict == Verdict::DoesNotCount));
+    assert_eq!(status(&bars, &[]), 2);
+}
+
+#[test]
+fn what_was_refused_gives_2() {
+    let mut records = guest(1, 24);
+    records.push(Record::Failure(Failure {
+        what: "bpf_batch_key".into(),
+        cpus: 0,
+        why: "Operation not permitted (os error 1)".into(),
+    }));
+    assert_eq!(outcome(records).0, 2);
+}
