@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 rig := tools/rig
 
 # Variables given to make reach the scripts through the environment.
-export KDIR ONLY WORLDS WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
+export KDIR ONLY WORLDS LOAD WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
 export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE
 
 all:
@@ -30,8 +30,14 @@ vm:
 test:
 	@$(rig)/test.sh
 
+# With what make test leaves out: what is long, and the debug kernel's world.
+test-all: export ALL = 1
+test-all:
+	@$(rig)/test.sh
+
 # Every detector there is: KCSAN needs a kernel of its own.
 test-debug: export WORLDS = debug kcsan
+test-debug: export ALL = 1
 test-debug:
 	@$(rig)/test.sh
 
@@ -72,14 +78,14 @@ distclean:
 help:
 	@sed -n 's/^#? \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all modules tools kdir demo vm test test-debug rows check bench drill qemu-pmu install uninstall deb sign clean distclean help
+.PHONY: all modules tools kdir demo vm test test-all test-debug rows check bench drill qemu-pmu install uninstall deb sign clean distclean help
 
 #? perfcounters: per-CPU kernel counters, read from user space without system calls
 #?
 #? make demo                 boot an unmodified Debian kernel in QEMU, watch its counters
 #? make                      build the kernel modules and the tools
-#? make test                 run all tests (ONLY=PATTERN: some; a row id, name or file)
-#? make test WORLDS='host stock'   without the debug kernel (15 to 20 minutes to build, 20 to run)
+#? make test                 run the tests (ONLY=PATTERN: some; a row id, name or file)
+#? make test-all             and the long ones, and all on a debug kernel (built once)
 #? make test-debug           the tests in the guest on both debug kernels (built once)
 #? make rows                 which promises the last full test run proved
 #? make vm                   a shell in the guest (CMD='...': run that instead)
@@ -96,6 +102,8 @@ help:
 #? KDIR=DIR                  make, install: your own Rust-enabled, prepared kernel tree
 #? DIRECT=1                  on a Debian 13 host: no chroot, use its own packages
 #? WORLDS='host stock debug' test: which worlds; kcsan is one more
+#? LOAD=8                    test: beside that many busy loops
+#? KERNEL_RELEASE='7.2.*'    all: with that kernel (tools/rig/kernels has the supported ones)
 #? WORLD=debug GUEST=many    vm: another kernel, another guest (tests/vm/guests)
 #? PMU=skylake               vm: with an emulated PMU (tests/vm/guests has the models)
 #? SMP=2 MEM=1G              the guest's size

@@ -15,12 +15,12 @@ fi
 mkdir -p "$dir/home" "$dir/events"
 exec 3>&1 >"$dir/log" 2>&1
 manifest=$TOP/tools/Cargo.toml
-CARGO_TARGET_DIR=$CACHE/target/simulate cargo build --manifest-path "$manifest" --profile library --locked \
+CARGO_TARGET_DIR=$TARGET/simulate cargo build --manifest-path "$manifest" --profile library --locked \
 	-p libperftrace --features simulate
 here=$TOP/tools/libperftrace
 gcc-14 -O2 -Wall -Wextra -I "$here/include" -I "$here/bench" -o "$dir/pair" "$here/bench/lttng.c" \
-	-L "$CACHE/target/simulate/library" -lperftrace -llttng-ust -ldl
-ln -sf libperftrace.so "$CACHE/target/simulate/library/libperftrace.so.1"
+	-L "$TARGET/simulate/library" -lperftrace -llttng-ust -ldl
+ln -sf libperftrace.so "$TARGET/simulate/library/libperftrace.so.1"
 
 export HOME=$dir/home LTTNG_HOME=$dir/home
 busybox mount -t tmpfs run /run
@@ -31,9 +31,9 @@ lttng enable-channel --userspace --buffers-uid --subbuf-size=256k --num-subbuf=4
 lttng enable-event --userspace --channel=events 'bench:*'
 lttng start
 # Flight recorders are written backwards; and forwards, with nobody who reads: full.
-PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_FLAGS=1 LD_LIBRARY_PATH=$CACHE/target/simulate/library \
+PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_FLAGS=1 LD_LIBRARY_PATH=$TARGET/simulate/library \
 	timeout 120 "$dir/pair" lttng_flight >"$dir/flight"
-PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_READ=1 LD_LIBRARY_PATH=$CACHE/target/simulate/library \
+PERFTRACE_SIMULATE=$dir/events PERFTRACE_SIMULATE_READ=1 LD_LIBRARY_PATH=$TARGET/simulate/library \
 	timeout 120 "$dir/pair" lttng_event >"$dir/event"
 lttng snapshot record
 lttng destroy bench

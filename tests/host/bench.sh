@@ -8,8 +8,7 @@
 set -u
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-release=${KBUILD_OUT##*/}
-vmlinuz=$CACHE/kernel/$release/stock/usr/lib/modules/$release/vmlinuz
+vmlinuz=$PACKAGED/usr/lib/modules/$RELEASE/vmlinuz
 timeout 500 bash "$TOP/tests/bench/boot.sh" "$work" 1 "$vmlinuz" "$KBUILD_OUT" >"$work/log" 2>&1
 tr -d '\r' <"$work/results" >"$work/lines"
 sed 's/^/# /' "$work/lines"

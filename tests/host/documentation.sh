@@ -66,7 +66,7 @@ run() { # DIRECTORY COMMAND
 	return $rc
 }
 runs() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
-target() { case $1 in *loom*) echo "$CACHE/target/loom" ;; *) echo "$CACHE/target" ;; esac; }
+target() { case $1 in *loom*) echo "$TARGET/loom" ;; *) echo "$TARGET" ;; esac; }
 within() {
 	local left=$1
 	shift
@@ -193,6 +193,7 @@ while read -r page line _ from; do
 	result $? "$page shows what is in ${from#from=} (line $line)" "$said"
 done < <(of '[a-z]+ from=')
 
+mkdir -p "${driver_headers%/*}"
 ln -sfn "$TOP/include" "$driver_headers"
 while read -r page line _; do
 	dir=$work/$page

@@ -27,7 +27,7 @@ purpose() {
 	*)
 		head -n 20 "$1" | awk '
 			sub(/SPDX-License-Identifier: GPL-2\.0[-a-z]*/, "") { licence = 1 }
-			/^#!|shellcheck|eslint|^[ \/*#]*(timeout|worlds|guest|prepare|emulator): |^ *# *(include|define|if)/ || !/[A-Za-z]/ { next }
+			/^#!|shellcheck|eslint|^[ \/*#]*(timeout|worlds|guest|prepare|emulator|target): |^ *# *(include|define|if)/ || !/[A-Za-z]/ { next }
 			!/^[ \t]*(\/\/|\/\*|\*|#( |$)|"""|<!--)/ { if (licence) exit; next }
 			/SAFETY/ { exit }
 			/[A-Za-z][^ ]* +[^ ]*[A-Za-z][^ ]* +[^ ]*[A-Za-z]/ { says = 1; exit }

@@ -62,7 +62,7 @@ result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_
 # The Rust interface in the driver that shows it: perf_adjust() by number, a
 # group of two, one bucket; then gauges set and peaks raised.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
-grep -qE '^incl incq add add addq decl add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
+grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 the Rust interface makes the same single instructions" "$rust"
 
 panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 1800
 # prepare: tools/deb/dkms-test.sh
+# target: test-all
 #
 # The Debian packages of make deb: what lintian says of them, that DKMS built the
 # modules in a fresh Debian, that the keys of sign fit, that make uninstall takes
 # what make install gave. What they do in a running machine: kselftest's install.sh.
 
 set -u
-top=${TOP:?} packages=${CACHE:?}/deb/packages dkms=$CACHE/deb/dkms
-release=$(cut -d' ' -f1 "$CACHE/release")
+top=${TOP:?} packages=${CLONE:?}/deb/packages dkms=${PREPARED:?} release=${RELEASE:?}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -45,11 +45,11 @@ result "$(results self-check | grep -q '^self-check: all [1-9]'; echo $?)" "pack
 got=$(cd "$dkms/modules" && printf '%s\n' *.ko | sed 's#\.ko$##' | sort)
 as_wanted "packages dkms: every module is built" "$got" "$modules"
 # The stock kernel's own modules say what it wants of a module.
-stock=$(find "$CACHE/kernel/$release/stock/usr/lib/modules/$release/kernel" -name 'loop.ko*' | head -n 1)
+stock=$(find "$PACKAGED/usr/lib/modules/$release/kernel" -name 'loop.ko*' | head -n 1)
 got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F vermagic "$ko"; done | sort -u)
 as_wanted "packages dkms: of the stock kernel's version" "$got" "$(modinfo -F vermagic "$stock")"
 missing=$(nm -u "$dkms/modules"/*.ko | awk '$1 == "U" { print $2 }' | sort -u | comm -23 - <({
-	awk '{ print $2 }' "$CACHE/kernel/$release/stock/usr/src/linux-headers-$release/Module.symvers"
+	awk '{ print $2 }' "$PACKAGED/usr/src/linux-headers-$release/Module.symvers"
 	nm "$dkms/modules/perfcounters.ko" | sed -n 's/.* __ksymtab_//p'
 } | sort -u))
 result "$([ -z "$missing" ]; echo $?)" "packages dkms: every symbol that they want is exported" "$missing"
@@ -63,7 +63,7 @@ as_wanted "packages dkms: purged, no file is left and none is missing" "$(result
 mkdir "$work/bin"
 printf '#!/bin/sh\necho "rustc 1.80.0 (another)"\n' >"$work/bin/rustc"
 chmod +x "$work/bin/rustc"
-said=$(PATH=$work/bin:$PATH "$top/tools/rig/tree.sh" "$release" /nothing "$CACHE/kernel/$release/stock/usr/lib/modules/$release/config" /nothing "$work/tree" 2>&1)
+said=$(PATH=$work/bin:$PATH "$top/tools/rig/tree.sh" "$release" /nothing "$PACKAGED/usr/lib/modules/$release/config" /nothing "$work/tree" 2>&1)
 result "$([ $? = 1 ] && grep -q "was built with rustc 1.*; the rustc here is rustc 1.80.0" <<<"$said"; echo $?)" "packages another compiler is refused, and named" "$said"
 
 # A signature, judged by openssl: the module without its signature, the certificate.

@@ -7,12 +7,11 @@
 # of the kernel's log with its times, every counter's value.
 
 set -u
-qemu=$CACHE/qemu-pmu/qemu-system-x86_64
+qemu=${EMULATOR:?}
 name="pmu two runs under icount are identical"
 echo "TAP version 13"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-release=${KBUILD_OUT##*/}
 mkdir -p "$work"/root/{bin,dev,proc,sys}
 cp /bin/busybox "$work/root/bin/busybox"
 objcopy --strip-debug "$KBUILD_OUT/tests/modules/msr_raw.ko" "$work/root/msr_raw.ko"
@@ -40,7 +39,7 @@ for i in 1 2; do
 		-icount shift=0,sleep=off -rtc clock=vm,base=2026-01-01 -seed 1 -smp 2 -m 512M \
 		-nodefaults -no-user-config -display none -no-reboot -monitor none \
 		-serial "file:$work/console.$i" -serial "file:$work/results.$i" \
-		-kernel "$CACHE/kernel/$release/stock/usr/lib/modules/$release/vmlinuz" -initrd "$work/initrd" \
+		-kernel "$PACKAGED/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$work/initrd" \
 		-append "console=ttyS0 panic=-1 loglevel=7 nokaslr norandmaps tsc=reliable noapictimer cpu_init_udelay=0 nmi_watchdog=0" \
 		>"$work/log" 2>&1 </dev/null || sed 's/^/# /' "$work/log"
 done

@@ -54,9 +54,10 @@ static void accounting(void)
 	for (int i = 0; i < TASKS; i++)
 		if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL))
 			bail("a thread");
-	/* The last may be on its way out. */
-	sleep_ms(200);
-	info = ppa_info(dev);
+	/* The last may be on their way out. */
+	do {
+		info = ppa_info(dev);
+	} while (info.lost + info.nr_ended < TASKS);
 	is(cost("accounting/lost") - before, info.lost, "cost as many tasks as accounting forgot");
 	ok(info.lost >= TASKS - info.nr_ended && info.lost > 0 && info.lost < 1000,
 	   "cost which are those that were too many (%llu)", (unsigned long long)info.lost);

@@ -29,11 +29,18 @@ faults() {
 	[ "$faults" -ge 100 ] && [ "$faults" -lt 130 ] && [ "$ns" -gt 1000 ] || { cat counted; return 1; }
 }
 
-# 0.2 s of its time; a tick that is late by several milliseconds is one sample.
+# 0.2 s of its time; a tick that is late, as on a busy host, is one sample: of some runs.
 ring() {
-	$at/ring >sampled || return 1
-	read -r samples _ mine _ _ _ lost _ <sampled
-	[ "$samples" -ge 5 ] && [ "$mine" = "$samples" ] && [ "$lost" = 0 ] || { cat sampled; return 1; }
+	all=0
+	for _ in $(seq 20); do
+		$at/ring >sampled || return 1
+		read -r samples _ mine _ _ _ lost _ <sampled
+		[ "$samples" -ge 1 ] && [ "$mine" = "$samples" ] && [ "$lost" = 0 ] || { cat sampled; return 1; }
+		all=$((all + samples))
+		[ $all -lt 5 ] || return 0
+	done
+	echo "$all samples"
+	return 1
 }
 
 time_of() {

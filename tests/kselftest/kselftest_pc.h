@@ -337,6 +337,51 @@ static void sleep_ms(long ms)
 	nanosleep(&ts, NULL);
 }
 
+/*
+ * Waits until something is so, for a minute of wakeups; the test that follows fails if it
+ * never is. A busy host only makes it longer.
+ */
+#define wait_until(condition) do {					\
+	for (int left_ = 60000; left_ && !(condition); left_--)		\
+		sleep_ms(1);						\
+} while (0)
+
+/* The state of a task as /proc has it: 'R', 'S', 'T'; '?' if there is none. */
+static char task_state(pid_t pid)
+{
+	char path[40], text[200] = "", *behind;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	/* Its name, in brackets, may have anything in it. */
+	behind = strrchr(text, ')');
+	return behind ? behind[2] : '?';
+}
+
+/* How often a task has blocked, as the kernel says. */
+static long long task_blocked(pid_t pid)
+{
+	char path[40], text[4096] = "", *line;
+	long long n = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		read(fd, text, sizeof(text) - 1);
+		close(fd);
+	}
+	line = strstr(text, "\nvoluntary_ctxt_switches:");
+	if (line)
+		sscanf(line, "\nvoluntary_ctxt_switches: %lld", &n);
+	return n;
+}
+
 /* Brings a CPU up or takes it down. */
 static bool cpu_online(int cpu, bool on)
 {

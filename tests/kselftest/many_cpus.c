@@ -132,7 +132,13 @@ static void hotplug(void)
 		shown = same_online() && shown;
 		values[i] = pc_value(&pc, some[i], first);
 	}
-	sleep_ms(100);
+	/* Until both have counted since. */
+	for (int i = 0; i < 2; i++) {
+		const volatile __u64 *counted = &rounds[i];
+		__u64 now = *counted;
+
+		wait_until(*counted > now);
+	}
 	for (int i = 0; i < 3; i++)
 		stayed = stayed && values[i] >= some[i] &&
 			 pc_value(&pc, some[i], first) == values[i] &&

@@ -188,13 +188,27 @@ static void with_perf(void)
 
 static volatile __u64 *shared;
 
+/* A message of its overflow; then it does not go on, wherever it waits. */
+static bool stands_still(int fd, pid_t pid)
+{
+	struct pfarg_ovfl_msg msg;
+	__u64 at;
+
+	if (!pfm_message(fd, &msg, 60000))
+		return false;
+	/* It is on its way there. */
+	wait_until(task_state(pid) != 'R');
+	at = *shared;
+	usleep(20000);
+	return *shared == at && task_state(pid) != 'R';
+}
+
 /* Another process, which waits while its tool looks. */
 static void blocked(void)
 {
-	struct pfarg_ovfl_msg msg;
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), pid, status, i;
 	bool blocked;
-	__u64 a, b;
+	__u64 a;
 
 	is(pfm_create(PFM_FL_NOTIFY_BLOCK | PFM_FL_SYSTEM_WIDE), -EINVAL, "1.8 nobody blocks a CPU");
 	is(pfm_load(fd, this_thread()), -EINVAL, "1.8 nor himself");
@@ -210,44 +224,28 @@ static void blocked(void)
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
 	is(pfm_load(fd, pid), 0, "1.8 but another process");
 	pfm_start(fd);
-	for (i = 0; i < 10; i++) {
-		if (!pfm_message(fd, &msg, 5000))
+	for (i = 0; i < 10; i++)
+		if (!stands_still(fd, pid) || pfm_restart(fd))
 			break;
-		/* It is on its way to where it waits. */
-		usleep(50000);
-		a = *shared;
-		usleep(20000);
-		b = *shared;
-		if (a != b || pfm_restart(fd))
-			break;
-	}
 	is(i, 10, "1.8 it stands still from a message to the restart");
-	pfm_message(fd, &msg, 5000);
-	usleep(50000);
+	blocked = stands_still(fd, pid);
 	a = *shared;
 	kill(pid, SIGSTOP);
 	kill(pid, SIGCONT);
-	usleep(50000);
-	ok(*shared != a, "1.8 a signal lets it go");
+	wait_until(*shared != a);
+	ok(blocked && *shared != a, "1.8 a signal lets it go");
 	pfm_restart(fd);
-	blocked = pfm_message(fd, &msg, 5000);
-	usleep(50000);
+	blocked = stands_still(fd, pid);
 	a = *shared;
-	usleep(20000);
-	blocked &= *shared == a;
 	close(fd);
-	usleep(50000);
+	wait_until(*shared != a);
 	ok(blocked && *shared != a, "1.8 so does the end of its tool");
 	fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
 	pfm_load(fd, pid);
 	pfm_start(fd);
-	blocked = pfm_message(fd, &msg, 5000);
-	usleep(50000);
-	a = *shared;
-	usleep(20000);
-	blocked &= *shared == a;
+	blocked = stands_still(fd, pid);
 	kill(pid, SIGKILL);
 	ok(waitpid(pid, &status, 0) == pid && blocked, "1.8 it can be killed meanwhile");
 	close(fd);

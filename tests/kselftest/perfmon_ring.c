@@ -21,6 +21,9 @@
 static const struct pmu_model *m;
 static __u32 cpus;
 
+/* For what must happen some time, on a busy host, too. */
+#define LONG	100000000000ULL
+
 static __u64 now(void)
 {
 	struct timespec t;
@@ -302,14 +305,14 @@ static void forward(void)
 
 	may_spin = 1;
 	pfm_start(r.fd);
-	for (end = now() + bounded(500) * 1000000; now() < end;) {
+	for (end = now() + LONG; (messages < 5 || f.samples < 500) && now() < end;) {
 		messages += pfm_message(r.fd, &msg, 20);
 		drain(&r, &f, true);
 	}
 	ok(messages > 0, "1.9 %s: messages come as the ring fills", source->name);
 	/* And now nobody reads. */
 	kept = r.page->lost;
-	for (end = now() + 20000000000; r.page->lost < kept + 10 && now() < end;)
+	for (end = now() + LONG; r.page->lost < kept + 10 && now() < end;)
 		usleep(10000);
 	ok(r.page->lost >= kept + 10, "2.2 %s: unread, it is full, and more is lost", source->name);
 	kept = head_of(&r) - r.tail->tail;
@@ -317,7 +320,7 @@ static void forward(void)
 		source->name))
 		note("%llu", kept);
 	/* Once there is room again that is told, before the next one. */
-	for (end = now() + 5000000000; f.told != r.page->lost && now() < end;) {
+	for (end = now() + LONG; f.told != r.page->lost && now() < end;) {
 		drain(&r, &f, true);
 		usleep(1000);
 		pfm_stop(r.fd);
@@ -363,7 +366,7 @@ static void hostile(__u32 flags)
 	struct ring r = new_ring("ring", flags, SIZE, worker_tid);
 	const char *way = flags & PERFMON_RING_BACKWARD ? "backward" : "forward";
 	struct found f = { .since = now() };
-	__u64 end, all, kept, bytes, rest;
+	__u64 begin = now(), end, all, kept, bytes, rest;
 	union record record;
 	pthread_t thread;
 	int n;
@@ -372,7 +375,9 @@ static void hostile(__u32 flags)
 	may_rave = 1;
 	pthread_create(&thread, NULL, raver, &r);
 	pfm_start(r.fd);
-	for (end = now() + bounded(1000) * 1000000; now() < end;) {
+	/* For some time, and until there was something to tear. */
+	for (end = begin + bounded(1000) * 1000000;
+	     now() < end || ((!f.samples || !r.page->lost) && now() < begin + LONG);) {
 		if (!flags) {
 			drain(&r, &f, false);
 			continue;
@@ -410,7 +415,7 @@ static void hostile(__u32 flags)
 	kept = head_of(&r);
 	may_spin = 1;
 	pfm_start(r.fd);
-	for (end = now() + 5000000000; head_of(&r) == kept && now() < end;)
+	for (end = now() + LONG; head_of(&r) == kept && now() < end;)
 		usleep(1000);
 	may_spin = 0;
 	ok(head_of(&r) != kept, "1.9 %s, %s: and then it goes on", source->name, way);
@@ -421,7 +426,7 @@ static void hostile(__u32 flags)
 static void flight_recorder(void)
 {
 	struct ring r = new_ring("flight-recorder", 0, SIZE, worker_tid);
-	__u64 end, since = now(), samples = 0, snapshots = 0, most = 0, lost;
+	__u64 end, begin = now(), since = begin, samples = 0, snapshots = 0, most = 0, lost;
 	const __u32 flags = PERFMON_RING_BACKWARD | PERFMON_RING_OVERWRITE;
 	union record record;
 	__u64 at;
@@ -431,7 +436,9 @@ static void flight_recorder(void)
 	   source->name);
 	may_spin = 1;
 	pfm_start(r.fd);
-	for (end = now() + bounded(1000) * 1000000; now() < end;) {
+	/* For some time, and until it is full and more. */
+	for (end = begin + bounded(1000) * 1000000;
+	     now() < end || (-head_of(&r) < 2 * SIZE && now() < begin + LONG);) {
 		__u64 head = head_of(&r), at = head, time = -1, seen = 0;
 
 		while ((n = copy(&r, head, at, &record)) > 0) {
@@ -464,12 +471,12 @@ static void flight_recorder(void)
 	}
 	ok(!wrong && at - end <= SIZE && at - end > SIZE - SAMPLE_BYTES,
 	   "2.3 %s: it has as much as there is room for", source->name);
-	usleep(100000);
+	wait_until(r.page->lost > lost + 10);
 	ok(head_of(&r) == end && r.page->lost > lost, "2.4 %s: nothing is written, all is counted",
 	   source->name);
 	lost = 0;
 	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0, "2.4 %s: resumed", source->name);
-	for (since = now() + 5000000000; head_of(&r) == end && now() < since;)
+	for (since = now() + LONG; head_of(&r) == end && now() < since;)
 		usleep(1000);
 	pfm_stop(r.fd);
 	may_spin = 0;
@@ -541,7 +548,7 @@ static void lifetimes(void)
 
 	may_spin = 1;
 	pfm_start(r.fd);
-	for (end = now() + 5000000000; head_of(&r) < SIZE / 2 && now() < end;)
+	for (end = now() + LONG; head_of(&r) < SIZE / 2 && now() < end;)
 		usleep(1000);
 	is(in_child(_exit(r.tail->tail)), -SIGSEGV, "1.2 a child has no mapping, or it would keep the context");
 	is(in_child(execl("/bin/true", "true", NULL)), 0, "1.2 which do not last over exec");
@@ -556,7 +563,7 @@ static void lifetimes(void)
 	ok(other >= 0, "1.2 without mappings, the thread is free for another");
 	r = ring_of(other, SIZE);
 	pfm_start(other);
-	for (end = now() + 5000000000; !head_of(&r) && now() < end;)
+	for (end = now() + LONG; !head_of(&r) && now() < end;)
 		usleep(1000);
 	end_worker();
 	head = head_of(&r);
@@ -570,14 +577,15 @@ static void lifetimes(void)
 /* Contexts end while their overflows are told, on another CPU. */
 static void brief(void)
 {
-	__u64 end = now() + bounded(3000) * 1000000, seen = 0;
+	__u64 begin = now(), end = begin + bounded(3000) * 1000000, seen = 0;
 	/* While there is one, what all contexts need stays: without, each takes long. */
 	int other = pfm_create(0);
 	unsigned int rounds;
 
 	pfm_load(other, this_thread());
 	may_spin = 1;
-	for (rounds = 0; now() < end; rounds++) {
+	for (rounds = 0; now() < end || ((rounds <= 10 || !seen) && now() < begin + LONG);
+	     rounds++) {
 		struct ring r = new_ring(rounds % 2 ? "ring" : "flight-recorder", 0, SIZE,
 					 worker_tid);
 
@@ -614,20 +622,25 @@ static void storm(void)
 	pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL);
 	is(pfm_write_smpl(fd, &pmd), 0, "1.7 a sample each ten instructions, kernel included");
 	pfm_load(fd, this_thread());
-	pfm_start(fd);
-	for (; now() - begin < 1000000000ULL; calls++) {
-		sched_yield();
-		spin(1000);
-	}
-	pfm_stop(fd);
-	if (!ok(now() - begin < 20000000000ULL && calls, "1.7 the machine goes on"))
-		note("%llu calls in %llu ns", calls, now() - begin);
-	for (at = page->head; at && at - page->head < SIZE - 4096;) {
-		const struct perfmon_record *h = (void *)page + 4096 + (at & (SIZE - 1));
+	/* A guest that is given little time has no storm: until it has had one. */
+	do {
+		__u64 turn = now();
 
-		throttled += h->type == PERFMON_RECORD_THROTTLE;
-		at += h->size;
-	}
+		pfm_start(fd);
+		for (; now() - turn < 500000000ULL; calls++) {
+			sched_yield();
+			spin(1000);
+		}
+		pfm_stop(fd);
+		for (at = page->head; at && at - page->head < SIZE - 4096;) {
+			const struct perfmon_record *h = (void *)page + 4096 + (at & (SIZE - 1));
+
+			throttled += h->type == PERFMON_RECORD_THROTTLE;
+			at += h->size;
+		}
+	} while (!throttled && now() - begin < LONG);
+	note("%llu calls in %llu ns", calls, now() - begin);
+	ok(calls > 10, "1.7 the machine goes on");
 	ok(throttled, "1.7 the storm is throttled, and the ring says so");
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
 	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");

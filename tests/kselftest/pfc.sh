@@ -34,20 +34,30 @@ check "pfc snapshot --json" sh -c 'pfc snapshot --json "sched/*" | grep -q gener
 check "pfc watch writes lines when piped" sh -c 'pfc watch --plain --count 2 --interval 200 "sched/*" | grep -c context_switches | grep -qx 2'
 
 # 0.14: the set changes under a watch.
-pfc watch --plain --count 12 --interval 250 >watched 2>watch.err &
+pfc watch --plain --count 1000 --interval 100 >watched 2>watch.err &
 watch=$!
-sleep 0.5
+# Two more looks of the watch.
+lines() { wc -c <watched; }
+more() { [ "$(lines)" -gt "$1" ] || ! kill -0 $watch; }
+looks() {
+	within 60 more "$(lines)"
+	within 60 more "$(lines)"
+}
+looks
 rmmod pfc_syscalls
 insmod /modules/pfc_irq.ko
-sleep 0.5
+looks
 insmod /modules/pfc_syscalls.ko
 rmmod pfc_sched
 echo 0 >/sys/devices/system/cpu/cpu1/online
-sleep 0.5
+looks
 insmod /modules/pfc_sched.ko
 echo 1 >/sys/devices/system/cpu/cpu1/online
-wait $watch
+looks
+kill -0 $watch
 result $? "0.14 pfc watch survives drivers and CPUs that come and go"
+kill $watch
+wait $watch 2>/dev/null
 [ ! -s watch.err ] || sed 's/^/# /' watch.err
 check "0.14 pfc watch saw what came" grep -q "irq/vector/local_timer" watched
 
@@ -61,7 +71,7 @@ check "0.15 pfc read gives a number a program can use" sh -c 'pfc read --csv sch
 
 pfc watch --plain --count 1000 --interval 100 >/dev/null &
 watch=$!
-sleep 0.5
+within 60 grep -q /dev/perfcounters /proc/$watch/maps
 check "0.14 pfc keeps perfcounters.ko loaded while it watches" sh -c 'rmmod pfc_sched; rmmod pfc_syscalls; rmmod pfc_irq; ! rmmod perfcounters 2>/dev/null'
 kill -9 $watch
 wait $watch 2>/dev/null

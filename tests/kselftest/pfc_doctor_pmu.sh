@@ -41,7 +41,7 @@ watchdog() {
 perf_has_it() {
 	/tests/pfc_follow perf 0 &
 	holder=$!
-	sleep 0.5
+	within 60 has_open $holder perf_event
 	doctor 1
 	rc=$?
 	kill $holder
@@ -51,7 +51,7 @@ perf_has_it() {
 others() {
 	pfc stat -o /dev/null sleep 30 &
 	holder=$!
-	sleep 1
+	within 60 has_open $holder /dev/perfmon
 	doctor 0
 	rc=$?
 	kill -INT $holder

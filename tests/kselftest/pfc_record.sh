@@ -117,6 +117,7 @@ until_interrupted() {
 	victim=$!
 	pfc record -p $victim -F 200 -o u &
 	recorder=$!
+	within 300 has_open $recorder /dev/perfmon
 	sleep $((3 * patience))
 	kill -INT $recorder
 	wait $recorder
@@ -131,6 +132,7 @@ recorder() {
 	victim=$!
 	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
 	recorder=$!
+	within 300 has_open $recorder /dev/perfmon
 	# It has looked at all the kernel's symbols by then.
 	sleep $((8 * patience))
 	kill -USR2 $recorder
@@ -156,6 +158,7 @@ switched() {
 	victim=$!
 	pfc record --switch-output -p $victim -F 200 -o s &
 	recorder=$!
+	within 300 has_open $recorder /dev/perfmon
 	sleep $((3 * patience))
 	kill -USR2 $recorder
 	sleep $((2 * patience))
@@ -173,6 +176,7 @@ lost() {
 	victim=$!
 	pfc record -c 1000000 -e task-clock -m 1 -p $victim -o l 2>words &
 	recorder=$!
+	within 300 has_open $recorder /dev/perfmon
 	sleep $((2 * patience))
 	# Nobody reads: the ring is full before it is seen to.
 	kill -STOP $recorder

@@ -62,10 +62,11 @@ waited() {
 check "3.3 nothing is lost where threads wait" waited
 
 # Killed: what it had written is in the flight recorder.
+recorded() { [ "$(pfc trace snapshot box --format text | grep -c requests:)" -gt 100 ]; }
 killed() {
 	pfc trace start box -e 'requests:*' --flight || return 1
 	$requests 2000000 & local pid=$!
-	sleep 1
+	within 60 recorded
 	kill -9 $pid
 	wait $pid
 	pfc trace snapshot box -o box.ctf && read_trace box.ctf && in_order box.ctf.txt &&

@@ -7,13 +7,22 @@
 static char disk[32];		/* sda, or whatever is free */
 static char part[34];		/* sda1 */
 
+/* What a device is called is found out behind its first requests. */
+static bool has_instance(const char *device)
+{
+	char name[80];
+
+	snprintf(name, sizeof(name), "block/%s/reads", device);
+	return pc_find(&pc, name);
+}
+
 static void add_disk(void)
 {
 	char path[64];
 
 	if (system("modprobe sd_mod; modprobe scsi_debug dev_size_mb=16 num_parts=2 delay=0"))
 		bail("modprobe scsi_debug");
-	for (int tries = 0; tries < 100; tries++, sleep_ms(100)) {
+	for (int tries = 0; tries < 3000; tries++, sleep_ms(20)) {
 		for (char letter = 'a'; letter < 'e'; letter++) {
 			snprintf(disk, sizeof(disk), "sd%c", letter);
 			snprintf(part, sizeof(part), "%s1", disk);
@@ -27,7 +36,7 @@ static void add_disk(void)
 
 static void remove_disk(void)
 {
-	for (int tries = 0; tries < 50; tries++, sleep_ms(100))
+	for (int tries = 0; tries < 600; tries++, sleep_ms(100))
 		if (!system("rmmod scsi_debug 2>/dev/null"))
 			return;
 	bail("rmmod scsi_debug");
@@ -156,7 +165,7 @@ int main(void)
 	load_provider("pfc_block");
 	add_disk();
 	io();
-	sleep_ms(300);
+	wait_until(has_instance(disk) && has_instance(part));
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	number = pc_find(&pc, name);
 	ok(number, "0.14 block: a disk that comes gets instances");
@@ -173,6 +182,7 @@ int main(void)
 	add_disk();
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	io();
+	wait_until(has_instance(disk));
 	is(pc_find(&pc, name), number, "0.11 block: a disk that comes back has its old numbers");
 	device = disk;
 	agrees("0.14 block: and counts on", ours, &figures[0], theirs, &figures[0], io, 50,

@@ -19,8 +19,6 @@ static void add_pair(void)
 	/* busybox cannot name the other end. */
 	shell("ip link add pcv0 type veth && ip link set veth0 name pcv1");
 	shell("ip link set pcv0 up && ip link set pcv1 up");
-	/* Let the kernel's own packets of a new link (IPv6) pass. */
-	sleep_ms(500);
 }
 
 /* Frames of a protocol that nobody takes: pcv1 receives and drops them. */
@@ -28,6 +26,7 @@ static void frames(void)
 {
 	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_halen = 6 };
 	char frame[200] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5 };
+	int64_t before = by_name("net/pcv1/rx_packets");
 	int fd = socket(AF_PACKET, SOCK_RAW, 0);
 
 	to.sll_ifindex = if_nametoindex("pcv0");
@@ -35,7 +34,8 @@ static void frames(void)
 		if (sendto(fd, frame, 60 + i % 100, 0, (void *)&to, sizeof(to)) < 0)
 			bail("sendto");
 	close(fd);
-	sleep_ms(100);
+	/* A softirq receives them, when it is its turn. */
+	wait_until(by_name("net/pcv1/rx_packets") >= before + 200);
 }
 
 static void datagrams(void)
@@ -47,12 +47,15 @@ static void datagrams(void)
 	int sink = socket(AF_INET, SOCK_DGRAM, 0), fd = socket(AF_INET, SOCK_DGRAM, 0);
 	char data[500] = "";
 
-	bind(sink, (void *)&to, sizeof(to));
+	if (bind(sink, (void *)&to, sizeof(to)))
+		bail("bind");
+	/* Each is received before the next one is sent: then all of its counts are made. */
 	for (int i = 0; i < 200; i++)
-		sendto(fd, data, 1 + i, 0, (void *)&to, sizeof(to));
+		if (sendto(fd, data, 1 + i, 0, (void *)&to, sizeof(to)) < 0 ||
+		    recv(sink, data, sizeof(data), 0) < 0)
+			bail("a datagram");
 	close(fd);
 	close(sink);
-	sleep_ms(100);
 }
 
 struct figure {

@@ -2,7 +2,7 @@
 /*
  * pfc_syscalls: system calls by number. /proc has no such figure but for one
  * task's reads and writes (/proc/self/io); where it has none, this test makes a
- * known number of calls in a guest in which nobody else makes them.
+ * known number of calls in a guest in which others hardly make them.
  */
 #include "provider.h"
 
@@ -43,12 +43,35 @@ static void read_zero(void)
 	close(fd);
 }
 
-static int64_t gain(const char *name, void (*work)(void))
-{
-	int64_t before = by_name(name);
+/*
+ * All processes' calls are counted, and those of others come on top: the kernel may run
+ * a helper of its own at any time. So what is counted is never less than this process
+ * did, and exactly that in one of some attempts.
+ */
+#define ATTEMPTS 20
 
-	work();
-	return by_name(name) - before;
+static int64_t gain(const char *name, void (*work)(void), int64_t least)
+{
+	int64_t got, lowest = INT64_MAX;
+
+	for (int i = 0; i < ATTEMPTS && lowest > least; i++) {
+		got = by_name(name);
+		work();
+		got = by_name(name) - got;
+		if (got < lowest)
+			lowest = got;
+	}
+	return lowest;
+}
+
+static void reads_agree(const char *test)
+{
+	bool right = true, more = true;
+
+	/* A read is in syscr when it ends: that of the file itself is half done. */
+	for (int i = 0; i < ATTEMPTS && right && more; i++)
+		right = compare(test, reads, NULL, syscr, NULL, read_zero, 2000, 4, &more);
+	ok(right && !more, "%s", test);
 }
 
 static void nothing_calls(void)
@@ -68,18 +91,15 @@ static void int80(void)
 
 int main(void)
 {
-	int64_t emulated;
-
 	plan(6 + COMES_AND_GOES);
 	load_provider("pfc_syscalls");
-	is(gain("syscalls/getppid", getppids), CALLS, "0.15 syscalls: every getppid() counts, once");
-	/* A read is in syscr when it ends: that of the file itself is half done. */
-	agrees("0.15 syscalls: reads are syscr of /proc/self/io", reads, NULL, syscr, NULL,
-	       read_zero, 2000, 4);
-	is(gain("syscalls/unknown", nothing_calls), 2, "0.15 syscalls: numbers that are no calls");
-	emulated = gain("syscalls/compat", int80);
-	is(emulated, 3, "0.15 syscalls: 32-bit calls count apart");
-	is(gain("syscalls/writev", int80), 0, "0.15 syscalls: and not under the 64-bit name of their number");
+	is(gain("syscalls/getppid", getppids, CALLS), CALLS, "0.15 syscalls: every getppid() counts, once");
+	reads_agree("0.15 syscalls: reads are syscr of /proc/self/io");
+	is(gain("syscalls/unknown", nothing_calls, 2), 2,
+	   "0.15 syscalls: numbers that are no calls");
+	is(gain("syscalls/compat", int80, 3), 3, "0.15 syscalls: 32-bit calls count apart");
+	is(gain("syscalls/writev", int80, 0), 0,
+	   "0.15 syscalls: and not under the 64-bit name of their number");
 	ok(pc_find(&pc, "syscalls/read") && pc_find(&pc, "syscalls/openat") &&
 	   pc_find(&pc, "syscalls/io_uring_enter"), "0.2 syscalls: instances are named as the calls");
 	comes_and_goes("pfc_syscalls", "syscalls/getppid", getppids);

@@ -92,8 +92,7 @@ static void set_and_peak(void)
 	ticks = of("sample_rust", "ticks");
 	last = of("sample_rust", "last");
 	largest = of("sample_rust", "largest");
-	for (int i = 0; i < 100 && pc_total(&pc, ticks) < 5; i++)
-		sleep_ms(20);
+	wait_until(pc_total(&pc, ticks) >= 5);
 	rmmod("sample_rust");
 	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++) {
 		bool ran = pc_value(&pc, cpu, ticks);

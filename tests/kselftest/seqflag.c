@@ -13,6 +13,7 @@
 static struct pc pc;
 static __u32 a, b;
 static volatile int stop;
+static volatile unsigned long reads;
 
 static __u64 seq(void)
 {
@@ -73,7 +74,7 @@ static void busy(void)
 	pthread_t thread;
 
 	pthread_create(&thread, NULL, holder, NULL);
-	for (int i = 0; i < 20000 && !half; i++) {
+	for (int i = 0; i < 600000 && !half; i++) {
 		during = seq();
 		da = pc_value(&pc, 1, a) - va;
 		db = pc_value(&pc, 1, b) - vb;
@@ -112,7 +113,8 @@ static void *flipper(void *unused)
 {
 	(void)unused;
 	on_cpu(1);
-	for (__u64 i = 0; i < at_least(FLIPS); i++) {
+	/* And until the other CPU has read, if a busy host leaves it little time. */
+	for (__u64 i = 0; i < at_least(FLIPS) || reads <= 1000; i++) {
 		puppet("adjust %u 1", b);
 		puppet("inline %u -1", b);
 	}
@@ -122,7 +124,7 @@ static void *flipper(void *unused)
 
 static void tearing(void)
 {
-	unsigned long reads = 0, torn = 0, changes = 0;
+	unsigned long torn = 0, changes = 0;
 	__s64 last = 0xffffffffLL;
 	pthread_t thread;
 

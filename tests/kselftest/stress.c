@@ -147,6 +147,22 @@ static __u64 total(__u32 slot)
 	return pc_total(&pc, first + slot);
 }
 
+/* Among so many threads, on a busy host, one gets little. */
+static bool enough(const volatile struct count *count)
+{
+	__u64 checks = 0, rejected = 0;
+
+	for (int i = 0; i < THREADS; i++)
+		if (!count[i].updates)
+			return false;
+	for (int i = THREADS; i < THREADS + READERS; i++) {
+		checks += count[i].checks;
+		rejected += count[i].rejected_wrong;
+	}
+	return checks >= 100000 && rejected && total(SLOTS - 1) > 100 &&
+	       count[THREADS + READERS].updates > at_least(50);
+}
+
 int main(void)
 {
 	static pthread_t thread[THREADS + READERS + 1];
@@ -174,8 +190,7 @@ int main(void)
 			       reader : grower,
 			       &count[i]);
 	sleep_ms(bounded(SECONDS) * 1000);
-	/* Among so many threads, on a busy host, one gets little. */
-	for (i = 0; i < 600 && growing->updates <= at_least(50); i++)
+	for (i = 0; i < 1200 && !enough(count); i++)
 		sleep_ms(100);
 	stop = 1;
 	for (i = 0; i < THREADS + READERS + 1; i++)

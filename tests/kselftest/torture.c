@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * timeout: 600
+ * guest: poke
  *
  * Everything at once: CPUs go and come, chunks are appended, drivers and
  * providers load and unload, children with mappings run and are killed,

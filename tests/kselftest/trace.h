@@ -148,11 +148,10 @@ static bool wanted(const struct traced *t, int marker, int slot)
 	return t->words[marker] >> slot & 1;
 }
 
-/* The same within ten seconds: markers of others are told meanwhile. */
+/* The same, a little later: markers of others are told meanwhile. */
 static bool becomes_wanted(const struct traced *t, int marker, int slot, bool on)
 {
-	for (int i = 0; i < 10000 && wanted(t, marker, slot) != on; i++)
-		sleep_ms(1);
+	wait_until(wanted(t, marker, slot) == on);
 	return wanted(t, marker, slot) == on;
 }
 

@@ -376,8 +376,7 @@ static void module(void)
 	fd = trace_try(PERFTRACE_OPEN, &open);
 	trace_call(fd, PERFTRACE_END, NULL);
 	close(fd);
-	for (int i = 0; i < 100 && rmmod("perfcounters") == -EAGAIN; i++)
-		sleep_ms(20);
+	wait_until(rmmod("perfcounters") != -EAGAIN);
 	ok(!is_loaded("perfcounters"), "3.11 and goes afterwards");
 	ok(access(DEVICE, F_OK), "3.11 with its device");
 }

@@ -233,7 +233,8 @@ static void kernels(void)
 	close(fd);
 	create = a_trace("switches", "kernel:sched_switch", 0, 1 << 20);
 	fd = trace_try(PERFTRACE_CREATE, &create);
-	sleep_ms(100);
+	/* Of this thread: it goes, and comes back. */
+	sleep_ms(10);
 	others = 0;
 	events = kernel_events(fd, 0, &others);
 	ok(events >= 2 && !others, "3.11 switches are there (%llu)", events);

@@ -149,6 +149,12 @@ static void tracers(int number)
 	_exit(0);
 }
 
+static bool enough(void)
+{
+	return shared->lives > at_least(100) && shared->traces > at_least(100) &&
+	       shared->events > at_least(1000);
+}
+
 int main(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
@@ -167,6 +173,7 @@ int main(void)
 		tracers(i);
 	}
 	sleep_ms(SECONDS * 1000);
+	wait_until(enough());
 	shared->stop = 1;
 	while (wait(NULL) > 0)
 		;

@@ -17,7 +17,7 @@
 /* What a user's child says about its tries; shared. */
 static struct answers {
 	int open_rc, create_rc, slot, seen, markers, buffers, all_users, kernel, wanted, exists;
-	int foreign, same_user;
+	int foreign, same_user, done;
 } *answers;
 
 /* With this capability, and no other; -1: with none. */
@@ -149,8 +149,10 @@ static void as_user(struct answers *a, int user, int capability)
 		close(other);
 	a->seen = traces_seen(fd, "roots");
 	a->markers = markers_seen(fd, "users:x");
-	sleep_ms(200);
-	while (!trace_next(fd, &r)) {
+	wait_until((r = first_buffer, !trace_next(fd, &r)));
+	/* Others', if they came, would come as soon. */
+	sleep_ms(50);
+	for (r = first_buffer; !trace_next(fd, &r);) {
 		p.key = r.key;
 		a->buffers++;
 		a->foreign += trace_call(fd, PERFTRACE_PROCESS, &p) || (int)p.uid != user;
@@ -187,10 +189,13 @@ static void without_rights(void)
 	pid = fork();
 	if (!pid) {
 		as_user(a, 1001, -1);
-		sleep_ms(300);
+		__atomic_store_n(&a->done, 1, __ATOMIC_RELEASE);
+		wait_until(__atomic_load_n(&b->done, __ATOMIC_ACQUIRE));
 		_exit(0);
 	}
-	in_child(as_user(b, 1002, -1); sleep_ms(300));
+	in_child(as_user(b, 1002, -1);
+		 __atomic_store_n(&b->done, 1, __ATOMIC_RELEASE);
+		 wait_until(__atomic_load_n(&a->done, __ATOMIC_ACQUIRE)));
 	waitpid(pid, &status, 0);
 	both = !a->create_rc && !b->create_rc;
 	ok(both, "3.11 two users have a trace each, of one name");
@@ -228,10 +233,16 @@ static void roots(void)
 	struct perftrace_process p;
 
 	all = trace_create("all", "users:*", PERFTRACE_ALL_USERS, 0, &slot);
-	sleep_ms(300);
+	for (int ms = 0; ms < 60000 && users < 2; ms++) {
+		sleep_ms(1);
+		users = 0;
+		for (r = first_buffer; !trace_next(all, &r);)
+			users++;
+	}
+	sleep_ms(50);
 	for (r = first_buffer; !trace_next(fd, &r);)
 		own++;
-	for (r = first_buffer; !trace_next(all, &r); users++) {
+	for (r = first_buffer, users = 0; !trace_next(all, &r); users++) {
 		p.key = r.key;
 		if (trace_call(all, PERFTRACE_PROCESS, &p) || p.uid < 1001 || p.uid > 1002)
 			note("a process of user %u", p.uid);

@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # make qemu-pmu: QEMU with an emulated x86 PMU, from Debian's source package,
-# hooks.patch and the files of this directory. Made once (under 6 minutes on two
-# processors) and again when what it is made from changes. It lies in
-# $CACHE/qemu-pmu/qemu-system-x86_64. See Documentation/emulated-pmu.md.
+# hooks.patch and the files of this directory. Made once and again when what it is
+# made from changes. Prints the path of the program. See Documentation/emulated-pmu.md.
 # Status 3: it cannot be had here, and $CACHE/qemu-pmu/why says why.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../../tools/rig/lib.sh"
-LOG=$LOGS/qemu-pmu.log
+LOG=$CACHE/logs/qemu-pmu.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
@@ -17,10 +16,9 @@ LOG=$LOGS/qemu-pmu.log
 # is tried, with a word.
 PINNED=10.0.13
 # Raise this when what is done below changes what comes out.
-RECIPE=1
+RECIPE=2
 here=$TOP/tests/qemu-pmu
 dir=$CACHE/qemu-pmu
-program=$dir/qemu-system-x86_64
 downloads=$dir/downloads
 work=$dir/work
 
@@ -30,18 +28,6 @@ cannot() {
 	stamp qemu-pmu-cannot "$want ${TEST_RUN:-}"
 	say "perfcounters: there will be no emulated PMU: $*"
 	exit 3
-}
-
-needed() {
-	local want
-	want=$(sed 's/#.*//' "$here/packages" | xargs)
-	stamped qemu-pmu-packages "$want" && return
-	! direct || [ "$(id -u)" = 0 ] || cannot "packages to build QEMU with may be missing on this host; run make qemu-pmu once as root"
-	if ! quietly "package lists" "$LOG" inside apt-get update -q ||
-		! quietly "packages to build QEMU with" "$LOG" inside sh -c "apt-get install -y -q --no-install-recommends $want"; then
-		cannot "the packages to build QEMU with could not be installed (log: $LOG)"
-	fi
-	stamp qemu-pmu-packages "$want"
 }
 
 # Versions of the source package, the pinned one first, then the newest.
@@ -64,8 +50,8 @@ source_of() { # source_of VERSION
 		}
 	fi
 	# shellcheck disable=SC2016
-	stage "unpack" inside sh -ec 'dpkg-source --no-check -x "$0"/*.dsc "$1"' "$downloads" "$work/source"
-	quietly "hooks" "$LOG" inside patch -d "$work/source" -p1 --batch -i "$here/hooks.patch" || {
+	stage "unpack QEMU" inside sh -ec 'dpkg-source --no-check -x "$0"/*.dsc "$1"' "$downloads" "$work/source"
+	quietly "patch QEMU" "$LOG" inside patch -d "$work/source" -p1 --batch -i "$here/hooks.patch" || {
 		say "    the hooks do not apply to QEMU $1"
 		return 1
 	}
@@ -98,36 +84,40 @@ compile() {
 	mkdir -p "$work/build" "$dir/ccache"
 	# Without anything the guests do not use. Firmware comes from Debian's packages.
 	# shellcheck disable=SC2016
-	stage "configure" inside sh -ec 'cd "$0" && CC="ccache gcc-14" CCACHE_DIR=$1 exec ../source/configure \
+	stage "configure QEMU" inside sh -ec 'cd "$0" && CC="ccache gcc-14" CCACHE_DIR=$1 exec ../source/configure \
 		--target-list=x86_64-softmmu --without-default-features --without-default-devices --with-devices-x86_64=pmu \
-		--enable-tcg --disable-docs --disable-tools --disable-install-blobs --disable-download --disable-werror \
+		--enable-tcg --enable-trace-backends=nop --disable-docs --disable-tools --disable-install-blobs --disable-download --disable-werror \
 		--disable-debug-info -Doptimization=2 --with-pkgversion="perfcounters, emulated PMU" \
 		--firmwarepath=/usr/share/qemu:/usr/share/seabios:/usr/lib/ipxe/qemu' "$work/build" "$dir/ccache"
 	# shellcheck disable=SC2016
-	stage "build (the longest stage, some 4 minutes)" inside sh -ec 'cd "$0" && CCACHE_DIR=$1 CCACHE_MAXSIZE=200M exec ninja -j"$JOBS" qemu-system-x86_64' "$work/build" "$dir/ccache"
-	stage "install" inside strip -o "$program.new" "$work/build/qemu-system-x86_64"
+	stage "build QEMU" inside sh -ec 'cd "$0" && CCACHE_DIR=$1 CCACHE_MAXSIZE=200M CCACHE_DEPEND=1 exec ninja -j"$JOBS" qemu-system-x86_64' "$work/build" "$dir/ccache"
+	stage "install QEMU" inside strip -o "$program.new" "$work/build/qemu-system-x86_64"
 }
 
 made_from() {
 	printf '%s %s\n' "$PINNED" "$RECIPE"
-	(cd "$here" && sha256sum -- *.[ch] hooks.patch meson.build packages pmu.mak)
+	(cd "$here" && sha256sum -- *.[ch] hooks.patch meson.build pmu.mak)
 	inside gcc-14 --version
 }
 
-set_up
-want=$(made_from | sha256sum | cut -d' ' -f1)
-! stamped qemu-pmu "$want" || [ ! -x "$program" ] || exit 0
-lock_cache
-! stamped qemu-pmu "$want" || [ ! -x "$program" ] || exit 0
-# Once a test run is enough to hear that it cannot be had.
-if [ -n "${TEST_RUN:-}" ] && stamped qemu-pmu-cannot "$want $TEST_RUN"; then exit 3; fi
-step "QEMU with an emulated PMU (once; under 6 minutes on two processors)"
-: >"$LOG"
-rm -f "$dir/why" "$STAMPS/qemu-pmu"
-remove "$work"
-needed
-fetch
-compile
-mv "$program.new" "$program"
-remove "$work"
-stamp qemu-pmu "$want"
+set_up base
+want=$(made_from | short_hash)
+program=$dir/emulator-$want/qemu-system-x86_64
+[ -x "$program" ] || {
+	# Once a test run is enough to hear that it cannot be had.
+	if [ -n "${TEST_RUN:-}" ] && stamped qemu-pmu-cannot "$want $TEST_RUN"; then exit 3; fi
+	lock "$dir/lock" "the emulator"
+	[ -x "$program" ] || {
+		step "QEMU with an emulated PMU (once)"
+		: >"$LOG"
+		rm -f "$dir/why"
+		mkdir -p "${program%/*}"
+		fetch
+		compile
+		mv "$program.new" "$program"
+		remove "$work"
+		outdated "${program%/*}"
+	}
+}
+touch "$program"
+echo "$program"

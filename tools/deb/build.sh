@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # make deb: Debian packages of what make builds, for the stock kernel, in
-# $CACHE/deb/packages. debhelper packs what make install installs: the tools,
+# deb/packages of this clone's cache. debhelper packs what make install installs: the tools,
 # libraries and modules in the packages are the very files that the tests run.
 
 # shellcheck source=tools/rig/lib.sh
@@ -11,8 +11,8 @@
 [ -z "${KDIR:-}" ] || die "make deb packs modules of Debian's stock kernel; for a tree of your own: make install KDIR="
 here=$TOP/tools/deb
 log=$LOGS/deb.log
-packages=$CACHE/deb/packages
-source=$CACHE/deb/source
+packages=$CLONE/deb/packages
+source=$CLONE/deb/source
 WORLD=stock "$TOP/tools/rig/build.sh"
 set_up
 
@@ -56,13 +56,12 @@ stage_source() {
 	} >"$source/debian/perfcounters-dkms.dkms"
 }
 
+lock "$CLONE/deb/packages.lock" "the packages"
 mkdir -p "$packages"
 hash=$(inputs | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$packages/.made-from" 2>/dev/null)" != "$hash" ]; then
 	: >"$log"
-	# Before the lock, which make install takes itself.
 	stage_source
-	lock_cache
 	rm -rf --one-file-system "$packages"
 	mkdir -p "$packages"
 	# shellcheck disable=SC2016 # for the inner shell
@@ -74,5 +73,7 @@ if [ "$(cat "$packages/.made-from" 2>/dev/null)" != "$hash" ]; then
 	rm -rf "$source"
 	echo "$hash" >"$packages/.made-from"
 fi
-say "packages: $packages"
-for f in "$packages"/*.deb; do say "    ${f##*/}"; done
+[ -n "${RUNNING:-}" ] || {
+	say "packages: $packages"
+	for f in "$packages"/*.deb; do say "    ${f##*/}"; done
+}

@@ -3,38 +3,42 @@
 #
 # The disk of the guest `deb`: a Debian with systemd and what tests/vm/deb.packages
 # names, on which apt has installed our packages, and where programs were compiled
-# with them; as a file system image, $CACHE/deb/disk. Two parts, each made anew
-# when what it is made from changes: that Debian, and our packages on it.
+# with them; as a file system image. Two parts, each made anew when what it is made
+# from changes: that Debian, for all clones, and our packages on it. Prints its path.
+# Usage: disk.sh [base]    base: only that Debian
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
 
-LOG=$LOGS/disk.log
+LOG=$CACHE/logs/deb.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
 # Raise these when what is made below changes.
 BASE_RECIPE=1
 DISK_RECIPE=1
-base=$CACHE/deb/base
-root=$CACHE/deb/root
-disk=$CACHE/deb/disk
-packages=$CACHE/deb/packages
+root=$CLONE/deb/root
+disk=$CLONE/deb/disk
+packages=$CLONE/deb/packages
 
 # The kernel's modules as packaged, but for drivers that no emulated machine has:
 # depmod reads them all, slowly where it is emulated. Without their own pages,
 # programs of others still have ours.
 debian_base() {
-	local want
-	want="recipe $BASE_RECIPE $SUITE $RELEASE $(words "$TOP/tests/vm/deb.packages")"
-	! stamped deb-base "$want" || [ ! -d "$base" ] || return 0
-	remove "$base" "$STAMPS/deb-base"
+	[ ! -e "$base/.whole" ] || return 0
+	lock "$base.lock" "the Debian of the guest deb"
+	[ ! -e "$base/.whole" ] || return 0
+	step "a Debian for the guest \`deb\`"
+	: >"$LOG"
+	remove "$base"
+	mkdir -p "${base%/*}"
 	local -a without=(drivers sound fs net) options=()
 	local d
 	for d in "${without[@]}"; do options+=("--dpkgopt=path-exclude=/usr/lib/modules/*/kernel/$d/*"); done
 	for d in doc locale info fonts; do options+=("--dpkgopt=path-exclude=/usr/share/$d/*"); done
-	debian "Debian for the guest" "$base" "$(words "$TOP/tests/vm/deb.packages") linux-modules-$RELEASE linux-kbuild-${RELEASE%-*}" "${options[@]}"
-	stamp deb-base "$want"
+	debian "Debian for the guest deb" "$base" "$(words "$TOP/tests/vm/deb.packages") linux-modules-$RELEASE linux-kbuild-${RELEASE%-*}" "${options[@]}"
+	: >"$base/.whole"
+	outdated "$base"
 }
 
 # installed: what a person does, as root. What there was before is kept in /examples.
@@ -43,7 +47,7 @@ installed() {
 	cp "$packages"/perfcounters_*.deb "$packages"/perfcounters-modules-*.deb "$packages"/lib*-dev_*.deb "$root/packages/"
 	cp "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/readme/reader.c "$root/examples/"
 	# shellcheck disable=SC2016
-	stage "apt install" in_debian "$root" "" '
+	stage "apt install of our packages" in_debian "$root" "" '
 		cd /examples
 		find / -xdev \( -path /proc -o -path /dev -o -path /tmp -o -path /packages -o -path /examples \) -prune -o -print | LC_ALL=C sort >before.files
 		cp /etc/group before.group
@@ -54,32 +58,35 @@ installed() {
 		gcc -O2 -Wall -Werror -o reader reader.c'
 }
 
-main() {
-	local want
-	"$TOP/tools/deb/build.sh"
-	set_up
-	lock_cache
-	want="recipe $DISK_RECIPE $BASE_RECIPE $(cat "$packages/.made-from") $(words "$TOP/tests/vm/deb.packages") $(cat "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/readme/reader.c "$0" | sha256sum)"
-	! stamped deb-disk "$want" || [ ! -e "$disk" ] || return 0
+make_disk() {
 	step "a Debian disk for the guest \`deb\`"
+	LOG=$LOGS/disk.log
 	: >"$LOG"
-	debian_base
-	remove "$root" "$STAMPS/deb-disk"
+	remove "$root"
 	cp -a --reflink=auto "$base" "$root"
 	installed
 	# Mount points; what the guest never reads; and a file system of the rest. A
 	# machine's number keeps systemd from asking who it is for the first time.
 	# shellcheck disable=SC2016
-	stage "file system" inside sh -ec 'cd "$0"
+	stage "file system of the guest deb" inside sh -ec 'cd "$0"
 		echo 0123456789abcdef0123456789abcdef >etc/machine-id
 		mkdir -p guest tests orders
-		rm -rf var/lib/apt/lists/* var/cache/apt/* var/cache/debconf/* usr/share/pcp/demos
+		rm -rf .whole var/lib/apt/lists/* var/cache/apt/* var/cache/debconf/* usr/share/pcp/demos
 		rm -f "$1.new"
 		size=$(du -sm . | cut -f1)
 		mke2fs -q -t ext4 -O ^has_journal -m 0 -L deb -d . "$1.new" $((size + size / 8 + 32))m
 		mv "$1.new" "$1"' "$root" "$disk"
 	remove "$root"
-	stamp deb-disk "$want"
+	printf '%s' "$want" >"$disk.made-from"
 }
 
-main "$@"
+set_up base
+base=$CACHE/deb/base-$(short_hash <<<"recipe $BASE_RECIPE $SUITE $RELEASE $(words "$TOP/tests/vm/deb.packages")")
+debian_base
+touch "$base/.whole"
+[ "${1:-}" != base ] || exit 0
+"$TOP/tools/deb/build.sh"
+lock "$disk.lock" "the disk of the guest deb"
+want="recipe $DISK_RECIPE $base $(cat "$packages/.made-from") $(cat "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/readme/reader.c | short_hash)"
+[ "$(cat "$disk.made-from" 2>/dev/null)" = "$want" ] && [ -e "$disk" ] || make_disk
+echo "$disk"

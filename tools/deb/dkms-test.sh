@@ -3,57 +3,42 @@
 #
 # perfcounters-dkms in a Debian of its own, for tests/host/packages.sh: apt installs
 # it with what it depends on and the stock kernel's headers; it builds; apt purges
-# it. What was seen is in $CACHE/deb/dkms: results, modules, make.log; nothing is done
-# again while it is made of the same. What others brought stays from run to run, and so
-# does what perfcounters-dkms keeps in /var/cache: it judges itself whether that fits.
+# it. Prints the directory with what was seen: results, modules, make.log; nothing is
+# done again while it is made of the same. What others brought stays from run to run, and
+# so does what perfcounters-dkms keeps in /var/cache: it judges itself whether that fits.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
 
-LOG=$LOGS/dkms.log
+LOG=$CACHE/logs/dkms.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
 # Raise this when what is done below changes.
 RECIPE=1
-packages=$CACHE/deb/packages
-root=$CACHE/deb/dkms-root
+packages=$CLONE/deb/packages
 trees=$CACHE/deb/dkms-trees
-seen=$CACHE/deb/dkms
 
 in_root() { in_debian "$root" "$packages:packages $trees:var/cache/perfcounters" "$1"; }
 
-main() {
-	local want deps dkms_deb out=$CACHE/deb/dkms-out
-	"$TOP/tools/deb/build.sh"
-	set_up
-	dkms_deb=$(echo "$packages"/perfcounters-dkms_*.deb)
-	# shellcheck disable=SC2016 # for the inner shells, here and below
-	want="recipe $RECIPE $RELEASE $(inside sh -c 'dpkg-deb --fsys-tarfile "$0" | sha256sum; dpkg-deb -f "$0"' "$dkms_deb") $(cat "$TOP/tools/rig/install.sh" "$TOP"/tools/libperf*/install.sh "$0" | sha256sum)"
-	! stamped dkms "$want" || [ ! -e "$seen/results" ] || return 0
+look() {
+	local copy=$CLONE/deb/installed out=$seen.new
 	step "perfcounters-dkms in a Debian of its own"
 	: >"$LOG"
-	local copy=$CACHE/deb/installed
-	remove "$seen" "$out" "$copy"
+	remove "$out" "$copy"
 	mkdir -p "$out/modules" "$trees"
-	# make install takes the lock itself.
 	# shellcheck disable=SC2016
 	quietly "make install, make uninstall" "$LOG" sh -ec 'DESTDIR=$1 "$0/tools/rig/install.sh"; (cd "$1" && find . ! -type d) >"$2"
 		DESTDIR=$1 "$0/tools/rig/install.sh" --uninstall' "$TOP" "$copy" "$out/installed" || explain "make install, make uninstall"
-	# Long, and of its own: other builds go on meanwhile.
-	exec 8>"$CACHE/deb/lock"
-	flock 8
-
-	# Whatever it depends on, by apt's own reckoning.
-	deps=$(inside dpkg-deb -f "$dkms_deb" Depends)
-	if ! stamped dkms-root "recipe $RECIPE $RELEASE $deps" || [ ! -d "$root" ]; then
-		remove "$root" "$STAMPS/dkms-root"
-		debian "a Debian" "$root" ""
+	[ -e "$root/.whole" ] || {
+		remove "$root"
+		debian "a Debian for DKMS" "$root" ""
 		stage "what perfcounters-dkms depends on (compilers, linux-source, linux-headers)" in_root "
 			apt-get update -q
 			apt-get satisfy -y -q --no-install-recommends '$deps, linux-headers-$RELEASE, openssl'"
-		stamp dkms-root "recipe $RECIPE $RELEASE $deps"
-	fi
+		: >"$root/.whole"
+		outdated "$root"
+	}
 	# Of /var/cache without what Debian itself keeps there.
 	list() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./tmp -o -path ./var/log -o -path './var/cache/*' \( -name apt -o -name debconf -o -name ldconfig -o -name man \) -o -path ./var/lib/dpkg -o -path ./var/lib/apt \) -prune -o -print | LC_ALL=C sort); }
 	in_root "rm -rf /var/lib/dkms/mok.*"
@@ -94,8 +79,26 @@ main() {
 		echo "== end"
 	} >>"$out/results"
 	remove "$copy"
+	remove "$seen"
 	mv "$out" "$seen"
-	stamp dkms "$want"
+	outdated "$seen"
 }
 
-main "$@"
+"$TOP/tools/deb/build.sh"
+set_up
+dkms_deb=$(echo "$packages"/perfcounters-dkms_*.deb)
+# Whatever it depends on, by apt's own reckoning.
+deps=$(inside dpkg-deb -f "$dkms_deb" Depends)
+root=$CACHE/deb/dkms-root-$(short_hash <<<"recipe $RECIPE $RELEASE $deps")
+# shellcheck disable=SC2016 # for the inner shell
+seen=$CACHE/deb/dkms-seen-$({
+	echo "recipe $RECIPE $RELEASE"
+	inside sh -c 'dpkg-deb --fsys-tarfile "$0"; dpkg-deb -f "$0"' "$dkms_deb"
+	cat "$TOP/tools/rig/install.sh" "$TOP"/tools/libperf*/install.sh "$0"
+} | short_hash)
+[ -e "$seen/results" ] || {
+	lock "$CACHE/deb/dkms.lock" "the Debian for DKMS"
+	[ -e "$seen/results" ] || look
+}
+touch "$root/.whole" "$seen/results"
+echo "$seen"

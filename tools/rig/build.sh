@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # make, make modules, make tools: build the kernel modules and the user tools.
-# Usage: build.sh [modules] [tools]
-# WORLD=debug or kcsan: modules for that kernel, which is built if need be.
+# Usage: build.sh [modules] [tools] [image]
+#   image   the guest's initramfs, of what was built
+# WORLD=debug or kcsan: modules, image for that kernel, which is built if need be.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
+world=${WORLD:-stock}
 
 # On failure: what the compiler said, not what make said around it.
 errors() {
@@ -23,15 +25,6 @@ built() { # built WHAT LOG COMMAND...
 	die "$1 failed (all of it: $2)"
 }
 
-# The output directory belongs to one clone of the project: Kbuild keeps paths.
-claim() {
-	if [ "$(cat "$1/.clone" 2>/dev/null)" != "$TOP" ]; then
-		rm -rf "$1"
-		mkdir -p "$1"
-		printf '%s' "$TOP" >"$1/.clone"
-	fi
-}
-
 # A kernel tree of the user's own: the host's tools, no chroot, no stock kernel.
 modules_for_kdir() {
 	local kdir out release
@@ -39,21 +32,41 @@ modules_for_kdir() {
 	grep -q '^CONFIG_RUST=y' "$kdir/.config" 2>/dev/null ||
 		die "KDIR=$KDIR is not a configured kernel tree with CONFIG_RUST=y. Distribution headers carry no Rust metadata: a prepared source tree is needed (make modules_prepare), or leave KDIR out and make kdir prepares one."
 	release=$(cat "$kdir/include/config/kernel.release") || die "KDIR=$KDIR is not prepared; run make modules_prepare there"
-	out=$CACHE/build/own-$release
-	lock_cache
-	claim "$out"
+	out=$CLONE/build/own-$release
+	lock "$out.lock" "the modules for $release"
+	mkdir -p "$out"
 	built "modules for $release" "$LOGS/modules.log" make -C "$kdir" -j"$JOBS" "M=$TOP" "MO=$out" modules
 	say "    modules: $out"
 }
 
 modules() {
-	claim "$KBUILD_OUT"
-	built "modules for $RELEASE" "$LOGS/modules.log" inside "${KMAKE[@]}" -j"$JOBS" \
+	enter_world "$world"
+	lock "$KBUILD_OUT.lock" "the modules for $RELEASE"
+	mkdir -p "$KBUILD_OUT"
+	built "modules for $RELEASE" "$LOGS/modules.$world.log" inside "${KMAKE[@]}" -j"$JOBS" \
 		"M=$TOP" "MO=$KBUILD_OUT" modules
+	[ -n "${RUNNING:-}" ] || say "    modules: $KBUILD_OUT"
+}
+
+# What cargo made of packages of the registry is the same in each clone: a new clone
+# begins with a copy of another's, if that is not being built just now.
+begin_target() {
+	local other
+	[ ! -e "$TARGET" ] || return 0
+	# shellcheck disable=SC2012 # names of ours
+	other=$(ls -dt "$CACHE"/clones/*/target 2>/dev/null | head -n 1) || :
+	[ -n "$other" ] || return 0
+	rm -rf "$TARGET.new"
+	flock -n "$other.lock" cp -a --reflink=auto "$other" "$TARGET.new" 2>/dev/null || return 0
+	# Programs are not copied: each clone's are of its own sources.
+	mv "$TARGET.new" "$TARGET"
 }
 
 # Static programs: they run in an initramfs that has no libraries.
 tools() {
+	set_up base
+	lock "$TARGET.lock" "the tools"
+	begin_target
 	built "tools" "$LOGS/tools.log" inside env "CARGO_TARGET_DIR=$TARGET" "RUSTFLAGS=-C target-feature=+crt-static" \
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked --target x86_64-unknown-linux-gnu
 	# What is linked statically cannot be a shared library.
@@ -61,23 +74,31 @@ tools() {
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace --target x86_64-unknown-linux-gnu
 }
 
+image() {
+	local log=$LOGS/image.$world.log
+	enter_world "$world"
+	lock "$IMAGE.lock" "the guest's image"
+	mkdir -p "$IMAGE"
+	: >"$log"
+	quietly "image for $RELEASE" "$log" inside "$TOP/tools/rig/image.sh" "$RELEASE" "$STOCK" "$KBUILD_OUT" "$TOOLS_OUT" "$LIB_OUT" "$IMAGE" || {
+		tail -n 40 "$log" >&2
+		die "the guest's image could not be built (log: $log)"
+	}
+	sed -n 's/^image: \(.*does not compile\)$/    left out: \1/p' "$log" >&2
+}
+
 [ $# -gt 0 ] || set -- modules tools
-if [ -n "${KDIR:-}" ]; then
-	TARGET=$CACHE/target
-	for what; do
-		case $what in
-		modules) modules_for_kdir ;;
-		tools)
-			command -v cargo >/dev/null || { say "    no cargo on this host: tools are left out (without KDIR= they are built in the chroot)"; continue; }
-			built "tools" "$LOGS/tools.log" env "CARGO_TARGET_DIR=$TARGET" \
-				cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked
-			built "libraries" "$LOGS/libraries.log" env "CARGO_TARGET_DIR=$TARGET" \
-				cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace
-			;;
-		esac
-	done
-	exit
-fi
-enter_world "${WORLD:-stock}"
-lock_cache
-for what; do "$what"; done
+for what; do
+	case ${KDIR:+own-}$what in
+	own-modules) modules_for_kdir ;;
+	own-tools)
+		command -v cargo >/dev/null || { say "    no cargo on this host: tools are left out (without KDIR= they are built in the chroot)"; continue; }
+		built "tools" "$LOGS/tools.log" env "CARGO_TARGET_DIR=$CLONE/target" \
+			cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked
+		built "libraries" "$LOGS/libraries.log" env "CARGO_TARGET_DIR=$CLONE/target" \
+			cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace
+		;;
+	modules | tools | image) "$what" ;;
+	*) die "build.sh: there is no $what to build" ;;
+	esac
+done

@@ -35,7 +35,7 @@ kernel_rustfmt() {
 # Kbuild's clippy warns and goes on; here a warning is a fault. It generates no
 # code that could be inlined, so modpost is not to judge.
 clippy_kernel() {
-	local out=$CACHE/build/clippy.$$ rc=0
+	local out=$CLONE/build/clippy.$$ rc=0
 	mkdir -p "$out"
 	inside make -C "$KTREE" -j"$JOBS" "M=$TOP" "MO=$out" CC=gcc-14 CLIPPY=1 KBUILD_MODPOST_WARN=1 modules 2>&1 || rc=1
 	rm -rf "$out"
@@ -75,7 +75,7 @@ host_script() {
 	inside env "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" bash "$TOP/tests/host/$1.sh"
 }
 
-"$TOP/tools/rig/build.sh"
+"$TOP/tools/rig/plan.sh" modules-stock tools
 set_up
 cargo=(inside env "CARGO_TARGET_DIR=$TARGET" CARGO_TERM_COLOR=never "RUSTDOCFLAGS=-Dwarnings -Arustdoc::private_intra_doc_links" cargo)
 workspace=(--manifest-path "$TOP/tools/Cargo.toml")

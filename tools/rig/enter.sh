@@ -11,13 +11,11 @@ here=$PWD
 [[ $here/ == "$TOP"/* || $here/ == "$CACHE"/* ]] || here=$TOP
 mount -t proc proc "$ROOTFS/proc"
 mount --rbind /dev "$ROOTFS/dev"
+# What is written there is this command's alone: other clones use the same root file system.
 mount -t tmpfs tmpfs "$ROOTFS/tmp"
+for own in /root /usr/local; do mount -t tmpfs -o mode=755 tmpfs "$ROOTFS$own"; done
 into "$TOP"
 into "$CACHE"
-# A drill shares these with the cache that it lies in (drill.sh).
-for shared in "$CACHE"/{cargo,target,python}; do
-	[ ! -L "$shared" ] || into "$(readlink -f "$shared")"
-done
 # The host's own way to the network: resolver and certificate authorities.
 for f in /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt; do
 	[ -e "$f" ] || continue

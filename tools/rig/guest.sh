@@ -2,8 +2,9 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 #
-# The part of test.sh that runs in guests. Each guest of each world is one boot
-# with a folder of its own: $work/WORLD.GUEST with list, results and console.
+# Tests in guests: which programs a world has (test.sh), and one boot of a guest
+# (job.sh). Each boot has a folder of its own, $work/WORLD.GUEST, or WORLD.GUEST.N where
+# the guest's programs are in several boots, with list, results and console.
 
 # shellcheck source=tests/vm/guests
 . "$TOP/tests/vm/guests"
@@ -28,75 +29,78 @@ limit_of() { # a test's seconds on the stock kernel
 	head_of "$1" timeout 120 | sed 's/[^0-9].*//'
 }
 
-# needs_of GUEST WORLD: the seconds it may take to boot, and an emulator
-# (tests/vm/guests).
-needs_of() {
+# need_of GUEST WORLD NAME: what the guest's function (tests/vm/guests) sets NAME to.
+need_of() {
 	# shellcheck disable=SC2034 # the function's to change
-	local smp="" mem="" append="" prepare="" patience=240 world=$2
+	local smp="" mem="" append="" disk="" patience=240 world=$2
 	# shellcheck disable=SC2034
 	local -a qemu=()
 	# shellcheck disable=SC2034
 	local cpu="" accel="" pmu="" emulator=""
-	be_guest "$1" && printf '%s %s' "$patience" "$emulator"
+	be_guest "$1" && printf '%s' "${!3}"
 }
 
-# emulator_for EMULATOR LABEL DIR: there is one, or DIR's programs are skipped.
-emulator_for() {
-	local rc=0 prog
-	"$TOP/tests/qemu-$1/build.sh" || rc=$?
-	[ $rc != 0 ] || return 0
-	if [ $rc = 3 ]; then
-		while read -r prog _; do
-			one "$2" "rig $prog" skip "$(cat "$CACHE/qemu-$1/why")"
-		done <"$3/list"
-	else
-		one "$2" "rig the emulator of tests/qemu-$1 is built" "not ok" "make qemu-$1 says why"
-	fi
-	return 1
+# left_out FILE [GUEST WORLD]: whether only make test-all runs it: it says so, or it wants a
+# guest with a user land on a disk.
+left_out() {
+	[ -z "${ALL:-}" ] || return 1
+	[ "$(head_of "$1" target test)" = test-all ] || [ -n "${2:+$(need_of "$2" "$3" disk)}" ]
 }
 
-# guest_tests WORLD: all guests that this world's wanted tests ask for.
-guest_tests() {
-	local world=$1 f worlds guest limit slow=1 name dir patience emulator
-	[ "$world" = stock ] || slow=3
+# programs_of WORLD: "GUEST PROGRAM SECONDS" for each wanted program and guest; the
+# seconds are those it may take.
+programs_of() {
+	local world=$1 f guest limit name
 	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
-		[ -e "$f" ] && mentions "$f" || continue
-		worlds=$(head_of "$f" worlds "stock debug kcsan")
-		[[ " $worlds " == *" $world "* ]] || continue
+		[ -e "$f" ] && mentions "$f" && [[ " $(head_of "$f" worlds "stock debug kcsan") " == *" $world "* ]] || continue
 		name=$(basename "$f" .c)
-		limit=$(limit_of "$f")
+		limit=$(($(limit_of "$f") * $(slowness "$world")))
 		# shellcheck disable=SC2046 # words
 		for guest in $(each_guest $(head_of "$f" guest plain)); do
-			declare -F "guest_${guest%%-*}" >/dev/null || {
-				one "$world" "rig $name asks for a guest that exists" "not ok" "tests/vm/guests has no guest_${guest%%-*}"
-				continue
-			}
-			dir=$work/$world.$guest
-			mkdir -p "$dir"
-			printf '%s %s\n' "$name" $((limit * slow)) >>"$dir/list"
+			if left_out "$f" "$guest" "$world"; then
+				echo "$name in $guest" >>"$work/left-out"
+			else
+				printf '%s %s %s\n' "$guest" "$name" "$limit"
+			fi
 		done
 	done
-	# Without ONLY the guest is started in any case: that it boots is a result.
-	[ -n "$ONLY" ] || { mkdir -p "$work/$world.plain"; : >>"$work/$world.plain/list"; }
-	compgen -G "$work/$world.*/list" >/dev/null || return 0
-	# A program's modules come with the world.
-	WORLD=$world "$TOP/tools/rig/build.sh" modules
-	for dir in "$work/$world".*/; do
-		dir=${dir%/}
-		guest=${dir##*.}
-		: >"$dir/results"
-		: >"$dir/console"
-		read -r patience emulator < <(needs_of "$guest" "$world"; echo)
-		[ -z "$emulator" ] || emulator_for "$emulator" "$world/$guest" "$dir" || continue
-		WORLD=$world GUEST=$guest NO_BUILD=1 "$TOP/tools/rig/vm.sh" test "$dir/list" "$dir" >"$dir/vm.log" 2>&1 &
-		follow $! "$world" "$guest" "$dir" $((patience * slow))
-		if [[ $guest == faulty || $guest == lockup-* ]]; then
-			expected_reports "$world/$guest" "$dir"
-		else
-			kernel_log "$world/$guest" "$dir"
-			leaks "$world/$guest" "$dir"
-		fi
-	done
+}
+
+# How much longer than on the stock kernel, on an idle machine, anything may take.
+slowness() {
+	local slow=1
+	[ "$1" = stock ] || [ "$1" = host ] || slow=3
+	echo $((slow * (1 + ${LOAD:-0})))
+}
+
+# run_guest WORLD GUEST DIR: one boot, and what is to be said of it.
+run_guest() {
+	local world=$1 guest=$2 dir=$3 emulator rc=0 prog label=$1/$2
+	declare -F "guest_${guest%%-*}" >/dev/null || {
+		one "$label" "rig there is a guest $guest" "not ok" "tests/vm/guests has no guest_${guest%%-*}"
+		return
+	}
+	: >"$dir/results"
+	: >"$dir/console"
+	emulator=$(need_of "$guest" "$world" emulator)
+	[ -z "$emulator" ] || "$TOP/tests/qemu-$emulator/build.sh" >/dev/null || rc=$?
+	if [ $rc = 3 ]; then
+		while read -r prog _; do
+			one "$label" "rig $prog" skip "$(cat "$CACHE/qemu-$emulator/why")"
+		done <"$dir/list"
+		return
+	elif [ $rc != 0 ]; then
+		one "$label" "rig the emulator of tests/qemu-$emulator is built" "not ok" "make qemu-$emulator says why"
+		return
+	fi
+	WORLD=$world GUEST=$guest "$TOP/tools/rig/vm.sh" test "$dir" >"$dir/vm.log" 2>&1 &
+	follow $! "$world" "$guest" "$dir" $(($(need_of "$guest" "$world" patience) * $(slowness "$world")))
+	if [[ $guest == faulty || $guest == lockup-* ]]; then
+		expected_reports "$label" "$dir"
+	else
+		kernel_log "$label" "$dir"
+		leaks "$label" "$dir"
+	fi
 }
 
 # follow PID WORLD GUEST DIR PATIENCE: report programs as they end; a guest that
@@ -112,8 +116,7 @@ follow() {
 		if [ "$new" -gt "$begun" ]; then
 			begun=$new
 			read -r _ _ prog limit < <(grep -a '^# begin ' "$results" | sed -n "${begun}p")
-			deadline=$((SECONDS + limit + 60))
-			[ ! -t 1 ] || printf '%-12s %s ...\r' "$label" "$prog"
+			deadline=$((SECONDS + limit + 60 * $(slowness "$world")))
 		fi
 		new=$(grep -ac '^# end ' "$results" || :)
 		while [ "$ended" -lt "$new" ]; do
@@ -122,7 +125,7 @@ follow() {
 			limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
 			block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
 			# The scans for leaks take their time on a debug kernel.
-			[ "$world" = stock ] || deadline=$((SECONDS + 300))
+			[ "$world" = stock ] || deadline=$((SECONDS + 100 * $(slowness "$world")))
 		done
 		[ -n "$alive" ] || break
 		if [ $SECONDS -gt $deadline ]; then

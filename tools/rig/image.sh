@@ -3,9 +3,9 @@
 #
 # The guest's initramfs: busybox, our modules and tools, the test programs, and
 # the few stock modules that tests use as devices. Runs inside the tool chain
-# (test.sh and vm.sh call it through inside()).
+# (build.sh calls it through inside()). A test program that does not compile is left
+# out and named: a test run counts it as failed.
 # Usage: image.sh RELEASE STOCK KBUILD_OUT TOOLS_OUT LIB_OUT IMAGE
-# LENIENT=1: a test program that does not compile is left out, with a word.
 
 set -euo pipefail
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
@@ -14,7 +14,7 @@ stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk 
 
 root=$image/root.new
 # The programs are the same in every world.
-programs=$CACHE/image/tests
+programs=$CLONE/image/tests
 rm -rf "$root"
 mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,etc,root,modules,tests} "$programs"
 
@@ -72,41 +72,50 @@ if [ -d "$tools_out" ]; then
 	find "$root/bin" -type f ! -name busybox -exec strip {} +
 fi
 
-# Test programs and the libraries' examples (in /tests/examples): static, rebuilt
-# when they or any header changed, or the library that they use.
-: >"$programs/.stamp.new"
+# Test programs and the libraries' examples (in examples/), static, rebuilt when they
+# or any header changed, or the library that they use; programs of each version of the
+# interfaces (in abi/), with its headers. One image at a time makes them.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
-mkdir -p "$programs/examples" "$root/tests/examples"
-for c in "$TOP"/tests/kselftest/{,readme/}*.c "$libperfmon"/examples/*.c "$libperftrace"/examples/*.c; do
-	[ -e "$c" ] || continue
-	prog=$(basename "$c" .c)
-	[[ $c != */examples/* && $c != */readme/* ]] || prog=examples/$prog
-	to=$root/tests/$prog prog=$programs/$prog
-	archive=
+compile() { # compile SOURCE PROGRAM
+	local c=$1 prog=$2 archive="" failed=$2.failed
+	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
-	if [ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ]; then
-		gcc-14 -std=gnu11 -O2 -g -Wall -Wextra -pthread -static -I "$TOP/include/uapi" -I "$TOP/include" \
-			-I "$libperfmon/include" -I "$libperftrace/include" -o "$prog.new" "$c" ${archive:+"$archive"} || {
-			echo "image: $c does not compile" >&2
-			[ -n "${LENIENT:-}" ] || exit 1
-			rm -f "$prog"
-			continue
-		}
+	case $c in "$TOP"/tests/abi/*) flags=(-O2 -I "${c%/examples/*}/include") archive="" ;; esac
+	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
+	rm -f "$prog"
+	if gcc-14 -std=gnu11 "${flags[@]}" -static -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
+		cat "$failed" >&2
+		rm "$failed"
 		if grep -q '^ \* symbols: kept' "$c"; then strip --strip-debug "$prog.new"; else strip "$prog.new"; fi
 		mv "$prog.new" "$prog"
+	else
+		cat "$failed" >&2
+		echo "image: $c does not compile"
 	fi
-	cp "$prog" "$to"
+}
+
+exec 9>"$programs.lock"
+flock 9
+: >"$programs/.stamp.new"
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$TOP/tests/abi" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+wanted=()
+for c in "$TOP"/tests/kselftest/{,readme/}*.c "$libperfmon"/examples/*.c "$libperftrace"/examples/*.c "$TOP"/tests/abi/*/examples/*.c; do
+	[ -e "$c" ] || continue
+	prog=$(basename "$c" .c)
+	case $c in
+	"$TOP"/tests/abi/*) version=${c%/examples/*}; prog=abi/${version##*/}/$prog ;;
+	*/examples/* | */readme/*) prog=examples/$prog ;;
+	esac
+	wanted+=("$prog")
+	mkdir -p "$programs/$(dirname "$prog")"
+	while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do wait -n; done
+	compile "$c" "$programs/$prog" &
 done
+wait
 mv "$programs/.stamp.new" "$programs/.stamp"
-# Programs of each version of the interfaces, with its headers.
-for c in "$TOP"/tests/abi/*/examples/*.c; do
-	version=${c%/examples/*}
-	to=abi-${version##*/}-$(basename "$c" .c)
-	[ "$programs/$to" -nt "$c" ] || gcc-14 -std=gnu11 -O2 -static -I "$version/include" -o "$programs/$to" "$c"
-	install -D "$programs/$to" "$root/tests/abi/${version##*/}/$(basename "$c" .c)"
-done
+(cd "$programs" && ls -d "${wanted[@]}" 2>/dev/null | cpio -p -d --quiet "$root/tests")
+exec 9>&-
 for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
 done

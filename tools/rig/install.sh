@@ -37,9 +37,9 @@ prefix=${PREFIX:-/usr/local}
 [[ $prefix == /* ]] || die "PREFIX=$prefix must begin with a slash"
 if [ -n "${KDIR:-}" ]; then
 	release=$(cat "$KDIR/include/config/kernel.release")
-	out=$CACHE/build/own-$release
-	tools=$CACHE/target/release
-	library=$CACHE/target/library
+	out=$CLONE/build/own-$release
+	tools=$CLONE/target/release
+	library=$CLONE/target/library
 else
 	set_up
 	release=$RELEASE

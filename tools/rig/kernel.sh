@@ -3,32 +3,29 @@
 #
 # A debug kernel from the very source of the stock one, with a small
 # configuration: tests/vm/base.config and tests/vm/VARIANT.config. Made once
-# (15 to 20 minutes) and again when what it is made from changes.
-# Usage: kernel.sh VARIANT [--check]
-#   --check: status 1 if it would have to be built, and nothing else
+# and again when what it is made from changes.
+# Usage: kernel.sh VARIANT
+# Prints its directory: build (the tree for modules), root (image, modules), release.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 variant=${1:?}
 # shellcheck disable=SC2034 # for stages.sh
-LOG=$LOGS/kernel-$variant.log
+LOG=$CACHE/logs/kernel-$variant.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
 # Raise this when what is done below changes what comes out.
-KERNEL_RECIPE=1
-read -r rel version <"$CACHE/release" || :
-dir=$CACHE/kernel/$rel/$variant
-build=$dir/build
-source=$CACHE/kernel/$rel/source
+KERNEL_RECIPE=2
+set_up base
+source=$CACHE/kernel/$RELEASE/source
 fragments=("$TOP/tests/vm/base.config" "$TOP/tests/vm/$variant.config")
 [ -e "${fragments[1]}" ] || die "there is no tests/vm/$variant.config"
 
-# Kbuild needs to be told nothing when only the configuration changes; another
-# compiler or source is a new build.
 tools() { inside sh -c 'rustc --version; bindgen --version; clang --version | head -n 1; ld.lld --version'; }
-made_with=$(printf '%s recipe %s\n%s' "$rel $version" "$KERNEL_RECIPE" "$(tools)")
-hash=$(printf '%s\n' "$made_with" | cat - "${fragments[@]}" | sha256sum | cut -d' ' -f1)
+hash=$({ printf '%s recipe %s\n' "$RELEASE $(cat "$CACHE/kernel/$RELEASE/version")" "$KERNEL_RECIPE"; tools; cat "${fragments[@]}"; } | short_hash)
+dir=$CACHE/kernel/$RELEASE/$variant-$hash
+build=$dir/build
 
 kmake() { inside make -C "$source" "O=$build" LLVM=1 -j"$JOBS" "$@"; }
 
@@ -39,6 +36,7 @@ lost() {
 		name=${line#\# }
 		name=${name%%[= ]*}
 		case $line in
+		*' # or '*) grep -qxF -e "${line% \# or *}" -e "${line#* \# or }" "$build/.config" && continue ;;
 		'#'*) grep -q "^$name=" "$build/.config" || continue ;;
 		*) ! grep -qxF -- "$line" "$build/.config" || continue ;;
 		esac
@@ -46,42 +44,48 @@ lost() {
 	done
 }
 
+unpacked_source() {
+	[ ! -e "$source/Makefile" ] || return 0
+	lock "$source.lock" "the kernel's source"
+	[ ! -e "$source/Makefile" ] || return 0
+	remove "$source.partial"
+	mkdir -p "$source.partial"
+	unpack_source "$source.partial" "$PACKAGED"
+	mv "$source.partial" "$source"
+}
+
+# Objects stay where the build was cut off: it goes on with them.
 kernel() {
 	local missing krel out
-	step "$variant kernel (once; 15 to 20 minutes of two processors)"
+	step "$variant kernel (once)"
 	: >"$LOG"
-	if [ ! -e "$source/Makefile" ]; then
-		remove "$source.partial"
-		mkdir -p "$source.partial"
-		unpack_source "$source.partial" "$CACHE/kernel/$rel/stock"
-		mv "$source.partial" "$source"
-	fi
-	[ "$(cat "$dir/made_with" 2>/dev/null)" = "$made_with" ] || remove "$build"
+	unpacked_source
 	mkdir -p "$build"
-	printf '%s' "$made_with" >"$dir/made_with"
-	cat "${fragments[@]}" >"$build/wanted.config"
-	stage "configure" kmake "KCONFIG_ALLCONFIG=$build/wanted.config" allnoconfig
+	sed 's/ # or /\n/' "${fragments[@]}" >"$build/wanted.config"
+	stage "configure the $variant kernel" kmake "KCONFIG_ALLCONFIG=$build/wanted.config" allnoconfig
 	missing=$(lost)
 	[ -z "$missing" ] || die "the $variant kernel's configuration lost what was asked for:
 $missing"
-	stage "build" kmake bzImage modules
+	stage "build the $variant kernel" kmake bzImage modules
 	krel=$(cat "$build/include/config/kernel.release")
 	remove "$dir/root.new"
 	out=$dir/root.new/usr/lib/modules/$krel
 	mkdir -p "$out"
-	stage "install" kmake "INSTALL_MOD_PATH=$dir/root.new/usr" modules_install
+	stage "install the $variant kernel" kmake "INSTALL_MOD_PATH=$dir/root.new/usr" modules_install
 	cp "$build/arch/x86/boot/bzImage" "$out/vmlinuz"
 	cp "$build/.config" "$out/config"
 	cp "$build/System.map" "$out/System.map"
-	remove "$dir/root"
-	mv "$dir/root.new" "$dir/root"
 	printf '%s' "$krel" >"$dir/release"
-	stamp "kernel-$variant" "$hash"
+	# Modules are built against it; nothing is linked with its objects again.
+	find "$build" -name '*.[oa]' ! -path '*/scripts/*' ! -path '*/tools/*' -delete
+	rm -f "$build"/vmlinux* "$build"/.tmp_vmlinux*
+	mv "$dir/root.new" "$dir/root"
+	outdated "$dir"
 }
 
-whole() { stamped "kernel-$variant" "$hash" && [ -e "$dir/root" ]; }
-
-whole && exit
-[ "${2:-}" != --check ] || exit 1
-lock_kernels
-whole || kernel
+[ -e "$dir/root" ] || {
+	lock "$dir.lock" "the $variant kernel"
+	[ -e "$dir/root" ] || kernel
+}
+touch "$dir/root"
+echo "$dir"

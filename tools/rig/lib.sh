@@ -1,51 +1,67 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What every rig script needs: where things live, how to speak, how to enter
-# the tool chain's root file system. Sourced, never run.
+# What every rig script needs: where things live, how to speak, how to lock, how to
+# enter the tool chain's root file system. Sourced, never run.
 
 set -euo pipefail
 umask 022
+# A caller's make -j or -k is not for the makes that run inside.
+unset MAKEFLAGS MAKELEVEL MFLAGS
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 : "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
 CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters}
 mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another place with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
-LOGS=$CACHE/logs
-mkdir -p "$LOGS"
+# What is built from this clone lies in a directory of its own, so that two clones can
+# share the cache. All else in the cache is made once, from inputs that its name or its
+# stamp has the hash of.
+CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
+LOGS=$CLONE/logs
+mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
+printf '%s\n' "$TOP" >"$CLONE/path"
 JOBS=${JOBS:-$(nproc)}
 
-# The kernel this family is developed against. Another one is taken, with a
-# word, when the archive has dropped it (kdir.sh).
-# shellcheck disable=SC2034 # for kdir.sh
-PINNED_RELEASE=7.2.12+deb13-amd64
 # shellcheck disable=SC2034 # for kdir.sh
 SUITE=trixie
 
-say()  { printf '%s\n' "$*" >&2; }
-step() { printf '==> %s\n' "$*" >&2; }
-die()  { printf 'perfcounters: %s\n' "$*" >&2; exit 1; }
+# A line of text on a terminal takes the place of the line of progress.
+clear_line=""
+[ ! -t 2 ] || clear_line=$'\r\033[K'
+say()  { printf '%s%s\n' "$clear_line" "$*" >&2; }
+step() { say "==> $*"; }
+die()  { say "perfcounters: $*"; exit 1; }
 
-# lock FILE: alone with what it stands for, as long as this script or anything it
-# started lives.
-lock() {
-	local fd
-	exec {fd}>"$CACHE/$1"
-	flock -n "$fd" || {
-		say "another make is at work in $CACHE; waiting for it"
-		flock "$fd"
-	}
+# short_hash: of standard input, for the name of a directory.
+short_hash() { sha256sum | cut -c1-12; }
+
+# kill_tree PROCESS: with all it has started, whatever groups these are in. It is stopped
+# first: make would begin another job when one ends.
+kill_tree() {
+	local child
+	kill -STOP "$1" 2>/dev/null || return 0
+	for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do kill_tree "$child"; done
+	kill "$1" 2>/dev/null || :
+	kill -CONT "$1" 2>/dev/null || :
 }
 
-# One rig at a time per cache: set-up and builds share the root file system. The
-# debug kernels have a lock of their own.
-lock_cache() { lock lock; }
-lock_kernels() { lock lock.kernels; }
+# lock FILE WHAT: alone with WHAT for as long as this script or anything it started
+# lives. Locks are held while something is made, never while it is used.
+lock() {
+	local fd
+	mkdir -p "${1%/*}"
+	exec {fd}<>"$1"
+	flock -n "$fd" || {
+		say "    waiting for $2, which is being made by $(cat "$1")"
+		flock "$fd"
+	}
+	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$1"
+}
 
-# quietly WHAT LOG COMMAND...: append the output to LOG, keep a pulse on the
-# terminal, say how long it took. The command is its own process group, so that
-# an interrupt takes all of it down.
+# quietly WHAT LOG COMMAND...: append the output to LOG, show on a terminal that it
+# runs, unless a plan does (plan.sh), say how long it took. The command is its own
+# process group, so that an interrupt takes all of it down.
 quietly() {
 	local what=$1 log=$2 start=$SECONDS pid rc=0
 	shift 2
@@ -56,14 +72,14 @@ quietly() {
 	set +m
 	# shellcheck disable=SC2064 # the group of now is meant
 	trap "kill -TERM -- -$pid 2>/dev/null; exit 130" INT TERM HUP
-	while [ -t 2 ] && kill -0 "$pid" 2>/dev/null; do
-		printf '\r    %s ... %ds ' "$what" $((SECONDS - start)) >&2
+	while [ -t 2 ] && [ -z "${RUNNING:-}" ] && kill -0 "$pid" 2>/dev/null; do
+		printf '%s    %s ... %ds ' "$clear_line" "$what" $((SECONDS - start)) >&2
 		sleep 0.5
 	done
 	wait "$pid" || rc=$?
 	trap - INT TERM HUP
-	[ ! -t 2 ] || printf '\r\033[K' >&2
-	[ $rc != 0 ] || say "    $what: $((SECONDS - start))s"
+	# What takes no time is not worth a line.
+	[ $rc != 0 ] || [ $((SECONDS - start)) -lt 2 ] || say "    $what: $((SECONDS - start))s"
 	return $rc
 }
 
@@ -79,7 +95,7 @@ CARGO_CACHE=$CACHE/cargo
 inside() {
 	mkdir -p "$CARGO_CACHE"
 	local -a keep=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "TERM=${TERM:-dumb}" LC_ALL=C.UTF-8
-		"CARGO_HOME=$CARGO_CACHE" "TOP=$TOP" "CACHE=$CACHE" "JOBS=$JOBS"
+		"CARGO_HOME=$CARGO_CACHE" "TOP=$TOP" "CACHE=$CACHE" "CLONE=$CLONE" "JOBS=$JOBS"
 		DEBIAN_FRONTEND=noninteractive KBUILD_BUILD_USER=perfcounters KBUILD_BUILD_HOST=rig)
 	local v
 	for v in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CI; do
@@ -95,19 +111,23 @@ inside() {
 		bash "$TOP/tools/rig/enter.sh" "${keep[@]}" "$@"
 }
 
-# What set-up chose: the kernel release, its prepared tree, where our modules
-# and programs are built. set_up() makes it so where it is not.
+# set_up [base]: what the set-up makes, made where it is not, and its names: the
+# kernel's release, its prepared tree, where our modules and programs are built. With
+# "base", without the prepared tree.
 set_up() {
-	"$TOP/tools/rig/kdir.sh"
-	RELEASE=$(cut -d' ' -f1 "$CACHE/release")
+	local found
+	found=$("$TOP/tools/rig/kdir.sh" "${1:-all}") || exit
+	read -r RELEASE KTREE <<<"$found"
+	# What this script starts is to speak of the same kernel.
+	export KERNEL_RELEASE=$RELEASE
 	# shellcheck disable=SC2034 # for the scripts that source this
 	{
-		KTREE=$CACHE/kernel/$RELEASE/tree
-		STOCK=$CACHE/kernel/$RELEASE/stock
-		KBUILD_OUT=$CACHE/build/$RELEASE
+		PACKAGED=$CACHE/kernel/$RELEASE/stock
+		STOCK=$PACKAGED
+		KBUILD_OUT=$CLONE/build/$RELEASE
 		KMAKE=(make -C "$KTREE" CC=gcc-14)
-		IMAGE=$CACHE/image/stock
-		TARGET=$CACHE/target
+		IMAGE=$CLONE/image/$RELEASE
+		TARGET=$CLONE/target
 		TOOLS_OUT=$TARGET/x86_64-unknown-linux-gnu/release
 		LIB_OUT=$TARGET/x86_64-unknown-linux-gnu/library
 		# Emulated time that a test needs, against the stock kernel's.
@@ -119,22 +139,22 @@ set_up() {
 # world's kernel, which is built if it has to be.
 enter_world() {
 	local dir
-	set_up
 	case $1 in
-	host | stock) return ;;
+	host | stock) set_up; return ;;
 	debug | kcsan) ;;
 	*) die "there is no world $1; there are host, stock, debug, kcsan" ;;
 	esac
-	"$TOP/tools/rig/kernel.sh" "$1"
-	dir=$CACHE/kernel/$RELEASE/$1
+	set_up base
+	dir=$("$TOP/tools/rig/kernel.sh" "$1") || exit
 	# shellcheck disable=SC2034
 	{
 		KTREE=$dir/build
 		STOCK=$dir/root
 		KMAKE=(make -C "${dir%/*}/source" "O=$KTREE" LLVM=1)
 		RELEASE=$(cat "$dir/release")
-		KBUILD_OUT=$CACHE/build/$RELEASE
-		IMAGE=$CACHE/image/$1
+		# Of another configuration, the same release is another kernel.
+		KBUILD_OUT=$CLONE/build/${dir##*/}
+		IMAGE=$CLONE/image/${dir##*/}
 		SLOWNESS=3
 	}
 }

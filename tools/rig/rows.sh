@@ -1,34 +1,44 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make rows: what the last full test run proved, row by row:
+# make rows: what the last run of each program in each world proved, row by row:
 #   ID ok|FAIL|MISSING|decided (tests)
 # A row is ok when a test named with its id passed and none failed. A skipped
-# test proves nothing, and a failure in any world is one. A run of make
-# test-debug since then counts, too. "decided" is a row met otherwise than by a test of its
-# own, as Documentation/rows.md says.
+# test proves nothing, and a failure in any world is one. Runs with ONLY= do not
+# count. "decided" is a row met otherwise than by a test of its own, as
+# Documentation/rows.md says.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 list=$TOP/Documentation/rows.md
-log=$LOGS/test.tap
-[ -e "$log" ] || die "there is no full test run yet; run make test first"
-say "from the test run of $(date -r "$log" '+%F %H:%M')"
-logs=("$log")
-debug=$LOGS/test-debug.tap
-if [ "$debug" -nt "$log" ]; then
-	logs+=("$debug")
-	say "and that of the debug kernels of $(date -r "$debug" '+%F %H:%M')"
-fi
+results=()
+declare -A newest oldest
+for f in "$LOGS"/results/*; do
+	[ -e "$f" ] || continue
+	read -r _ label program <"$f"
+	case $program in
+	*.sh) [ -e "$TOP/tests/host/$program" ] || [ -e "$TOP/tests/kselftest/$program" ] || continue ;;
+	*' '* | rig | loom) ;;
+	*) [ -e "$TOP/tests/kselftest/$program.c" ] || continue ;;
+	esac
+	results+=("$f")
+	world=${label%%/*} at=$(date -r "$f" '+%F %H:%M')
+	[[ $at < ${newest[$world]:-} ]] || newest[$world]=$at
+	[[ $at > ${oldest[$world]:-9} ]] || oldest[$world]=$at
+done
+[ ${#results[@]} != 0 ] || die "there is no full test run yet; run make test-all first"
+for world in host stock debug kcsan; do
+	[ -z "${newest[$world]:-}" ] || say "$world: run ${oldest[$world]}$([ "${oldest[$world]}" = "${newest[$world]}" ] || echo " to ${newest[$world]}")"
+done
 
-awk -F '|' '
-	FILENAME ~ /\.tap$/ {
+awk -F "|" -v list="$list" '
+	FILENAME != list {
 		if ($0 !~ /^(not )?ok /)
 			next
 		bad = $0 ~ /^not ok /
 		name = $0
-		sub(/^(not )?ok [0-9]+ /, "", name)
+		sub(/^(not )?ok (- |[0-9]+ )/, "", name)
 		id = name
 		sub(/ .*/, "", id)
 		if (name ~ / # SKIP /) skipped[id]++
@@ -61,4 +71,4 @@ awk -F '|' '
 	END {
 		printf "\n%d rows: %d ok, %d FAIL, %d MISSING, %d decided\n", rows,
 			total["ok"], total["FAIL"], total["MISSING"], total["decided"]
-	}' "${logs[@]}" "$list"
+	}' "${results[@]}" "$list"

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the scripts of the set-up share (kdir.sh, kernel.sh). Each stage is built
-# beside its place and moved there when it is whole, or is safe to repeat; its
-# stamp says what it was made from. So a run that was cut off continues, and a
-# changed recipe builds anew. Sourced after lib.sh, with LOG set.
+# What the scripts of the set-up share (kdir.sh, kernel.sh and others). What is made lies
+# in a directory whose name has the hash of its inputs, or has a stamp that says what it
+# was made from; it is whole when its last file is there. So a run that was cut off
+# continues, a changed recipe builds anew, and clones with different recipes do not meet.
+# Sourced after lib.sh, with LOG set.
 
 STAMPS=$CACHE/stamps
 mkdir -p "$STAMPS"
@@ -16,6 +17,16 @@ packages() { sed 's/#.*//' "$TOP/tools/rig/packages" | xargs; }
 # Nothing is ever removed across a mount: a base system that was being built
 # may still have some.
 remove() { rm -rf --one-file-system "$@"; }
+
+# outdated DIRECTORY: removes those that were made beside it from other inputs
+# (NAME-HASH) and that nobody has used for a week.
+outdated() {
+	local other
+	for other in "${1%-*}"-*; do
+		[ "$other" != "$1" ] && [ -d "$other" ] || continue
+		[ -n "$(find "$other" -maxdepth 1 -mtime -7 -print -quit)" ] || remove "$other"
+	done
+}
 
 # stage WHAT COMMAND...: quietly, and a failure ends the set-up with its reason.
 stage() {
@@ -39,7 +50,7 @@ explain() {
 # The kernel's source as Debian ships it, into DIRECTORY.
 unpack_source() { # unpack_source DIRECTORY STOCK
 	# shellcheck disable=SC2016
-	stage "unpack source" inside sh -c 'tar -C "$0" --strip-components=1 -xf "$1"/usr/src/linux-source-*.tar.xz' "$1" "$2"
+	stage "unpack the kernel's source" inside sh -c 'tar -C "$0" --strip-components=1 -xf "$1"/usr/src/linux-source-*.tar.xz' "$1" "$2"
 }
 
 words() { sed 's/#.*//' "$@" | xargs; }
@@ -47,7 +58,7 @@ words() { sed 's/#.*//' "$@" | xargs; }
 # A Debian of its own, from the archive of the tool chain's apt, without what
 # packages recommend. mmdebstrap refuses services to everybody (policy-rc.d).
 debian() { # debian WHAT ROOT "PACKAGE..." OPTIONS...
-	local uri options=$CACHE/apt.options include=${3// /,}
+	local uri options=$CACHE/apt.options.$$ include=${3// /,}
 	# shellcheck disable=SC2016 # apt's own variables
 	uri=$(inside apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian' |
 		awk -v suite="$SUITE" '$2 == suite { print $1; exit }')
@@ -56,6 +67,7 @@ debian() { # debian WHAT ROOT "PACKAGE..." OPTIONS...
 	inside apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$options" || :
 	stage "$1" inside mmdebstrap --mode=root --variant=apt --aptopt="$options" --dpkgopt=force-unsafe-io \
 		${include:+"--include=$include"} "${@:4}" "$SUITE" "$2" "deb $uri $SUITE main" "deb $uri $SUITE-backports main"
+	rm -f "$options"
 }
 
 # in_debian ROOT "SOURCE:TARGET ..." SCRIPT: by that Debian's bash, as root, with what a

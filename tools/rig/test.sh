@@ -1,19 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make test [ONLY=PATTERN] [WORLDS='...']: the host world (cargo test, tests/host)
-# and the worlds of the guest: stock and debug (tests/kselftest on that kernel).
-# make test-debug: the worlds debug and kcsan. See Documentation/testing.md.
+# make test [ONLY=PATTERN] [WORLDS='...']: the host world (cargo test, tests/host) and the
+# stock world (tests/kselftest in guests), as jobs that run side by side (plan.sh).
+# make test-all: with what is long, and the debug kernel's world. make test-debug: the
+# worlds debug and kcsan. See Documentation/testing.md.
 
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-ONLY=${ONLY:-}
-usual="host stock debug"
-WORLDS=${WORLDS:-$usual}
+export ONLY=${ONLY:-} ALL=${ALL:-} LOAD=${LOAD:-}
+WORLDS=${WORLDS:-host stock${ALL:+ debug}}
+# A test that is asked for by name runs, however long it takes.
+[ -z "$ONLY" ] || ALL=1
 work=$LOGS/run.$$
 tap=$work/tap
+export work
+TIMES=$work/times
+export TIMES
+# shellcheck source=tools/rig/results.sh
+. "$TOP/tools/rig/results.sh"
 # shellcheck source=tools/rig/guest.sh
 . "$TOP/tools/rig/guest.sh"
 
@@ -26,127 +33,132 @@ mentions() {
 	grep -rqE --include='*.rs' --include='*.c' --include='*.sh' -e "$pattern" "$@" || grep -qE -e "$pattern" <<<"$*"
 }
 
-# collect WORLD PROGRAM STATUS LIMIT SECONDS <KTAP: results to $tap, a line to the user.
-collect() {
-	local out counts p f s
-	out=$(awk -v prog="$2" -v rc="$3" -v limit="$4" -v only="$ONLY" -f "$TOP/tools/rig/ktap.awk")
-	counts=$(tail -n 1 <<<"$out")
-	read -r _ p f s <<<"$counts"
-	{
-		printf '# %s %s\n' "$1" "$2"
-		sed '$d' <<<"$out"
-	} >>"$tap"
-	[ -n "$ONLY" ] && [ $((p + f + s)) = 0 ] && return
-	local word=ok
-	[ "$f" = 0 ] || word=FAIL
-	printf '%-12s %-32s %-4s %3d passed' "$1" "$2" "$word" "$p"
-	[ "$f" = 0 ] || printf ', %d failed' "$f"
-	[ "$s" = 0 ] || printf ', %d skipped' "$s"
-	printf '%s\n' "${5:+  (${5}s)}"
+# Seconds that a program took the last time, here or in another clone; or a guess.
+declare -A took
+while read -r label program seconds; do took["$label $program"]=$seconds; done < <(cat "$CACHE/seconds" 2>/dev/null)
+expected() { # LABEL PROGRAM LIMIT
+	echo "${took["$1 $2"]:-$((3 + $3 / 20))}"
 }
 
-# one WORLD NAME ok|"not ok"|skip [DIAGNOSTICS]: a result of the rig's own. A
-# partial run leaves the good ones out, unless they were asked for.
-one() {
-	[ "$3" = "not ok" ] || [ -z "$ONLY" ] || grep -qE -e "$ONLY" <<<"$2" || return 0
-	{
-		printf '# %s rig\n' "$1"
-		case $3 in
-		skip) printf 'ok - %s # SKIP %s\n' "$2" "$4" ;;
-		*)
-			printf '%s - %s\n' "$3" "$2"
-			[ -z "${4:-}" ] || sed 's/^/#   /' <<<"$4"
-			;;
-		esac
-	} >>"$tap"
-}
+# job SECONDS NAME NEEDS COMMAND...: a line of the plan's source, sorted by make_plan.
+job() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${*:4}" >>"$work/jobs"; }
 
-cargo_tests() { # LABEL RUSTFLAGS ARGUMENTS...
-	local label=$1 flags=$2 limit=1500
-	shift 2
-	mentions "$TOP/tools" "$TOP/src/engine" || return 0
-	local start=$SECONDS rc=0
-	# Other flags, another directory: else each run would build all anew.
-	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$flags" timeout -s KILL "$limit" cargo test \
-		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast >"$work/cargo.log" 2>&1 </dev/null || rc=$?
-	if ! grep -qE '^test (result:|.* has been running)' "$work/cargo.log"; then
-		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$work/cargo.log" | head -n 60 || tail -n 20 "$work/cargo.log")"
-		printf '%-12s %-32s FAIL, does not compile\n' host "$label"
-		return
+host_jobs() {
+	local s name needs
+	if mentions "$TOP/tools" "$TOP/src/engine"; then
+		# Builds of cargo's wait for one another; the tools are first.
+		job "$(expected host cargo_test 1500)" "cargo test" tools cargo "'cargo test' '' --workspace"
+		job "$(expected host loom 1500)" loom base cargo "loom '--cfg loom' -p engine --test loom --test loom_ring --test selfpage --release"
 	fi
-	# Status 101 is cargo's for failed tests, which the list names already.
-	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$work/cargo.log" || rc=0
-	awk -f "$TOP/tools/rig/cargo.awk" "$work/cargo.log" | collect host "$label" "$rc" "$limit" $((SECONDS - start))
-}
-
-host_scripts() {
-	local s rc start limit emulator prepare
 	for s in "$TOP"/tests/host/*.sh; do
-		[ -e "$s" ] && mentions "$s" || continue
-		rc=0 start=$SECONDS
-		limit=$(limit_of "$s")
-		emulator=$(head_of "$s" emulator "")
-		prepare=$(head_of "$s" prepare "")
-		[ -z "$prepare" ] || (cd "$TOP" && $prepare) >>"$work/host.log" 2>&1 || {
-			one host "rig $(basename "$s") is prepared" "not ok" "$prepare: $(tail -n 30 "$work/host.log")"
-			continue
-		}
-		[ -z "$emulator" ] || {
-			basename "$s" >"$work/list"
-			emulator_for "$emulator" host "$work" || continue
-			start=$SECONDS
-		}
-		inside env "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TOOLS_OUT=$TOOLS_OUT" "LIB_OUT=$LIB_OUT" \
-			timeout -s KILL "$limit" bash "$s" >"$work/host.out" 2>&1 </dev/null || rc=$?
-		cat "$work/host.out" >>"$work/host.log"
-		collect host "$(basename "$s")" "$rc" "$limit" $((SECONDS - start)) <"$work/host.out"
+		mentions "$s" || continue
+		name=$(basename "$s")
+		! left_out "$s" || { echo "$name" >>"$work/left-out"; continue; }
+		needs="tools modules-stock"
+		[ -z "$(head_of "$s" emulator "")" ] || needs+=" emulator"
+		[[ $(head_of "$s" prepare "") != *dkms* ]] || needs+=" dkms"
+		job "$(expected host "$name" "$(limit_of "$s")")" "$name" "$needs" script "$name"
 	done
 }
 
-rig_tests() {
-	mentions "$0" || return 0
-	local ids theirs=$TOP/../shared/reference/rows.md name="rig rows.md lists every row id"
-	ids() { sed -nE 's/^\| *([0-9]+\.[0-9]+) *\|.*/\1/p' "$1"; }
-	if [ ! -e "$theirs" ]; then
-		one host "$name" skip "there is no list to compare with beside this repository"
-	else
-		ids=$(diff <(ids "$theirs" | sort -u) <(ids "$TOP/Documentation/rows.md" | sort)) &&
-			one host "$name" ok || one host "$name" "not ok" "$ids"
-	fi
+# Programs of one guest are in one boot, or in several where they take long: so that
+# the longest job is not what all others are waited for with.
+boots_of() { # WORLD
+	local world=$1 most=90 guest name limit label
+	[ "$world" = stock ] || most=150
+	programs_of "$world" | while read -r guest name limit; do
+		label=$world/$guest
+		printf '%s %s %s %s\n' "$guest" "$(expected "${label%/plain}" "$name" "$limit")" "$name" "$limit"
+	done | sort -k1,1 -k2,2nr -k3,3 | awk -v most=$most '
+		function boots(  i, b, least) {
+			n = int(total / most) + 1
+			for (b = 1; b <= n; b++) sum[b] = 0
+			# The longest first, each to the boot that has the least so far.
+			for (i = 1; i <= count; i++) {
+				least = 1
+				for (b = 2; b <= n; b++) if (sum[b] < sum[least]) least = b
+				sum[least] += seconds[i]
+				print guest, (n > 1 ? "." least : "-"), program[i]
+			}
+		}
+		$1 != guest { if (count) boots(); guest = $1; count = total = 0 }
+		{ program[++count] = $3 " " $4 " " $2; seconds[count] = $2; total += $2 }
+		END { if (count) boots() }' | sort -k1,1 -k2,2 -k3,3
 }
 
-# Tests leave half of the processors' time. The debug kernel's build begins with
-# that; the world's own turn builds the rest, as kernel.sh goes on where it was.
-beforehand() {
-	chrt --idle 0 "$TOP/tools/rig/kernel.sh" debug >/dev/null 2>&1 </dev/null &
-	builder=$!
+guest_jobs() { # WORLD
+	local world=$1 guest part name limit seconds dir needs disk
+	while read -r guest part name limit seconds; do
+		dir=$work/$world.$guest${part#-}
+		mkdir -p "$dir"
+		printf '%s %s\n' "$name" "$limit" >>"$dir/list"
+		echo "$seconds" >>"$dir/seconds"
+	done < <(boots_of "$world")
+	# Without ONLY the guest is started in any case: that it boots is a result.
+	[ -n "$ONLY" ] || compgen -G "$work/$world.plain*" >/dev/null || { mkdir -p "$work/$world.plain"; : >"$work/$world.plain/list"; }
+	for dir in "$work/$world".*/; do
+		[ -e "$dir/list" ] || continue
+		dir=$(basename "$dir")
+		IFS=. read -r _ guest _ <<<"$dir"
+		needs=image-$world
+		[ -z "$(need_of "$guest" "$world" emulator)" ] || needs+=" emulator"
+		disk=$(need_of "$guest" "$world" disk)
+		case $disk in
+		*full.sh) needs+=" disk-full" ;;
+		*deb*) needs+=" disk-deb" ;;
+		esac
+		job $(($(paste -sd+ "$work/$dir/seconds" 2>/dev/null || echo 0) + 15)) "$dir" "$needs" guest "$dir"
+	done
 }
 
-end_beforehand() {
-	! jobs -pr | grep -qx "${builder:-none}" || kill "$builder"
+# The jobs for make, which begins with the first that can begin: what most waits for, then
+# the jobs that will take the longest.
+make_plan() {
+	local name needs command seconds target
+	{
+		echo "include $TOP/tools/rig/plan.mk"
+		cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk '{ print "jobs: " $2 }'
+		sort -k1,1nr "$work/jobs" | while IFS=$'\t' read -r seconds name needs command; do
+			target=job-${name// /-}
+			printf '.PHONY: %s\njobs: %s\n%s: %s\n\t$(timed) %s "%s" %s\n' "$target" "$target" "$target" "$needs" \
+				"$(if [[ $command == guest* ]]; then echo "${name%%.*}"; else echo host; fi)" "$name" \
+				"tools/rig/job.sh $command"
+		done
+	} >"$work/plan.mk"
+}
+
+# The processors' ticks so far: all, idle.
+ticks() { awk '/^cpu / { print $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $5 + $6; exit }' /proc/stat; }
+
+# The names of what this run left to make test-all.
+report_left_out() {
+	[ -z "$ONLY" ] || return 0
+	[[ " $WORLDS " == *" debug "* ]] || echo "the world debug" >>"$work/left-out"
+	[ ! -s "$work/left-out" ] || printf '\nLeft to make test-all: %s\n' "$(sort -u "$work/left-out" | paste -sd, | sed 's/,/, /g')"
 }
 
 # Number the results, show skips and, where the eye falls, failures; count.
 report() {
-	local kept=$LOGS/only p f s dir label
-	# Only a full run is kept as one: make rows speaks of those.
-	[ -n "$ONLY" ] || case $WORLDS in
-	"$usual") kept=$LOGS/test ;;
-	"debug kcsan") kept=$LOGS/test-debug ;;
-	esac
+	local kept=$LOGS/only p f s part label
+	[ -n "$ONLY" ] || kept=$LOGS/test
+	while IFS=$'\t' read -r _ part _; do
+		[ -s "$work/$part.tap" ] || one "$part" "rig the job $part ran" "not ok" "what it needs could not be made, or it was ended: see above, or the logs in $LOGS"
+		[ ! -e "$work/$part.tap" ] || cat "$work/$part.tap" >>"$tap"
+	done < <(sort -t$'\t' -k2,2 "$work/jobs")
 	rm -f "$kept".*.log
 	awk 'BEGIN { print "TAP version 13" }
 		/^ok - / { sub(/^ok - /, ""); print "ok " ++n " " $0; next }
 		/^not ok - / { sub(/^not ok - /, ""); print "not ok " ++n " " $0; next }
 		{ print } END { print "1.." n + 0 }' "$tap" >"$kept.tap"
-	[ ! -e "$work/cargo.log" ] || cat "$work/cargo.log" >>"$work/host.log"
-	for dir in "$work"/*.*/; do
-		[ -e "$dir/console" ] || continue
-		label=$(basename "$dir")
-		mv -f "$dir/console" "$kept.${label%.plain}.console.log"
-		mv -f "$dir/results" "$kept.${label%.plain}.guest.log"
+	cat "$work"/*.host.log >"$kept.host.log" 2>/dev/null || :
+	for part in "$work"/*.*/; do
+		[ -e "$part/console" ] || continue
+		label=$(basename "$part")
+		mv -f "$part/console" "$kept.$label.console.log"
+		mv -f "$part/results" "$kept.$label.guest.log"
 	done
-	mv -f "$work/host.log" "$kept.host.log" 2>/dev/null || :
+	# What make rows speaks of: the last whole run of each program in each world.
+	[ -n "$ONLY" ] || keep_results
 	p=$(grep -E '^ok ' "$kept.tap" | grep -vc ' # SKIP ' || :)
 	f=$(grep -cE '^not ok ' "$kept.tap" || :)
 	s=$(grep -cE '^ok .* # SKIP ' "$kept.tap" || :)
@@ -164,6 +176,8 @@ report() {
 				next }
 			{ on = 0 }' "$kept.tap"
 	fi
+	awk -v begin="$begin" -v end="$EPOCHSECONDS" -v before="$before" -v after="$(ticks)" -f "$TOP/tools/rig/times.awk" "$TIMES"
+	report_left_out
 	printf '\nlog: %s\n' "$kept.tap"
 	[ $((p + f + s)) != 0 ] || printf 'no test matches ONLY=%s\n' "$ONLY"
 	if [ "$s" = 0 ]; then
@@ -174,26 +188,56 @@ report() {
 	[ "$f" = 0 ] && [ $((p + s)) != 0 ]
 }
 
+# A file for each world, guest and program; and how long each took.
+keep_results() {
+	mkdir -p "$LOGS/results"
+	awk -v dir="$LOGS/results" '/^# [^ ]+ / { file = $0; sub(/^# /, "", file); gsub(/[ \/]/, ".", file); file = dir "/" file
+			if (!(file in seen)) print >file; seen[file] = 1 }
+		/^(not )?ok / && file != "" { print >>file }' <(cat "$tap")
+	{
+		cat "$CACHE/seconds" 2>/dev/null
+		sed -n 's/^program //p' "$TIMES"
+	} | awk '{ seconds[$1 " " $2] = $3 } END { for (p in seconds) print p, seconds[p] }' | sort >"$CACHE/seconds.$$"
+	mv "$CACHE/seconds.$$" "$CACHE/seconds"
+}
+
+# Busy neighbours: LOAD=8 is that many.
+load() {
+	local i
+	for ((i = 0; i < ${LOAD:-0}; i++)); do
+		(trap - EXIT INT TERM HUP; while :; do :; done) &
+	done
+}
+
 for world in $WORLDS; do
 	[[ " host stock debug kcsan " == *" $world "* ]] || die "there is no world $world; WORLDS= takes host, stock, debug, kcsan"
 done
-"$TOP/tools/rig/build.sh"
-set_up
+[[ $LOAD =~ ^[0-9]*$ ]] || die "LOAD=$LOAD: a number of busy loops is wanted"
 mkdir -p "$work"
 : >"$tap"
+: >"$work/jobs"
+: >"$TIMES"
+begin=$EPOCHSECONDS before=$(ticks)
 export TEST_RUN=$$
-trap 'end_beforehand; rm -rf "$work"' EXIT
-trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM HUP
-[ -n "$ONLY" ] || [[ " $WORLDS " != *" debug "* ]] || beforehand
+trap 'for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM HUP
+load
+# Guests have two processors each: with one job more than there are processors, all wait.
+SLOTS=$JOBS
 for world in $WORLDS; do
-	if [ "$world" = host ]; then
-		rig_tests
-		cargo_tests "cargo test" "" --workspace
-		cargo_tests loom "--cfg loom" -p engine --test loom --test loom_ring --test selfpage --release
-		host_scripts
-	else
-		[ "$world" = stock ] || end_beforehand
-		guest_tests "$world"
-	fi
+	# A debug kernel that has to be built only has what others leave of the processors.
+	case $world in debug | kcsan) compgen -G "$CACHE/kernel/*/$world-*/root" >/dev/null || SLOTS=$((SLOTS + 1)) ;; esac
+	if [ "$world" = host ]; then host_jobs; else guest_jobs "$world"; fi
+done
+make_plan
+# In the background, so that a signal to this script is acted on at once.
+[ ! -s "$work/jobs" ] || {
+	SLOTS=$SLOTS "$TOP/tools/rig/plan.sh" -f "$work/plan.mk" jobs &
+	wait $! || :
+}
+for world in $WORLDS; do
+	[ "$world" = host ] || grep 'does not compile' "$LOGS/image.$world.log" 2>/dev/null | while read -r _ program _; do
+		one "$world" "rig ${program##*/} compiles" "not ok" "$(grep -A 5 "error" "$LOGS/image.$world.log" | head -n 20)"
+	done
 done
 report

@@ -4,7 +4,8 @@
 # Boots a kernel in QEMU (no KVM) with what was built for it.
 # Usage: vm.sh demo            real counters for some seconds
 #        vm.sh shell           an interactive shell; CMD='...' or piped input is run instead
-#        vm.sh test LIST DIR   run LIST ("PROGRAM SECONDS" a line); console and results go to DIR
+#        vm.sh test DIR        run DIR/list ("PROGRAM SECONDS" a line); console and results
+#                              go to DIR
 # WORLD=stock, debug or kcsan says which kernel, GUEST which guest (tests/vm/guests),
 # PMU=NAME is the guest pmu-NAME.
 
@@ -16,12 +17,12 @@
 world=${WORLD:-stock}
 guest=${GUEST:-${PMU:+pmu-$PMU}}
 guest=${guest:-plain}
-DEMO_SECONDS=${DEMO_SECONDS:-15}
+DEMO_SECONDS=${DEMO_SECONDS:-10}
 [ "$world" != host ] || die "the host world has no guest; WORLD= is stock, debug or kcsan"
 declare -F "guest_${guest%%-*}" >/dev/null || die "there is no guest $guest in tests/vm/guests"
 
 # The guest's initramfs is the image and this boot's orders, one after the other.
-run=$CACHE/image/run.$$
+run=$CLONE/run.$$
 orders=$run/orders
 order() { printf '%s\n' "$2" >"$orders/$1"; }
 
@@ -33,7 +34,7 @@ finish() {
 boot() { # boot QEMU-ARGUMENTS...
 	local program
 	# shellcheck disable=SC2034 # patience is for test.sh
-	local smp=2 mem=1G append="" prepare="" patience=0 cpu=max accel=tcg pmu="" emulator=""
+	local smp=2 mem=1G append="" disk="" patience=0 cpu=max accel=tcg pmu="" emulator=""
 	local -a qemu=()
 	# A busy host can keep QEMU from the timer's test at boot long enough to fail it, and
 	# from two clocks in a row, so that the kernel would mistrust one.
@@ -44,40 +45,43 @@ boot() { # boot QEMU-ARGUMENTS...
 	# storm of false reports from KASAN, which asks those how many there are.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
 	be_guest "$guest"
-	[ -z "$prepare" ] || (cd "$TOP" && eval "$prepare") || die "the guest $guest could not be prepared"
+	[ -z "$disk" ] || {
+		disk=$("$TOP/$disk") || die "the disk of the guest $guest could not be made"
+		qemu+=(-drive "if=virtio,format=raw,readonly=on,file=$disk")
+	}
 	order world "$world"
 	[ -z "$pmu" ] || order pmu "$pmu"
 	order slowness "$SLOWNESS"
 	# shellcheck disable=SC2016
-	inside sh -ec 'cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" - >initrd' "$run" "$IMAGE/base.cpio"
+	inside sh -ec 'cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" - >initrd' "$run" "$base"
 	program="qemu-system-x86_64"
-	[ -z "$emulator" ] || {
-		"$TOP/tests/qemu-$emulator/build.sh" || die "the guest $guest wants the emulator of tests/qemu-$emulator"
-		program=$CACHE/qemu-$emulator/qemu-system-x86_64
-	}
+	[ -z "$emulator" ] || program=$("$TOP/tests/qemu-$emulator/build.sh") || die "the guest $guest wants the emulator of tests/qemu-$emulator"
 	inside "$program" -M q35 -accel "$accel" -cpu "$cpu" -smp "${SMP:-$smp}" -m "${MEM:-$mem}" \
 		-nodefaults -no-user-config -display none -no-reboot -pidfile "$run/pid" \
 		-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 		-append "$append ${APPEND:-}" "${qemu[@]}" "$@"
 }
 
+# Whether another make builds what the image is made of.
+builds() {
+	local f
+	for f in "$TARGET" "$KBUILD_OUT" "$IMAGE"; do
+		[ ! -e "$f.lock" ] || flock -n "$f.lock" true || { cat "$f.lock"; return; }
+	done
+	return 1
+}
+
+# The guest's image: built, or, while another make builds, the one that is there.
 image() {
-	local log=$LOGS/image.$world.log
-	[ -n "${NO_BUILD:-}" ] || {
-		"$TOP/tools/rig/build.sh" tools
-		WORLD=$world "$TOP/tools/rig/build.sh" modules
-	}
+	local by
+	"$TOP/tools/rig/plan.sh" "kernel-$world"
 	enter_world "$world"
-	(
-		lock_cache
-		# A test that does not compile must not keep anybody from the guest.
-		inside env "LENIENT=$([ "$mode" = test ] || echo 1)" "$TOP/tools/rig/image.sh" \
-			"$RELEASE" "$STOCK" "$KBUILD_OUT" "$TOOLS_OUT" "$LIB_OUT" "$IMAGE" >"$log" 2>&1
-	) || {
-		tail -n 40 "$log" >&2
-		die "the guest's image could not be built (log: $log)"
-	}
-	sed -n 's/^image: \(.*does not compile\)$/    left out: \1/p' "$log" >&2
+	base=$IMAGE/base.cpio
+	if by=$(builds) && [ -e "$base" ]; then
+		say "    not built anew, as $by builds just now: this is the image of $(date -r "$base" '+%F %T')"
+	else
+		"$TOP/tools/rig/plan.sh" "image-$world"
+	fi
 }
 
 kernel_name() {
@@ -141,15 +145,22 @@ shell() {
 
 tests() {
 	order mode test
-	cp "$1" "$orders/list"
+	cp "$1/list" "$orders/list"
 	# In the background, so that a signal to this script is acted on at once.
-	boot -serial "file:$2/console" -serial "file:$2/results" -monitor none </dev/null &
+	boot -serial "file:$1/console" -serial "file:$1/results" -monitor none </dev/null &
 	wait $!
 }
 
 mode=${1:?}
 shift
-image
+if [ "$mode" = test ]; then
+	enter_world "$world"
+	# The image of this run, whatever is built meanwhile.
+	base=${1%/*}/$world.cpio
+	ln "$IMAGE/base.cpio" "$base" 2>/dev/null || [ -e "$base" ]
+else
+	image
+fi
 mkdir -p "$orders"
 trap finish EXIT
 trap 'exit 130' INT TERM HUP

@@ -20,7 +20,8 @@ check() { # NAME COMMAND...: what it said is shown if it fails
 	[ $rc = 0 ] || { echo "# status $rc"; head -n 20 said | cut -c1-300 | sed 's/^/# /'; }
 	result $rc "$name"
 }
-# within SECONDS COMMAND...: until it succeeds. Its last words are kept.
+# within SECONDS COMMAND...: until it succeeds, for so many seconds of waiting or, on a
+# busy host, more. Its last words are kept.
 within() {
 	local left=$(($1 * 5))
 	shift
@@ -30,6 +31,9 @@ within() {
 		sleep 0.2
 	done
 }
+
+# has_open PID FILE: does it have a file open whose name has that in it?
+has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
 # perfcounters.ko and whoever needs it, gone: a test before may have been killed.
 unload() {

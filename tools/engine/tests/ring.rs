@@ -571,8 +571,19 @@ fn r2_4_paused_nothing_is_written_and_all_is_counted() {
     }
 }
 
-/// Two real threads: no model of memory, but far more records than loom can have.
-fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &AtomicBool)) {
+/// What a reader and a writer say to each other.
+#[derive(Default)]
+struct Ends {
+    /// The reader has seen what it wanted: the writer may end.
+    enough: AtomicBool,
+    /// The writer has ended.
+    done: AtomicBool,
+}
+
+/// Two real threads: no model of memory, but far more records than loom can have. The
+/// writer goes on until the reader has had enough, too: on a busy machine it could write
+/// everything before the reader's thread runs at all.
+fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &Ends)) {
     let page = Page::new();
     let data: Vec<Word> = (0..64).map(|_| Word::new(0)).collect();
     page.init(flags, 4096, 512);
@@ -582,12 +593,12 @@ fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &AtomicBool
         tail: &tail,
         data: &data[..],
     };
-    let done = AtomicBool::new(false);
+    let ends = Ends::default();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut writer = Writer::new(flags, 512, 0);
             let (mut kept, mut n) = (0, 0u64);
-            while kept < records {
+            while kept < records || !ends.enough.load(Ordering::Relaxed) {
                 n += 1;
                 let payload = [n; 12];
                 let words = 1 + (n * 7 % 12) as usize;
@@ -597,9 +608,9 @@ fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &AtomicBool
                 }
             }
             assert_eq!(kept + page.lost(), n);
-            done.store(true, Ordering::Release);
+            ends.done.store(true, Ordering::Release);
         });
-        reader(&ring, &done);
+        reader(&ring, &ends);
     });
 }
 
@@ -613,10 +624,10 @@ fn whole(copied: &[u64]) -> u64 {
 
 #[test]
 fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
-    run(BACKWARD | OVERWRITE, 300_000, |ring, done| {
+    run(BACKWARD | OVERWRITE, 300_000, |ring, ends| {
         let mut to = [0; 64];
         let mut seen = 0u64;
-        while !done.load(Ordering::Acquire) {
+        while !ends.done.load(Ordering::Acquire) {
             let head = head(ring);
             let mut at = head;
             let mut newer = u64::MAX;
@@ -627,18 +638,21 @@ fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
                 (newer, seen) = (n, seen + 1);
                 at = at.wrapping_add(words as u64 * 8);
             }
+            ends.enough.store(seen >= 1000, Ordering::Relaxed);
         }
-        assert!(seen > 0);
+        assert!(seen >= 1000);
     });
 }
 
 #[test]
 fn r2_7_every_record_arrives_while_it_is_written() {
-    run(0, 100_000, |ring, done| {
+    run(0, 100_000, |ring, ends| {
         let mut to = [0; 64];
         let (mut at, mut last) = (0u64, 0);
+        // The ring is full until it reads.
+        ends.enough.store(true, Ordering::Relaxed);
         loop {
-            let ended = done.load(Ordering::Acquire);
+            let ended = ends.done.load(Ordering::Acquire);
             let head = head(ring);
             while at != head {
                 let Found::Record { kind, words } = read(ring, head, at, &mut to) else {

@@ -20,7 +20,9 @@ use perftrace::simulate::{attach_to, Kernel, Plan, LOST, SHARED, WAIT};
 const THREADS: u32 = 8;
 const TRACE: u32 = 2;
 
+/// Handlers that began, and those that are done.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
+static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn handler(_: i32) {
     let n = SIGNALS.fetch_add(1, Relaxed);
@@ -30,6 +32,7 @@ extern "C" fn handler(_: i32) {
         interrupt_self(libc::SIGALRM);
     }
     event!(stress, text, n: u64 = n, text: str = &"signal"[..(n % 7) as usize]);
+    HANDLED.fetch_add(1, SeqCst);
 }
 
 /// What was read of all CPUs.
@@ -122,7 +125,8 @@ fn storm(flags: u32, time: Duration) {
             .map(|who| scope.spawn(move || write(who)))
             .collect();
         let begin = Instant::now();
-        while begin.elapsed() < time {
+        // On a busy machine threads may not be interrupted for some time.
+        while begin.elapsed() < time || SIGNALS.load(Relaxed) == 0 {
             seen.read(kernel, keys);
             thread::sleep(Duration::from_micros(50));
         }
@@ -136,10 +140,13 @@ fn storm(flags: u32, time: Duration) {
         joined.sum()
     });
     alarms(0, None);
-    // The test harness has a thread, too, which may be in a handler.
-    for _ in 0..100 {
+    // The test harness has a thread, too, which may be in a handler, or be about to.
+    for turn in 0.. {
         seen.read(kernel, keys);
         thread::sleep(Duration::from_millis(1));
+        if turn > 20 && HANDLED.load(SeqCst) == SIGNALS.load(SeqCst) {
+            break;
+        }
     }
     kernel.end(TRACE);
     seen.read(kernel, keys);

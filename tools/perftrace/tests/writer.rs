@@ -344,21 +344,21 @@ fn r3_1_a_child_attaches_anew_and_does_not_write_into_its_parents_buffers() {
 #[test]
 fn r3_6_where_the_time_stamp_counter_will_not_do_it_is_the_clock() {
     let (_alone, _) = alone();
-    let begin = std::time::Instant::now();
     assert!(in_child(|| {
         let kernel = attach_to(Plan {
             clock: 1,
             ..Plan::default()
         });
         kernel.start(13, 0, 1 << 16);
+        let begin = std::time::Instant::now();
         write(0, 1);
         thread::sleep(Duration::from_millis(20));
         write(1, 2);
+        let took = begin.elapsed().as_nanos() as u64;
         let times: Vec<u64> = all(kernel, 13).iter().map(|record| record.time).collect();
         let [first, second] = times[..] else {
             return false;
         };
-        (20_000_000..2_000_000_000).contains(&(second - first))
+        (20_000_000..=took).contains(&(second - first))
     }));
-    assert!(begin.elapsed() < Duration::from_secs(10));
 }

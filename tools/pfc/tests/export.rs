@@ -366,9 +366,19 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
     let name = file.to_str().expect("text");
     for round in 0..8 {
         let args = ["export", "--openmetrics", "-o", name, "-i", "10"];
+        let inode = || std::fs::metadata(&file).map_or(0, |m| m.ino());
+        let before = inode();
         let child = Guard(device.spawn(&args));
-        // While it writes, most of the time.
-        std::thread::sleep(Duration::from_millis(400 + 37 * round));
+        // While it writes, most of the time: it has written once.
+        let begun = Instant::now();
+        while inode() == before {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "it writes nothing"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(7 * round));
         send(&child.0, "KILL");
     }
     let left = std::fs::read_dir(&directory).expect("ours").count();

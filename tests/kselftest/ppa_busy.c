@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 240
  *
- * Process accounting over a busy minute: packets, timers, signals, a disk, forks and execs,
+ * Process accounting over twenty busy seconds: packets, timers, signals, a disk, forks and execs,
  * readers, and a CPU that goes and comes, all at once. What each CPU says is all of its
  * time, tasks and CPUs say the same, nothing falls and nothing is lost.
  */
@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#define SECONDS		60
+#define SECONDS		20
 #define MOST_TASKS	8192
 /* A read of a clock and of what it is of are not one moment. */
 #define SLACK_MS	1
@@ -378,6 +378,16 @@ static void look_ahead(struct ahead *own, struct ahead *calls)
 	     (long long)calls->most);
 }
 
+static bool much(int plugs)
+{
+	bool all = plugs >= 8;
+
+	for (int i = 0; i < NR_WORKERS; i++)
+		all &= __atomic_load_n(&shared->done[i], __ATOMIC_RELAXED) >=
+		       (i == FORKS || i == EXECS ? at_least(150) : 20);
+	return all;
+}
+
 static void minute(void)
 {
 	static __u64 a[MAX_CPUS][PPA_NR_CPU_VALUES], b[MAX_CPUS][PPA_NR_CPU_VALUES];
@@ -395,8 +405,10 @@ static void minute(void)
 	for (i = 0; i < NR_WORKERS; i++)
 		begin(i);
 	end = now_ns() + SECONDS * 1000000000ULL;
-	for (; now_ns() < end; plugs++) {
-		sleep_ms(2000);
+	/* On a busy host it takes longer until there was much of everything. */
+	for (; now_ns() < end || (!much(plugs) && now_ns() < end + 4 * SECONDS * 1000000000ULL);
+	     plugs++) {
+		sleep_ms(800);
 		plug(&least, &most);
 	}
 	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELAXED);
@@ -454,9 +466,7 @@ static void minute(void)
 	is(shared->ours, shared->forks, "4.4 each that has ended is told of, once");
 	is(last.lost, 0, "4.4 none is lost");
 	is(last.refused, 0, "4.4 nor refused");
-	for (i = 0; i < NR_WORKERS; i++)
-		good &= shared->done[i] >= (i == FORKS || i == EXECS ? at_least(500) : 20);
-	ok(good && plugs >= 8, "4.9 of everything there was much");
+	ok(good && much(plugs), "4.9 of everything there was much");
 	ok(b[0][PPA_CPU_IDLE] && b[1][PPA_CPU_IDLE] && b[0][PPA_CPU_NET_RX_COUNT] &&
 	   b[0][PPA_CPU_TIMER_COUNT] && b[1][PPA_CPU_INTERRUPTS], "4.9 idle time and softirqs, too");
 	for (i = TASK_READER; i < NR_WORKERS; i++) {

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# The choice of a kernel (tools/rig/releases.sh), from archives that lack this or that: a
+# stand-in for apt-cache says what an archive has.
+
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
+
+cat >"$work/apt-cache" <<'END'
+#!/bin/bash
+# $ARCHIVE has "PACKAGE VERSION" lines.
+case $1 in
+pkgnames) sed -n "s/^\($2[^ ]*\) .*/\1/p" "$ARCHIVE" | sort -u ;;
+madison)
+	sed -n "s/^$2 \(.*\)/\1/p" "$ARCHIVE" | while read -r version; do
+		printf ' %s | %s | http://an.archive suite/main amd64 Packages\n' "$2" "$version"
+	done
+	;;
+esac
+END
+chmod +x "$work/apt-cache"
+printf '# supported\n7.3\n7.2 # with a word\n' >"$work/table"
+export ARCHIVE=$work/archive
+
+has() { # RELEASE VERSION [WITHOUT]: all packages of a kernel, but one kind
+	local kind
+	for kind in binary modules headers; do
+		[ "$kind" = "${3:-}" ] || echo "linux-$kind-$1+deb13-amd64 $2"
+	done
+	[ "${3:-}" = source ] || echo "linux-source-$(cut -d. -f1,2 <<<"$1") $2"
+}
+choice() { PATH=$work:$PATH "$TOP/tools/rig/releases.sh" "$work/table" "$@"; }
+
+plan 8
+{ has 7.2.12 7.2.12-1; has 7.2.9 7.2.9-1; has 7.3.4 7.3.4-1; has 7.10.1 7.10.1-1; } >"$ARCHIVE"
+as_wanted "releases the newest release of the supported series is first" "$(choice | head -n 1)" "7.3.4+deb13-amd64 7.3.4-1 supported"
+as_wanted "releases then the older ones, then others, which are untested" "$(choice | tail -n +2)" \
+	"7.2.12+deb13-amd64 7.2.12-1 supported
+7.2.9+deb13-amd64 7.2.9-1 supported
+7.10.1+deb13-amd64 7.10.1-1 untested"
+as_wanted "releases a pattern chooses" "$(choice '7.2.*' | head -n 1)" "7.2.12+deb13-amd64 7.2.12-1 supported"
+as_wanted "releases a pattern may choose an untested one" "$(choice '7.10.*')" "7.10.1+deb13-amd64 7.10.1-1 untested"
+nothing "releases a kernel that lacks a part is not taken" "$(for kind in modules headers source; do
+	has 7.3.4 7.3.4-1 $kind >"$ARCHIVE"
+	choice
+done)"
+{ has 7.3.4 7.3.4-1 source; echo "linux-source-7.3 7.3.5-1"; has 7.2.12 7.2.12-1; } >"$ARCHIVE"
+as_wanted "releases nor one whose source is another version" "$(choice)" "7.2.12+deb13-amd64 7.2.12-1 supported"
+{ has 7.2.9 7.2.9-1; has 7.2.9 7.2.9-2 headers; } >"$ARCHIVE"
+as_wanted "releases of one release, the newest version that is whole" "$(choice)" "7.2.9+deb13-amd64 7.2.9-1 supported"
+: >"$ARCHIVE"
+nothing "releases an archive without kernels has none" "$(choice)"
+exit $failed

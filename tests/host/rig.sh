@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# The rig's own rules: clones that share a cache do not meet, who waits is told for whom,
+# what fails is named, make rows takes each world's last run, whatever the order.
+
+# shellcheck disable=SC2016
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
+export PERFCOUNTERS_CACHE=$work/cache
+rig=$TOP/tools/rig
+
+# clone DIRECTORY: what a clone needs for lib.sh.
+clone() {
+	mkdir -p "$1/tools/rig" "$1/tests" "$1/Documentation"
+	cp "$rig"/*.sh "$rig"/*.awk "$rig"/plan.mk "$1/tools/rig/"
+}
+clone "$work/a/project"
+clone "$work/b/project"
+in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
+
+plan 12
+one=$(in_clone "$work/a" 'echo "$CLONE"') two=$(in_clone "$work/b" 'echo "$CLONE"')
+result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig two clones of one name have a directory each" "$one $two"
+as_wanted "rig and each says whose it is" "$(cat "$one/path" "$two/path")" "$work/a/project
+$work/b/project"
+
+# One holds a lock until told; the other one asks for it.
+mkfifo "$work/go"
+in_clone "$work/a" 'lock "$CACHE/locks/thing" "the thing"; echo "$$" >"$CACHE/holder"; read -r _ <'"$work/go" &
+until [ -s "$work/cache/holder" ]; do sleep 0.1; done
+in_clone "$work/b" 'lock "$CACHE/locks/thing" "the thing"; echo had' >"$work/said" 2>&1 &
+until grep -q waiting "$work/said"; do sleep 0.1; done
+result "$(grep -q "waiting for the thing, which is being made by process $(cat "$work/cache/holder") of $work/a/project since [0-9:]*$" "$work/said"; echo $?)" \
+	"rig who waits is told for what, and for which process of which clone" "$(cat "$work/said")"
+result "$(! grep -q had "$work/said"; echo $?)" "rig and waits"
+echo go >"$work/go"
+wait
+result "$(grep -qx had "$work/said"; echo $?)" "rig until it is made" "$(cat "$work/said")"
+
+# A plan in which one part fails: the others are made, the part is named.
+cat >"$work/plan" <<END
+all: good bad after
+good:
+	@tools/rig/timed.sh group good touch $work/good
+bad:
+	@tools/rig/timed.sh group bad sh -c 'exit 7'
+after: bad
+	@touch $work/after
+END
+TIMES=$work/times "$work/a/project/tools/rig/plan.sh" -f "$work/plan" all >"$work/said" 2>&1
+rc=$?
+result "$([ $rc != 0 ] && [ -e "$work/good" ] && [ ! -e "$work/after" ]; echo $?)" "rig a plan goes on beside a part that fails, not after it" "$(cat "$work/said")"
+as_wanted "rig and names that part" "$(cat "$work/said")" "    bad failed (status 7)"
+as_wanted "rig and knows how long each took" "$(awk '{ print $1, $2, $3, NF }' "$work/times" | sort)" "part group bad 6
+part group good 6"
+
+# Rows: results of worlds that were run at different times, the debug world first.
+cat >"$work/a/project/Documentation/rows.md" <<'END'
+|0.1|One.|
+|0.2|Two.|
+|0.3|planned: three.|
+|0.4|decided: four.|
+END
+mkdir -p "$one/logs/results" "$work/a/project/tests/kselftest" "$work/a/project/tests/host"
+touch "$work/a/project/tests/kselftest/x.c"
+printf '# debug/plain x\nok - 0.1 one\nnot ok - 0.2 two\n' >"$one/logs/results/debug.x"
+printf '# stock x\nok - 0.1 one\nok - 0.2 two\nok - 0.3 three # SKIP why\n' >"$one/logs/results/stock.x"
+printf '# stock gone\nnot ok - 0.1 one\n' >"$one/logs/results/stock.gone"
+touch -d '2026-01-02 03:04' "$one/logs/results/debug.x"
+rows() { "$work/a/project/tools/rig/rows.sh" 2>"$work/said" | awk '/^[0-9]+\.[0-9]/ { print $1, $2 }'; }
+as_wanted "rig rows: a failure in any world is one, a skipped test proves nothing" "$(rows)" "0.1 ok
+0.2 FAIL
+0.3 MISSING
+0.4 decided"
+result "$(grep -q '^debug: run 2026-01-02 03:04$' "$work/said" && grep -q '^stock: run ' "$work/said"; echo $?)" "rig rows: it says of when each world's run is" "$(cat "$work/said")"
+touch -d '2025-01-01' "$one/logs/results/stock.x"
+as_wanted "rig rows: the order of the runs does not matter" "$(rows | head -n 2 | xargs)" "0.1 ok 0.2 FAIL"
+
+cat >"$work/times" <<'END'
+part set-up base 1000 1060 50.5
+part stock stock.plain 1060 1120 100
+part host cargo test 1060 1090 20
+program stock quick 3
+program stock slow 40
+END
+said=$(awk -v begin=1000 -v end=1120 -v before="0 0" -v after="200 50" -f "$rig/times.awk" "$work/times")
+result "$(grep -q '2:00; the processors were idle for 25 %' <<<"$said" && grep -qE 'stock +1:00 +2:00 +1:40' <<<"$said" && grep -A 1 slowest <<<"$said" | grep -q '40  stock slow'; echo $?)" \
+	"rig the table has stages, idle time, and the slowest program first" "$said"
+exit $failed

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# One job of a test run (test.sh): its results go to $work/NAME.tap.
+# Usage: job.sh cargo NAME RUSTFLAGS CARGO-TEST-ARGUMENT...
+#        job.sh script NAME       tests/host/NAME
+#        job.sh guest NAME        the boot of $work/NAME: WORLD.GUEST or WORLD.GUEST.N
+
+# shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/lib.sh"
+kind=$1 name=$2
+shift 2
+tap=${work:?}/$name.tap
+: >"$tap"
+# shellcheck source=tools/rig/results.sh
+. "$TOP/tools/rig/results.sh"
+# shellcheck source=tools/rig/guest.sh
+. "$TOP/tools/rig/guest.sh"
+
+cargo() { # LABEL RUSTFLAGS ARGUMENTS...
+	local label=$1 flags=$2 limit start=$SECONDS rc=0 log=$work/$1.host.log
+	shift 2
+	limit=$((1500 * $(slowness host)))
+	set_up base
+	# Other flags, another directory: else each run would build all anew. The directory is
+	# cargo's to lock, but for what a new clone begins with.
+	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$flags" timeout -s KILL "$limit" cargo test \
+		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast >"$log" 2>&1 </dev/null || rc=$?
+	if ! grep -qE '^test (result:|.* has been running)' "$log"; then
+		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$log" | head -n 60 || tail -n 20 "$log")"
+		printf '%-18s %-26s FAIL, does not compile\n' host "$label"
+		return
+	fi
+	# Status 101 is cargo's for failed tests, which the list names already.
+	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$log" || rc=0
+	awk -f "$TOP/tools/rig/cargo.awk" "$log" | collect host "$label" "$rc" "$limit" $((SECONDS - start))
+}
+
+script() {
+	local s=$TOP/tests/host/$1 rc=0 start=$SECONDS limit log=$work/$1.host.log
+	limit=$(($(limit_of "$s") * $(slowness host)))
+	# EMULATOR is what the script's line "emulator:" asks for.
+	local emulator prepare prepared=""
+	emulator=$(head_of "$s" emulator "")
+	prepare=$(head_of "$s" prepare "")
+	set_up
+	[ -z "$prepare" ] || prepared=$(cd "$TOP" && $prepare 2>"$log.prepare") || {
+		one host "rig $1 is prepared" "not ok" "$prepare: $(tail -n 30 "$log.prepare")"
+		return
+	}
+	[ -z "$emulator" ] || emulator=$("$TOP/tests/qemu-$emulator/build.sh") || {
+		one host "rig $1" skip "$(cat "$CACHE/qemu-$emulator/why")"
+		return
+	}
+	start=$SECONDS
+	# A network of its own, so that ports are this script's alone. All of cargo's packages
+	# are there by now.
+	local -a alone=(unshare --net sh -c 'busybox ip link set lo up && exec "$@"' sh)
+	[ "$(id -u)" = 0 ] || alone=()
+	inside "${alone[@]}" env CARGO_NET_OFFLINE=true "RELEASE=$RELEASE" "PACKAGED=$PACKAGED" "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TARGET=$TARGET" \
+		"TOOLS_OUT=$TOOLS_OUT" "LIB_OUT=$LIB_OUT" "EMULATOR=$emulator" "PREPARED=$prepared" \
+		timeout -s KILL "$limit" bash "$s" >>"$log" 2>&1 </dev/null || rc=$?
+	collect host "$1" "$rc" "$limit" $((SECONDS - start)) <"$log"
+}
+
+case $kind in
+cargo) cargo "$name" "$@" ;;
+script) script "$name" ;;
+guest)
+	IFS=. read -r world guest _ <<<"$name"
+	run_guest "$world" "$guest" "$work/$name"
+	;;
+esac

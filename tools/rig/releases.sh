@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Which kernels the archive has whole, best first: "RELEASE VERSION supported" or
+# "RELEASE VERSION untested" a line. Whole means that image, modules, headers and source
+# are there in one version. Supported series come first, then all others; among each, the
+# newest first. Runs inside the tool chain, by its apt.
+# Usage: releases.sh TABLE [PATTERN]
+#   TABLE    the supported series, a line each (tools/rig/kernels)
+#   PATTERN  only releases that match this shell pattern, e.g. '7.3.*'
+
+set -euo pipefail
+table=$1 pattern=${2:-*}
+
+versions_of() { apt-cache madison "$1" 2>/dev/null | awk -F' *[|] *' '$3 ~ / Packages$/ { print $2 }'; }
+
+series_of() { cut -d. -f1,2 <<<"$1"; }
+
+# The version of which there is everything.
+whole() {
+	local version part
+	for version in $(versions_of "linux-binary-$1" | sort -rV); do
+		for part in "linux-modules-$1" "linux-headers-$1" "linux-source-$(series_of "$1")"; do
+			versions_of "$part" | grep -xF -- "$version" >/dev/null || continue 2
+		done
+		echo "$version"
+		return
+	done
+	return 1
+}
+
+mapfile -t series < <(sed "s,#.*,," "$table" | xargs -n 1)
+mapfile -t all < <(apt-cache pkgnames linux-binary- | sed -nE 's/^linux-binary-([0-9.]+\+deb13-amd64)$/\1/p' | sort -rV)
+for word in supported untested; do
+	for release in "${all[@]}"; do
+		# shellcheck disable=SC2053 # a pattern
+		[[ $release == $pattern ]] || continue
+		is=untested
+		[[ " ${series[*]} " != *" $(series_of "$release") "* ]] || is=supported
+		[ $is = $word ] && version=$(whole "$release") || continue
+		echo "$release $version $word"
+	done
+done

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# How results are kept and shown while tests run: a job's go to $tap, in the order they
+# come, and a line for each program to the user. Sourced by job.sh.
+
+: "${tap:?}"
+ONLY=${ONLY:-}
+
+# collect LABEL PROGRAM STATUS LIMIT SECONDS <KTAP: results to $tap, a line to the user.
+collect() {
+	local out counts p f s word=ok
+	out=$(awk -v prog="$2" -v rc="$3" -v limit="$4" -v only="$ONLY" -f "$TOP/tools/rig/ktap.awk")
+	counts=$(tail -n 1 <<<"$out")
+	read -r _ p f s <<<"$counts"
+	{
+		printf '# %s %s\n' "$1" "$2"
+		sed '$d' <<<"$out"
+	} >>"$tap"
+	[ -z "${TIMES:-}" ] || [ -z "$5" ] || printf 'program %s %s %d\n' "$1" "${2// /_}" "$5" >>"$TIMES"
+	[ -n "$ONLY" ] && [ $((p + f + s)) = 0 ] && return
+	[ "$f" = 0 ] || word=FAIL
+	printf '%-18s %-26s %-4s %3d passed%s%s%s\n' "$1" "$2" "$word" "$p" \
+		"$([ "$f" = 0 ] || echo ", $f failed")" "$([ "$s" = 0 ] || echo ", $s skipped")" "${5:+  (${5}s)}"
+}
+
+# one LABEL NAME ok|"not ok"|skip [DIAGNOSTICS]: a result of the rig's own. A
+# partial run leaves the good ones out, unless they were asked for.
+one() {
+	[ "$3" = "not ok" ] || [ -z "$ONLY" ] || grep -qE -e "$ONLY" <<<"$2" || return 0
+	{
+		printf '# %s rig\n' "$1"
+		case $3 in
+		skip) printf 'ok - %s # SKIP %s\n' "$2" "$4" ;;
+		*)
+			printf '%s - %s\n' "$3" "$2"
+			[ -z "${4:-}" ] || sed 's/^/#   /' <<<"$4"
+			;;
+		esac
+	} >>"$tap"
+}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# Where the time of a test run went: a table from the lines of timed.sh and results.sh.
+# Variables: begin, end (seconds since 1970), before, after (the processors' ticks and
+# those that were idle).
+
+function clock(s) { return sprintf("%d:%02d", s / 60, s % 60) }
+
+function row(name, b, e, cpu) { printf "  %-26s %7s %7s %7s\n", name, clock(b - begin), clock(e - begin), clock(cpu) }
+
+$1 == "part" {
+	# A name may have blanks.
+	n = NF
+	name = $3
+	for (i = 4; i <= n - 3; i++)
+		name = name " " $i
+	if (!($2 in first) || $(n - 2) < first[$2]) first[$2] = $(n - 2)
+	if ($(n - 1) > last[$2]) last[$2] = $(n - 1)
+	cpu[$2] += $n
+	if ($2 == "set-up" || $2 == "builds")
+		if ($(n - 1) - $(n - 2) >= 3)
+			parts[$2] = parts[$2] sprintf("%s\t%d\t%d\t%d\n", name, $(n - 2), $(n - 1), $n)
+}
+$1 == "program" { program[++programs] = $2 " " $3; seconds[programs] = $4 }
+
+END {
+	split(before, b, " ")
+	split(after, a, " ")
+	idle = a[1] > b[1] ? 100 * (a[2] - b[2]) / (a[1] - b[1]) : 0
+	printf "\nWhere the time went: %s; the processors were idle for %.0f %% of it\n", clock(end - begin), idle
+	printf "  %-26s %7s %7s %7s\n", "", "from", "to", "CPU"
+	split("set-up builds host stock debug kcsan", order, " ")
+	for (o = 1; o <= 6; o++) {
+		g = order[o]
+		if (!(g in first))
+			continue
+		row(g, first[g], last[g], cpu[g])
+		n = split(parts[g], lines, "\n")
+		for (i = 1; i < n; i++) {
+			split(lines[i], f, "\t")
+			row("    " f[1], f[2], f[3], f[4])
+		}
+	}
+	if (programs)
+		print "  the slowest programs, in seconds:"
+	for (k = 1; k <= 10 && k <= programs; k++) {
+		most = 0
+		for (i = 1; i <= programs; i++)
+			if (!(i in shown) && (!most || seconds[i] > seconds[most]))
+				most = i
+		shown[most] = 1
+		printf "  %7d  %s\n", seconds[most], program[most]
+	}
+}
