@@ -37,7 +37,7 @@ parse() { "$python" "$checker" "$@"; }
 plan 12
 
 # Built as the tests before this one were.
-CARGO_TARGET_DIR=$target RUSTFLAGS="" cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
+CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
 	-p perfcounters --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/fake_device" "$device" 3 200 &
 fake=$!

@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
 . "$TOP/tests/host/lib/ktap.sh"
 
 echo "TAP version 13"
-CARGO_TARGET_DIR=$target RUSTFLAGS="" cargo build --quiet --locked --manifest-path "$top/tools/Cargo.toml" \
+CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$top/tools/Cargo.toml" \
 	-p perftrace-reader --example synthetic >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/synthetic" "$work/traces" >"$work/cases" || {
 	echo "Bail out! there are no traces"

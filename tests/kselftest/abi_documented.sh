@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
+# worlds: stock
 # shellcheck disable=SC2016,SC2046,SC2086,SC2154,SC3043,SC2254,SC2094,SC2013
 #
 # Documentation/ABI/testing against the live system: each file that is described is there, with

@@ -8,7 +8,7 @@
 # Every command that the documentation shows is run as it stands there: the lines of its blocks
 # "sh guest" and "console guest", in order, each block in a directory of its own. A command is
 # right if it ends with 0 within four minutes, and so does each part of a pipe. One whose comment says
-# "until" gets a Ctrl-C after some seconds, and may end by that if it has said or written something. What
+# "until" gets a Ctrl-C a second after it has said or written something, and may end by that. What
 # a console block shows after a command is in its output, in that order, figures aside.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
@@ -39,27 +39,31 @@ within_output() {
 		END { if (at < n) { print "not in its output: " want[at + 1]; exit 1 } }' "$1" "$2"
 }
 
-# Did the COMMAND that has just ended write to its output, a file here, or what its -o names?
+# Did the COMMAND write to its output, a file here, or what its -o names?
 said_or_wrote() {
 	local named
 	named=$(printf '%s\n' "$1" | sed -n 's/.* -o \([^ ]*\).*/\1/p')
 	[ ! -s output ] || return 0
-	find . $named -type f -size +0 -newer began | grep -q . && return
-	echo "nothing came of it" >output
-	return 1
+	find . $named -type f -size +0 -newer began | grep -q .
+}
+# As soon as something has come of the COMMAND, timeout (its process is in the file pid) sends
+# it a Ctrl-C.
+interrupt() {
+	until [ -s ../pid ] && said_or_wrote "$1"; do sleep 0.2; done
+	sleep 1
+	kill -ALRM "$(cat ../pid)"
 }
 run() { # COMMAND: its status; what it said is in the file output
 	local rc=0
 	case $1 in
 	*'#'*until*)
-		# On a busy host it may take longer until something comes of it.
-		for seconds in 6 30 100; do
-			: >began
-			rc=0
-			timeout -k 10 -s INT $seconds sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$?
-			# 124: it went on until Ctrl-C, as it should; 130: it says so itself.
-			case $rc in 124 | 130) ! said_or_wrote "$1" || { rc=0; break; } ;; *) break ;; esac
-		done ;;
+		: >began
+		: >../pid
+		interrupt "$1" 2>/dev/null &
+		sh -c 'echo $$ >../pid; exec timeout -k 10 -s INT 200 sh -o pipefail -c "$0"' "$1" >output 2>&1 </dev/null || rc=$?
+		kill $! 2>/dev/null
+		# 124: it went on until Ctrl-C, as it should; 130: it says so itself.
+		case $rc in 124 | 130) said_or_wrote "$1" && rc=0 || echo "nothing came of it" >output ;; esac ;;
 	*) timeout -k 10 -s INT 240 sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$? ;;
 	esac
 	# What it leaves in the background, as its line's end says, needs a moment to begin.

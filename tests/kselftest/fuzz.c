@@ -17,6 +17,7 @@
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
+/* Each of the two users' calls. */
 #define OPS	40000
 #define ARENA	(64UL << 20)
 
@@ -360,6 +361,8 @@ static struct result {
 	bool done;
 } *result;
 
+static int nr_ops;
+
 static void run(bool as_nobody)
 {
 	struct sigaction action = { .sa_handler = on_fault };
@@ -375,7 +378,7 @@ static void run(bool as_nobody)
 		bail("arena");
 	if (as_nobody && (setgid(65534) || setuid(65534)))
 		bail("setuid");
-	for (int i = 0; i < OPS; i++) {
+	for (int i = 0; i < nr_ops; i++) {
 		ops[below(sizeof(ops) / sizeof(*ops))]();
 		/* What is left of an unlucky move. */
 		if (i % 1000 == 0 && mmap(arena, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS |
@@ -393,6 +396,7 @@ int main(void)
 	int log;
 
 	plan(9);
+	nr_ops = bounded(OPS);
 	result = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	seed = (__u64)time(NULL) * 65537 + getpid();
 	if (getenv("SEED"))
@@ -423,7 +427,7 @@ int main(void)
 		     r->good, r->refused, r->bus);
 		ok(!status && r->done, "0.1 fuzz: %s's calls kill nobody (%d)", who, status);
 		is(r->bad, 0, "0.1 fuzz: %s's calls have sensible results and plain errnos", who);
-		ok(r->good > OPS / 20 && r->refused > OPS / 20 && r->bus > 20,
+		ok(r->good > nr_ops / 20 && r->refused > nr_ops / 20 && r->bus > 20,
 		   "0.1 fuzz: %s's calls were not all the same", who);
 	}
 	ok(!memcmp(header, pc.base, sizeof(header)) && pc_total(&pc, n) == 4711,

@@ -7,7 +7,7 @@
  */
 #include "memory.h"
 
-#define TIMES	200
+#define TIMES	100
 
 static void busy(void)
 {
@@ -89,8 +89,11 @@ static void again(void)
 	   times / 2 * 2);
 	note("free %ld, %ld, %ld kB; Percpu %ld, %ld, %ld kB", m[0].free, m[1].free, m[2].free,
 	     m[0].percpu, m[1].percpu, m[2].percpu);
-	/* What leaks, leaks in both halves; one page a life would be 400 kB. */
-	ok(m[0].free - m[1].free < 350 || m[1].free - m[2].free < 350,
+	/*
+	 * What leaks, leaks in both halves; one page a life would be 200 kB. A debug kernel keeps
+	 * freed memory.
+	 */
+	ok(times < TIMES || m[0].free - m[1].free < 170 || m[1].free - m[2].free < 170,
 	   "0.10 memory is given back");
 	ok(m[2].percpu <= m[0].percpu + 256, "0.10 per-CPU memory is given back");
 	ok(!klog_bad(log), "0.10 the kernel had nothing to complain about");

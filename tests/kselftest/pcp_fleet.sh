@@ -65,11 +65,11 @@ sed 's/every 10 seconds/every 1 second/' $fleet/pmlogger.conf >pmlogger.conf
 printf 'log mandatory on every 1 second {\n\t%s\n}\n' $metric.all.test.pace >>pmlogger.conf
 total() { pfc read --json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["instances"][0]["value"])'; }
 v0=$(total test/pace) t0=$(date +%s.%N)
-check "pcp pmlogger records for forty seconds" pmlogger -c pmlogger.conf -l pmlogger.log -T 40sec archive
+check "pcp pmlogger records for twenty seconds" pmlogger -c pmlogger.conf -l pmlogger.log -T 20sec archive
 v1=$(total test/pace) t1=$(date +%s.%N)
 paced="(($v1 - $v0) / ($t1 - $t0))"
 exec 3>&1
-echo "# an archive of 40 looks: $(cat archive.0 | wc -c) bytes of values, $(cat archive.meta | wc -c) of descriptions"
+echo "# an archive of 20 looks: $(cat archive.0 | wc -c) bytes of values, $(cat archive.meta | wc -c) of descriptions"
 column() { # N FILE: the mean of what is a number in it
 	awk -v n="$1" '$1 !~ /^[a-z]+:/ && $n ~ /^[0-9.]+$/ { s += $n; k++ } END { if (k > 10) print s / k; else print "none of " k }' "$2"
 }

@@ -344,6 +344,8 @@ static void sleeping(void)
 		return;
 	}
 	write_file("/sys/power/pm_test", "core");
+	/* The kernel's test sleeps for five seconds, if nothing else is asked for. */
+	write_file("/sys/module/suspend/parameters/pm_test_delay", "1");
 	fd = pfm_create(0);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
 	on_cpu(0);

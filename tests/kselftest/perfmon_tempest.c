@@ -283,7 +283,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < WORKERS + MONITORS; i++)
 		pids[i] = start(i, m);
 	seed = 42;
-	end = time(NULL) + 12;
+	end = time(NULL) + 6;
 	/* A busy machine needs longer until something has happened. */
 	while (time(NULL) < end || (!enough() && time(NULL) < end + 100)) {
 		usleep(20000);

@@ -49,7 +49,7 @@ perf_has_it() {
 	[ $rc = 0 ] && says problem contexts perf "open in: pfc_follow \($holder\)" "end them" && says problem contexts load "the PMU is in use"
 }
 others() {
-	pfc stat -o /dev/null sleep 30 &
+	pfc stat -o /dev/null -p $$ &
 	holder=$!
 	within 60 has_open $holder /dev/perfmon
 	doctor 0

@@ -12,7 +12,7 @@
 . /tests/kselftest_pc.sh
 
 program=/tests/pfc_follow
-rounds=60000000
+rounds=25000000
 
 status() { # WANTED COMMAND...
 	local want=$1 rc=0
@@ -24,6 +24,16 @@ samples() { # FILE
 	pfc script --json -i "$1" | wc -l
 }
 # The first line's share, in percent, if it is that function's.
+# Has it looked at all the kernel's symbols, and waits for samples? It waits at three looks.
+settled() { # PID
+	for _ in 1 2 3; do
+		[ "$(awk '{ print $3 }' "/proc/$1/stat")" = S ] || return 1
+		sleep 0.1
+	done
+}
+begun() { # PID
+	within 300 has_open $1 /dev/perfmon && within 300 settled $1
+}
 top() { # FILE FUNCTION
 	pfc report -i "$1" | awk -v f="$2" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
 }
@@ -50,7 +60,7 @@ no_format() {
 	[ $rc = 2 ] && grep -q "modprobe pfm_ring" words && [ ! -e x ]
 }
 plain_record() {
-	pfc record -F 500 -o a $program calls $rounds 2>words || return 1
+	pfc record -F 500 -o a $program calls $((rounds * patience)) 2>words || return 1
 	cat words
 	grep -qE '^\[ pfc record: Captured and wrote [0-9.]+ MB a \([0-9]+ samples\), 0 lost \]$' words || return 1
 	[ "$(samples a)" -ge 20 ]
@@ -62,7 +72,7 @@ where() {
 	[ "$share" -ge 80 ]
 }
 stacks() {
-	pfc record -g -F 500 -o g $program calls $rounds || return 1
+	pfc record -g -F 500 -o g $program calls $((rounds * patience)) || return 1
 	pfc script --folded -i g >folded
 	sort -k2 -n folded | tail -n 3
 	all=$(awk '{ n += $NF } END { print n }' folded)
@@ -74,24 +84,24 @@ tree() {
 	grep -A 3 work_inner table | grep -q work_middle && grep -A 3 work_inner table | grep -q work_outer
 }
 periods() {
-	pfc record -e task-clock -c 5000000 -o p $program calls $rounds || return 1
+	pfc record -e task-clock -c 5000000 -o p $program calls $((rounds * patience)) || return 1
 	pfc script --json -i p >lines
 	all=$(wc -l <lines)
 	echo "$all samples"
 	[ "$all" -ge 5 ] && [ "$(grep -c '"period":5000000' lines)" = "$all" ] && grep -q '"event":"task-clock"' lines
 }
 threads() {
-	pfc record -F 500 -o t $program threads $rounds 3 || return 1
+	pfc record -F 500 -o t $program threads $((rounds * patience)) 3 || return 1
 	[ "$(pfc script --json -i t | grep -o '"tid":[0-9]*' | sort -u | wc -l)" -ge 3 ]
 }
 children() {
-	pfc record -F 500 -o c sh -c "$program calls $rounds; sha256sum $program $program $program; :" || return 1
+	pfc record -F 500 -o c sh -c "$program calls $((rounds * patience)); sha256sum $program $program $program; :" || return 1
 	pfc report -i c --sort comm >table
 	cat table
 	grep -q pfc_follow table && [ "$(top c work_inner)" -ge 50 ]
 }
 only_first() {
-	pfc record -i -F 500 -o i $program threads $rounds 3 || return 1
+	pfc record -i -F 500 -o i $program threads $((rounds * patience)) 3 || return 1
 	[ "$(samples i)" -lt "$(($(samples t) / 2))" ]
 }
 kernel() {
@@ -117,8 +127,8 @@ until_interrupted() {
 	victim=$!
 	pfc record -p $victim -F 200 -o u &
 	recorder=$!
-	within 300 has_open $recorder /dev/perfmon
-	sleep $((3 * patience))
+	begun $recorder
+	sleep $patience
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
@@ -132,12 +142,11 @@ recorder() {
 	victim=$!
 	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
 	recorder=$!
-	within 300 has_open $recorder /dev/perfmon
-	# It has looked at all the kernel's symbols by then.
-	sleep $((8 * patience))
+	begun $recorder
+	sleep $patience
 	kill -USR2 $recorder
 	within 10 sh -c 'ls f.*' || return 1
-	sleep $((1 * patience))
+	sleep $patience
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
@@ -158,10 +167,10 @@ switched() {
 	victim=$!
 	pfc record --switch-output -p $victim -F 200 -o s &
 	recorder=$!
-	within 300 has_open $recorder /dev/perfmon
-	sleep $((3 * patience))
+	begun $recorder
+	sleep $patience
 	kill -USR2 $recorder
-	sleep $((2 * patience))
+	sleep $patience
 	kill -INT $recorder
 	wait $recorder
 	kill -9 $victim
@@ -176,11 +185,10 @@ lost() {
 	victim=$!
 	pfc record -c 1000000 -e task-clock -m 1 -p $victim -o l 2>words &
 	recorder=$!
-	within 300 has_open $recorder /dev/perfmon
-	sleep $((2 * patience))
+	begun $recorder
 	# Nobody reads: the ring is full before it is seen to.
 	kill -STOP $recorder
-	sleep $((2 * patience))
+	sleep $patience
 	kill -CONT $recorder
 	sleep 1
 	kill -INT $recorder
@@ -205,7 +213,7 @@ broken() {
 	[ $rc = 2 ] && grep -q "cut short" words
 }
 two_events() {
-	pfc record -e cycles:u,instructions:u -F 500 -o two $program calls $rounds || return 1
+	pfc record -e cycles:u,instructions:u -F 500 -o two $program calls $((rounds * patience)) || return 1
 	pfc report -i two -e instructions:u | head -n 12
 	pfc report -i two | grep -q "event 'cycles:u'" && pfc report -i two | grep -q "event 'instructions:u'"
 }
@@ -232,7 +240,7 @@ perf_threads() {
 }
 # And pfc what linux-perf writes.
 perfs_file() {
-	perf record -F 500 -g -o theirs.data $program calls $rounds 2>/dev/null || return 1
+	perf record -F 500 -g -o theirs.data $program calls $((rounds * patience)) 2>/dev/null || return 1
 	pfc report -i theirs.data | head -n 12
 	[ "$(top theirs.data work_inner)" -ge 80 ] && pfc script --folded -i theirs.data | grep -q 'work_outer;work_middle;work_inner'
 }

@@ -519,7 +519,7 @@ int main(int argc, char **argv)
 	conservation(3, true);
 	as_nobody();
 	hostile();
-	on_and_off(bounded(12));
+	on_and_off(bounded(9));
 	is(ppa_cpus(a), info.nr_cpus, "4.9 off: each CPU has a row");
 	/* It sleeps meanwhile. */
 	wait_until(ppa_cpus(b) && b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] >

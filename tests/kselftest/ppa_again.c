@@ -201,7 +201,7 @@ static void again(int times)
 
 int main(int argc, char **argv)
 {
-	int times = argc > 1 ? atoi(argv[1]) : bounded(60);
+	int times = argc > 1 ? atoi(argv[1]) : bounded(30);
 	int log = klog_mark();
 	__u64 before, with, after, gone;
 	struct ppa_task t;

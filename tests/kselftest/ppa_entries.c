@@ -466,7 +466,7 @@ int main(int argc, char **argv)
 	known_work();
 	as_nobody();
 	with_all();
-	storm(bounded(300));
+	storm(bounded(90));
 	unloaded();
 	ok(!klog_bad(mark), "4.7 the kernel has nothing to say");
 	return finish();

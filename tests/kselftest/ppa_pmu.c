@@ -12,7 +12,7 @@
 
 #define COUNTS	"/tmp/ppa_pmu.counts"
 #define TIMES	"/tmp/ppa_pmu.times"
-#define RUNS	4
+#define RUNS	3
 #define PAGES	256
 
 static void work(const char *what, long rounds)
@@ -140,16 +140,16 @@ static void measured(void)
 	double off, level1, level7;
 
 	note("%-9s %38s |%s", "", "scheduler's probes, PMU", "all probes");
-	both("computes", 150000, &pmu, &ppa);
+	both("computes", 60000, &pmu, &ppa);
 	between(pmu.by_pmu, 0, 0.06, "4.2 computing is no system time, by the PMU");
 	between(ppa.by_ppa, 0, 0.06, "4.2 nor by the probes");
-	both("getppid", 200000, &pmu, &ppa);
+	both("getppid", 60000, &pmu, &ppa);
 	between(pmu.by_pmu, 0.75, 1, "4.2 short calls are system time mostly, by the PMU");
 	between(ppa.by_ppa, 0.2, pmu.by_pmu, "4.2 less by the probes: what is around them is the user's");
-	both("reads", 100000, &pmu, &ppa);
+	both("reads", 30000, &pmu, &ppa);
 	between(pmu.by_pmu, 0.75, 1, "4.2 so are reads of a byte, by the PMU");
 	between(ppa.by_ppa, 0.3, pmu.by_pmu, "4.2 and by the probes");
-	both("faults", 60, &pmu, &ppa);
+	both("faults", 20, &pmu, &ppa);
 	between(pmu.by_pmu, 0.5, 1, "4.2 page faults are system time, by the PMU");
 	between(ppa.by_ppa, 0, 0.5, "4.2 but not by the probes: they are of the state in which they come");
 	off = instructions(NULL);

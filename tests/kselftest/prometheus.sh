@@ -93,7 +93,7 @@ check "prometheus a live counter's value is of now" live
 paced() {
 	local v0 v1 t0 t1 wanted is
 	v0=$(total test/pace) t0=$(date +%s.%N)
-	sleep 40
+	sleep 20
 	v1=$(total test/pace) t1=$(date +%s.%N)
 	scraped perfcounters_test_pace_total || return 1
 	wanted="(($v1 - $v0) / ($t1 - $t0))"

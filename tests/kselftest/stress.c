@@ -22,7 +22,7 @@
 #define READERS		4
 #define ALONE		500
 #define PAIRS		250
-#define SECONDS		45
+#define SECONDS		12
 #define ROUNDS		20	/* of a thread, over all instances, in one command */
 
 static struct pc pc;

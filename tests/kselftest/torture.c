@@ -180,7 +180,7 @@ static void session(int seconds, bool whole, __u32 base)
 	puppet_leave();
 	start(pid, base);
 	while (time(NULL) < begun + seconds ||
-	       (time(NULL) < begun + 4 * seconds &&
+	       (time(NULL) < begun + 16 * seconds &&
 		(pc.h->nr_chunks < MAX_CHUNKS || (whole && !enough_of_all()))))
 		sleep_ms(100);
 	stop(pid);
@@ -215,10 +215,10 @@ int main(void)
 	 * Once to warm up, with as many chunks: the kernel's allocators keep some
 	 * of what was freed, and keep no more the second time.
 	 */
-	session(debug ? 6 : 10, false, base);
+	session(5, false, base);
 	before = memory();
 	memset(s->count, 0, sizeof(s->count));
-	session(debug ? 25 : 60, true, base + 1);
+	session(15, true, base + 1);
 	after = memory();
 
 	for (int e = 0; e < NR_EVENTS; e++)

@@ -82,7 +82,7 @@ enum wrong {
 	NR_WRONG
 };
 
-#define MAX_CHUNKS 48
+#define MAX_CHUNKS 24
 #define PAIRS	(MAX_CHUNKS + 1)	/* one in each chunk */
 #define WORKERS	3
 #define ADDERS	2

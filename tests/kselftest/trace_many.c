@@ -132,7 +132,7 @@ static void sixteen(void)
 
 static void again(void)
 {
-	int rounds = bounded(1000), good = 0, empty = 0, slots = 0;
+	int rounds = bounded(240), good = 0, empty = 0, slots = 0;
 	__u64 events = 0, begin = shared->written[0], last;
 
 	for (int i = 0; i < rounds; i++) {

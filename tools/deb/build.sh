@@ -23,7 +23,7 @@ inputs() {
 	sed 's/#.*//' "$TOP/tools/rig/packages"
 	find "$KBUILD_OUT/src" -name '*.ko' -print0 | sort -z | xargs -0 sha256sum
 	sha256sum "$TOOLS_OUT/pfc" "$LIB_OUT"/libperf*.{so,a}
-	for f in Kbuild src include LICENSE tools/Cargo.toml tools/deb/{debian,dkms,modules,sign,build.sh} tools/rig/{install,tree}.sh tools/fleet tools/libperf{mon,trace}/{include,man,install.sh,*.pc.in}; do
+	for f in Kbuild src include LICENSE tools/Cargo.toml tools/deb/{debian,dkms,modules,sign,build.sh} tools/rig/{install.sh,tree.sh,kernels} tools/fleet tools/libperf{mon,trace}/{include,man,install.sh,*.pc.in}; do
 		(cd "$TOP" && find "$f" -type f -print0 | sort -z | xargs -0 sha256sum)
 	done
 }
@@ -31,13 +31,18 @@ inputs() {
 # The source package: debian/ with the names filled in, what was built, and
 # what perfcounters-dkms carries.
 stage_source() {
-	local version
+	local version series sources kernels
+	# The kernel's own series first, then the other supported ones.
+	series=$({ cut -d. -f1,2 <<<"$RELEASE"; sed 's/#.*//' "$TOP/tools/rig/kernels" | xargs -n 1; } | awk '!seen[$0]++')
+	sources=$(sed 's/^/linux-source-/' <<<"$series" | paste -sd'|' | sed 's/|/ | /g')
+	# shellcheck disable=SC1003 # a backslash for the regular expression
+	kernels=$(sed 's/\./\\./g' <<<"$series" | paste -sd'|')
 	version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$TOP/tools/Cargo.toml" | head -n 1)
 	rm -rf "$source"
 	mkdir -p "$source/dkms"
 	cp -r "$here/debian" "$source/debian"
 	for f in control changelog rules; do
-		sed "s/@VERSION@/$version/g; s/@RELEASE@/$RELEASE/g; s/@SERIES@/$(cut -d. -f1,2 <<<"$RELEASE")/g" "$here/debian/$f.in" >"$source/debian/$f"
+		sed "s/@VERSION@/$version/g; s/@RELEASE@/$RELEASE/g; s/@SOURCES@/$sources/g" "$here/debian/$f.in" >"$source/debian/$f"
 		rm "$source/debian/$f.in"
 	done
 	chmod +x "$source/debian/rules"
@@ -50,7 +55,8 @@ stage_source() {
 	cp -r "$TOP"/{Kbuild,src,include,LICENSE,tools/rig/tree.sh} "$here/dkms/build" "$source/dkms/"
 	# What dkms is to take where it was built, from the list of what was.
 	{
-		cat "$here/dkms/dkms.conf"
+		KERNELS=$kernels awk '{ at = index($0, "#KERNELS#") }
+			at { $0 = substr($0, 1, at - 1) ENVIRON["KERNELS"] substr($0, at + 9) } { print }' "$here/dkms/dkms.conf"
 		sed -nE 's#^(.*/)?(src/[a-z]+)/([a-z_]+)\.o$#\2 \3#p' "$KBUILD_OUT/modules.order" |
 			awk '{ printf "BUILT_MODULE_NAME[%d]=\"%s\"\nBUILT_MODULE_LOCATION[%d]=\"%s\"\nDEST_MODULE_LOCATION[%d]=\"/updates/dkms\"\n", NR - 1, $2, NR - 1, $1, NR - 1 }'
 	} >"$source/debian/perfcounters-dkms.dkms"

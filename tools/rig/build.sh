@@ -67,7 +67,7 @@ tools() {
 	set_up base
 	lock "$TARGET.lock" "the tools"
 	begin_target
-	built "tools" "$LOGS/tools.log" inside env "CARGO_TARGET_DIR=$TARGET" "RUSTFLAGS=-C target-feature=+crt-static" \
+	built "tools" "$LOGS/tools.log" inside env "CARGO_TARGET_DIR=$TARGET" "RUSTFLAGS=$RUST_LINK -C target-feature=+crt-static" \
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked --target x86_64-unknown-linux-gnu
 	# What is linked statically cannot be a shared library.
 	built "libraries" "$LOGS/libraries.log" inside env "CARGO_TARGET_DIR=$TARGET" \

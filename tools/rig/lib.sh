@@ -88,6 +88,8 @@ direct() { [ "$(cat "$CACHE/mode" 2>/dev/null)" = direct ]; }
 
 ROOTFS=$CACHE/rootfs
 CARGO_CACHE=$CACHE/cargo
+# rustc's flags for all that cargo builds: lld links in a fraction of the default's time.
+RUST_LINK="-C link-arg=-fuse-ld=lld"
 
 # inside COMMAND...: run a command with the tool chain's file system as root.
 # The project and the cache appear under their own names, so paths in messages
@@ -96,7 +98,7 @@ inside() {
 	mkdir -p "$CARGO_CACHE"
 	local -a keep=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "TERM=${TERM:-dumb}" LC_ALL=C.UTF-8
 		"CARGO_HOME=$CARGO_CACHE" "TOP=$TOP" "CACHE=$CACHE" "CLONE=$CLONE" "JOBS=$JOBS"
-		DEBIAN_FRONTEND=noninteractive KBUILD_BUILD_USER=perfcounters KBUILD_BUILD_HOST=rig)
+		"RUSTFLAGS=$RUST_LINK" DEBIAN_FRONTEND=noninteractive KBUILD_BUILD_USER=perfcounters KBUILD_BUILD_HOST=rig)
 	local v
 	for v in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CI; do
 		[ -z "${!v:-}" ] || keep+=("$v=${!v}")
