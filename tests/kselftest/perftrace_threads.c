@@ -192,7 +192,12 @@ static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 		ok(got.events == events && (getenv("GLIBC_TUNABLES") || !got.lost),
 		   "3.3 %s: none is lost", name);
 	else
-		ok(!got.lost == !got.lost_told, "3.3 %s: losses are told in the buffers", name);
+		/*
+		 * The next record that fits tells of those lost before it; of large buffers,
+		 * which are full once, there may be none.
+		 */
+		ok(got.lost_told ? got.lost : !got.lost || bytes == PERFTRACE_BYTES_MAX,
+		   "3.3 %s: losses are told in the buffers", name);
 	is(trace_info(fd).cut, 0, "3.7 %s: nothing is cut", name);
 	close(fd);
 }

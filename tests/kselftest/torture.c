@@ -181,7 +181,7 @@ static void session(int seconds, bool whole, __u32 base)
 	start(pid, base);
 	while (time(NULL) < begun + seconds ||
 	       (time(NULL) < begun + 16 * seconds &&
-		(pc.h->nr_chunks < MAX_CHUNKS || (whole && !enough_of_all()))))
+		(pc.h->nr_chunks < bounded(MAX_CHUNKS) || (whole && !enough_of_all()))))
 		sleep_ms(100);
 	stop(pid);
 	add_up();

@@ -98,7 +98,7 @@ static void grow(void)
 static void grower(void)
 {
 	while (!s->stop) {
-		if (pc.h->nr_chunks < MAX_CHUNKS) {
+		if (pc.h->nr_chunks < bounded(MAX_CHUNKS)) {
 			grow();
 			happened(CHUNKS);
 		}

@@ -137,12 +137,13 @@ static void again(void)
 
 	for (int i = 0; i < rounds; i++) {
 		__u64 keys = 0, before = events, generation = 0;
-		int slot, fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096,
-					    &slot);
+		int slot, fd;
 
+		/* Before: a writer that has filled its buffer writes no more. */
+		last = shared->written[i % WRITERS];
+		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);
 		slots |= 1 << slot;
 		/* Until there are some events, of one of them, or none. */
-		last = shared->written[i % WRITERS];
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
 		trace_call(fd, PERFTRACE_END, NULL);
