@@ -100,7 +100,7 @@ while read -r page line language _; do
 	dir=$top/$page.$line
 	mkdir "$dir"
 	cd "$dir" || exit 1
-	printf 'all:\n\t@n=0; while [ $$n -lt 30000 ]; do n=$$((n + 1)); done; grep -c . /proc/kallsyms\n' >Makefile
+	printf 'all:\n\t@n=0; while [ $$n -lt 8000 ]; do n=$$((n + 1)); done; grep -c . /proc/kallsyms\n' >Makefile
 	ln -s /tests/examples/* /modules/*.ko .
 	number=0
 	while read -r command; do
