@@ -12,7 +12,7 @@
 . /tests/kselftest_pc.sh
 
 program=/tests/pfc_follow
-rounds=25000000
+rounds=60000000
 
 status() { # WANTED COMMAND...
 	local want=$1 rc=0
@@ -105,7 +105,7 @@ only_first() {
 	[ "$(samples i)" -lt "$(($(samples t) / 2))" ]
 }
 kernel() {
-	pfc record -e task-clock -F 500 -g -o k sh -c 'for i in 1 2 3 4 5 6 7 8; do cat /proc/kallsyms; done >/dev/null' || return 1
+	pfc record -e task-clock -F 500 -g -o k sh -c 'for i in 1 2; do cat /proc/kallsyms; done >/dev/null' || return 1
 	pfc report -i k | head -n 20
 	pfc report -i k | grep -q '\[kernel.kallsyms\] *\[k\] [a-z]'
 }
