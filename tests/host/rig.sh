@@ -22,7 +22,7 @@ clone "$work/a/project"
 clone "$work/b/project"
 in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 12
+plan 16
 one=$(in_clone "$work/a" 'echo "$CLONE"') two=$(in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig two clones of one name have a directory each" "$one $two"
 as_wanted "rig and each says whose it is" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -30,16 +30,17 @@ $work/b/project"
 
 # One holds a lock until told; the other one asks for it.
 mkfifo "$work/go"
-in_clone "$work/a" 'lock "$CACHE/locks/thing" "the thing"; echo "$$" >"$CACHE/holder"; read -r _ <'"$work/go" &
+in_clone "$work/a" 'lock "$CACHE/locks/thing" "the thing"; echo "$$" >"$CACHE/holder"; read -r _ <'"$work/go; echo made >>$work/said" &
+: >"$work/said"
 until [ -s "$work/cache/holder" ]; do sleep 0.1; done
-in_clone "$work/b" 'lock "$CACHE/locks/thing" "the thing"; echo had' >"$work/said" 2>&1 &
+in_clone "$work/b" 'lock "$CACHE/locks/thing" "the thing"; echo had' >>"$work/said" 2>&1 &
 until grep -q waiting "$work/said"; do sleep 0.1; done
 result "$(grep -q "waiting for the thing, which is being made by process $(cat "$work/cache/holder") of $work/a/project since [0-9:]*$" "$work/said"; echo $?)" \
 	"rig who waits is told for what, and for which process of which clone" "$(cat "$work/said")"
-result "$(! grep -q had "$work/said"; echo $?)" "rig and waits"
 echo go >"$work/go"
 wait
-result "$(grep -qx had "$work/said"; echo $?)" "rig until it is made" "$(cat "$work/said")"
+as_wanted "rig and waits until it is made" "$(grep -v waiting "$work/said")" "made
+had"
 
 # A plan in which one part fails: the others are made, the part is named.
 cat >"$work/plan" <<END
@@ -79,6 +80,69 @@ as_wanted "rig rows: a failure in any world is one, a skipped test proves nothin
 result "$(grep -q '^debug: run 2026-01-02 03:04$' "$work/said" && grep -q '^stock: run ' "$work/said"; echo $?)" "rig rows: it says of when each world's run is" "$(cat "$work/said")"
 touch -d '2025-01-01' "$one/logs/results/stock.x"
 as_wanted "rig rows: the order of the runs does not matter" "$(rows | head -n 2 | xargs)" "0.1 ok 0.2 FAIL"
+
+# function FILE NAME: the text of a script's function.
+function_of() { sed -n "/^$2() {/,/^}/p" "$rig/$1"; }
+
+# A run in which one job came to its end, one died after its first program, one never ran.
+mkdir "$work/run"
+printf '3\tgood\t\tx\n2\tdied\t\tx\n1\tnever\t\tx\n' >"$work/run/jobs"
+printf '# stock good\nok - 0.1 one\n' >"$work/run/good.tap"
+printf '# stock died\nok - 0.1 one\n' >"$work/run/died.tap"
+: >"$work/run/good.done"
+said=$(
+	LOGS=$work/run tap=$work/run/tap work=$work/run ONLY="" TOP=$TOP TIMES=/dev/null begin=0 before="0 0"
+	. "$rig/results.sh"
+	eval "$(function_of test.sh report)"
+	keep_results() { :; }
+	report_left_out() { :; }
+	ticks() { echo 1 1; }
+	: >"$tap"
+	report 2>&1
+	echo "status $?"
+)
+as_wanted "rig a job that died or never ran is a failure" "$(tail -n 2 <<<"$said" | xargs)" "2 passed, 2 failed status 1"
+result "$(grep -q 'the job died ran to its end' <<<"$said" && grep -q 'the job never ran to its end' <<<"$said"; echo $?)" "rig and named" "$said"
+
+# What is kept for make rows: not what this run should have had, but what was left out.
+forget() {
+	local LOGS=$work/run work=$work/run WORLDS="host stock"
+	mkdir -p "$LOGS/results"
+	printf '# stock old\nok - 0.1 one\n' >"$LOGS/results/stock.old"
+	printf '# stock/full long\nok - 0.1 one\n' >"$LOGS/results/stock.full.long"
+	printf '# debug old\nok - 0.1 one\n' >"$LOGS/results/debug.old"
+	touch -d '2025-01-01' "$LOGS"/results/*
+	printf '# stock new\nok - 0.1 one\n' >"$LOGS/results/stock.new"
+	touch -d '2025-01-02' "$work/jobs"
+	echo "long in full" >"$work/left-out"
+	eval "$(function_of test.sh forget_results)"
+	forget_results
+	ls "$LOGS/results"
+}
+as_wanted "rig what did not run in a run of its world has no results any more" "$(forget | xargs)" "debug.old stock.full.long stock.new"
+
+# A new clone begins with what cargo made of the registry's packages in another one.
+target=$work/cache/clones/other/target
+mkdir -p "$target"/debug/{deps,.fingerprint/{pfc-12,libc-34},examples} "$target/x86_64-unknown-linux-gnu/release/deps"
+touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc-34.rlib} "$target"/debug/{pfc,.cargo-lock} \
+	"$target"/debug/.fingerprint/{pfc-12,libc-34}/lib "$target"/x86_64-unknown-linux-gnu/release/{pfc,only-theirs} "$target/debug/examples/x"
+(
+	CACHE=$work/cache TARGET=$work/target
+	eval "$(function_of build.sh begin_target)"
+	begin_target
+)
+as_wanted "rig a new clone begins with another's builds of the registry's packages, none of our own" \
+	"$(cd "$work/target" 2>/dev/null && find . -type f | sort)" "./debug/.cargo-lock
+./debug/.fingerprint/libc-34/lib
+./debug/deps/liblibc-34.rlib"
+mkdir "$work/mine"
+touch "$work/mine/own"
+(
+	CACHE=$work/cache TARGET=$work/mine
+	eval "$(function_of build.sh begin_target)"
+	begin_target
+)
+as_wanted "rig and keeps what it has" "$(ls "$work/mine")" own
 
 cat >"$work/times" <<'END'
 part set-up base 1000 1060 50.5

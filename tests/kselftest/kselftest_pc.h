@@ -327,7 +327,7 @@ static long bounded(long n)
 /* Of what must have happened at least, what to ask for where all is slower. */
 static __u64 at_least(__u64 n)
 {
-	return bounded(1000) == 1000 ? n : n / 25;
+	return bounded(1000) == 1000 ? n : (n + 24) / 25;
 }
 
 static void sleep_ms(long ms)

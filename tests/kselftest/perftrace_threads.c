@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the kernel: eight threads write ten million events each, with signals whose
+ * libperftrace and the kernel: eight threads write 300,000 events each, with signals whose
  * handlers write events too, while they are moved from CPU to CPU. Each event is read
  * once, in order of each CPU and of each thread on it, or it is counted as lost; where threads wait
  * for room, none is.

@@ -106,7 +106,7 @@ check "prometheus a counter's rate is what happened" paced
 # Two CPUs, and no second of theirs is lost.
 cpu_times() {
 	local all
-	all=$(value 'sum(rate({__name__=~"perfcounters_ppa_(user|system|interrupt|idle)_time_seconds_total"}[30s]))')
+	all=$(value 'sum(rate({__name__=~"perfcounters_ppa_(user|system|interrupt|idle)_time_seconds_total"}[15s]))')
 	echo "# CPU seconds a second: $all" >&3
 	near "$all" 2 3
 }

@@ -49,17 +49,24 @@ modules() {
 }
 
 # What cargo made of packages of the registry is the same in each clone: a new clone
-# begins with a copy of another's, if that is not being built just now.
+# begins with a copy of another's, if that is not being built just now. Nothing of our own
+# packages is in the copy: cargo would compare times only, and take another clone's code.
 begin_target() {
-	local other
+	local other name
 	[ ! -e "$TARGET" ] || return 0
 	# shellcheck disable=SC2012 # names of ours
 	other=$(ls -dt "$CACHE"/clones/*/target 2>/dev/null | head -n 1) || :
 	[ -n "$other" ] || return 0
 	rm -rf "$TARGET.new"
 	flock -n "$other.lock" cp -a --reflink=auto "$other" "$TARGET.new" 2>/dev/null || return 0
-	# Programs are not copied: each clone's are of its own sources.
-	mv "$TARGET.new" "$TARGET"
+	for name in "$TOP"/tools/*/Cargo.toml; do
+		name=$(basename "${name%/*}")
+		find "$TARGET.new" \( -path "*/.fingerprint/$name-*" -o -path "*/build/$name-*" \) -prune -exec rm -rf {} +
+		find "$TARGET.new" -path '*/deps/*' \( -name "${name//-/_}-*" -o -name "lib${name//-/_}-*" -o -name "$name-*" \) -delete
+	done
+	find "$TARGET.new" -mindepth 2 -type f ! -path '*/deps/*' ! -path '*/.fingerprint/*' ! -path '*/build/*' ! -name '.*' -delete
+	rm -rf "$TARGET.new"/*/examples "$TARGET.new"/*/*/examples "$TARGET.new"/*/incremental "$TARGET.new"/*/*/incremental
+	[ -e "$TARGET" ] || mv -T "$TARGET.new" "$TARGET" || rm -rf "$TARGET.new"
 }
 
 # Static programs: they run in an initramfs that has no libraries.

@@ -72,3 +72,5 @@ guest)
 	run_guest "$world" "$guest" "$work/$name"
 	;;
 esac
+# It came to its end: without this file the job is a failure, whatever it has said.
+: >"$work/$name.done"

@@ -150,6 +150,8 @@ stock_kernel() {
 	step "stock kernel"
 	while :; do
 		while read -r rel version word <&3; do
+			# First with fresh lists: they may have a supported one.
+			[ "$word" = supported ] || [ -n "$fresh" ] || continue
 			[ "$word" = supported ] || say "    the archive has none of the supported kernels ($(words "$TOP/tools/rig/kernels"))${KERNEL_RELEASE:+ that match $KERNEL_RELEASE}: trying $rel, with which this is UNTESTED"
 			take "$rel" "$version" || continue
 			[ -n "${KERNEL_RELEASE:-}" ] || echo "$rel" >"$CACHE/release"

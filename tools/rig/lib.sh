@@ -59,6 +59,15 @@ lock() {
 	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$1"
 }
 
+# in_use: while this script or anything it started lives, make clean waits with what is
+# built from this clone.
+in_use() {
+	local fd
+	exec {fd}<>"$CLONE/running-tests.lock"
+	flock -s "$fd"
+	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$CLONE/running-tests.lock"
+}
+
 # quietly WHAT LOG COMMAND...: append the output to LOG, show on a terminal that it
 # runs, unless a plan does (plan.sh), say how long it took. The command is its own
 # process group, so that an interrupt takes all of it down.

@@ -161,6 +161,8 @@ if [ "$mode" = test ]; then
 else
 	image
 fi
+in_use
+rm -rf "$run"
 mkdir -p "$orders"
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
