@@ -87,7 +87,7 @@ help:
 #? make test                 run the tests (ONLY=PATTERN: some; a row id, name or file)
 #? make test-all             and the long ones, and all on a debug kernel (built once)
 #? make test-debug           the tests in the guest on both debug kernels (built once)
-#? make rows                 which promises the last full test run proved
+#? make rows                 which promises the last run of each test proved
 #? make vm                   a shell in the guest (CMD='...': run that instead)
 #? make check                formatting, lints, host tests
 #? make bench                what counting and reading cost, against the bars (ONLY=guest or host)

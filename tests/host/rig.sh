@@ -22,7 +22,7 @@ clone "$work/a/project"
 clone "$work/b/project"
 in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 16
+plan 17
 one=$(in_clone "$work/a" 'echo "$CLONE"') two=$(in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig two clones of one name have a directory each" "$one $two"
 as_wanted "rig and each says whose it is" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -103,6 +103,20 @@ said=$(
 )
 as_wanted "rig a job that died or never ran is a failure" "$(tail -n 2 <<<"$said" | xargs)" "2 passed, 2 failed status 1"
 result "$(grep -q 'the job died ran to its end' <<<"$said" && grep -q 'the job never ran to its end' <<<"$said"; echo $?)" "rig and named" "$said"
+
+# What make test leaves to make test-all, by the same rules, and as the page has it.
+left_out_now() {
+	local work=$work/left tap=/dev/null ALL="" ONLY=""
+	mkdir -p "$work"
+	mentions() { :; }
+	# shellcheck source=tools/rig/guest.sh
+	. "$rig/guest.sh"
+	programs_of stock >"$work/programs"
+	for s in "$TOP"/tests/host/*.sh; do ! left_out "$s" || basename "$s" >>"$work/left-out"; done
+	sort "$work/left-out"
+}
+as_wanted "rig testing.md names what make test leaves to make test-all" \
+	"$(sed -n '/Today these are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(left_out_now)"
 
 # What is kept for make rows: not what this run should have had, but what was left out.
 forget() {
