@@ -52,13 +52,19 @@ modules() {
 # begins with a copy of another's, if that is not being built just now. Nothing of our own
 # packages is in the copy: cargo would compare times only, and take another clone's code.
 begin_target() {
-	local other name
+	local other name lock
 	[ ! -e "$TARGET" ] || return 0
+	# The newest that nobody builds in, by our lock and by cargo's own.
 	# shellcheck disable=SC2012 # names of ours
-	other=$(ls -dt "$CACHE"/clones/*/target 2>/dev/null | head -n 1) || :
-	[ -n "$other" ] || return 0
-	rm -rf "$TARGET.new"
-	flock -n "$other.lock" cp -a --reflink=auto "$other" "$TARGET.new" 2>/dev/null || return 0
+	while read -r other; do
+		for lock in "$other"/{debug,*/release}/.cargo-lock; do
+			[ ! -e "$lock" ] || flock -n "$lock" true || continue 2
+		done
+		rm -rf "$TARGET.new"
+		flock -n "$other.lock" cp -a --reflink=auto "$other" "$TARGET.new" 2>/dev/null && break
+		rm -rf "$TARGET.new"
+	done < <(ls -dt "$CACHE"/clones/*/target 2>/dev/null)
+	[ -e "$TARGET.new" ] || return 0
 	for name in "$TOP"/tools/*/Cargo.toml; do
 		name=$(basename "${name%/*}")
 		find "$TARGET.new" \( -path "*/.fingerprint/$name-*" -o -path "*/build/$name-*" \) -prune -exec rm -rf {} +
