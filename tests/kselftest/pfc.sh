@@ -34,7 +34,8 @@ check "pfc snapshot --json" sh -c 'pfc snapshot --json "sched/*" | grep -q gener
 check "pfc watch writes lines when piped" sh -c 'pfc watch --plain --count 2 --interval 200 "sched/*" | grep -c context_switches | grep -qx 2'
 
 # 0.14: the set changes under a watch.
-pfc watch --plain --count 1000 --interval 100 >watched 2>watch.err &
+: >watched
+pfc watch --plain --count 1000000 --interval 100 >watched 2>watch.err &
 watch=$!
 # Two more looks of the watch.
 lines() { wc -c <watched; }
@@ -69,7 +70,7 @@ check "0.11 pfc list shows the next life" sh -c 'pfc list --json sched/forks | t
 
 check "0.15 pfc read gives a number a program can use" sh -c 'pfc read --csv sched/context_switches | tail -n 1 | tr , "\n" | grep -qE "^[1-9][0-9]*$"'
 
-pfc watch --plain --count 1000 --interval 100 >/dev/null &
+pfc watch --plain --count 1000000 --interval 100 >/dev/null &
 watch=$!
 within 60 grep -q /dev/perfcounters /proc/$watch/maps
 check "0.14 pfc keeps perfcounters.ko loaded while it watches" sh -c 'rmmod pfc_sched; rmmod pfc_syscalls; rmmod pfc_irq; ! rmmod perfcounters 2>/dev/null'
