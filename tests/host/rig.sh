@@ -22,7 +22,7 @@ clone "$work/a/project"
 clone "$work/b/project"
 in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 17
+plan 20
 one=$(in_clone "$work/a" 'echo "$CLONE"') two=$(in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig two clones of one name have a directory each" "$one $two"
 as_wanted "rig and each says whose it is" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -103,6 +103,25 @@ said=$(
 )
 as_wanted "rig a job that died or never ran is a failure" "$(tail -n 2 <<<"$said" | xargs)" "2 passed, 2 failed status 1"
 result "$(grep -q 'the job died ran to its end' <<<"$said" && grep -q 'the job never ran to its end' <<<"$said"; echo $?)" "rig and named" "$said"
+
+# A whole run, with jobs that do nothing but pass.
+mkdir -p "$work/b/project/tests"/{vm,host,kselftest}
+cp "$TOP/tests/vm/guests" "$work/b/project/tests/vm/"
+cp "$rig/kernels" "$work/b/project/tools/rig/"
+printf '// SPDX\n/*\n * worlds: stock\n */\n' >"$work/b/project/tests/kselftest/x.c"
+printf '# SPDX\n' >"$work/b/project/tests/host/short.sh"
+printf '# SPDX\n# target: test-all\n' >"$work/b/project/tests/host/long.sh"
+cat >"$work/b/project/tools/rig/plan.sh" <<'END'
+#!/bin/bash
+cut -f2 "$work/jobs" | while read -r name; do
+	printf '# stock %s\nok - 0.1 one\n' "$name" >"$work/$name.tap"
+	: >"$work/$name.done"
+done
+END
+said=$(env -u work -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
+as_wanted "rig a run in which all passes ends well, and its last line says so" "$? $(tail -n 1 <<<"$said")" "0 4 passed, 0 failed"
+result "$(grep -q '^Where the time went' <<<"$said"; echo $?)" "rig and where the time went" "$said"
+result "$(grep -q '^Left to make test-all: long.sh, the world debug' <<<"$said"; echo $?)" "rig and what it left" "$said"
 
 # What make test leaves to make test-all, by the same rules, and as the page has it.
 left_out_now() {

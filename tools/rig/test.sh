@@ -212,7 +212,7 @@ keep_results() {
 	# Beside busy loops all takes longer than it does.
 	[ -z "$LOAD" ] || return 0
 	{
-		cat "$CACHE/seconds" 2>/dev/null
+		cat "$CACHE/seconds" 2>/dev/null || :
 		sed -n 's/^program //p' "$TIMES"
 	} | awk '{ seconds[$1 " " $2] = $3 } END { for (p in seconds) print p, seconds[p] }' | sort >"$CACHE/seconds.$$"
 	mv "$CACHE/seconds.$$" "$CACHE/seconds"
@@ -256,7 +256,7 @@ make_plan
 	wait $! || :
 }
 for world in $WORLDS; do
-	[ "$world" = host ] || grep 'does not compile' "$LOGS/image.$world.log" 2>/dev/null | while read -r _ program _; do
+	[ "$world" = host ] || { grep 'does not compile' "$LOGS/image.$world.log" 2>/dev/null || :; } | while read -r _ program _; do
 		one "$world" "rig ${program##*/} compiles" "not ok" "$(grep -A 5 "error" "$LOGS/image.$world.log" | head -n 20)"
 	done
 done
