@@ -153,12 +153,14 @@ static void fixed(void)
 	for (i = 0; i < m->fixed; i++) {
 		__u64 on = 1ULL << 4 * i;
 
-		/* 4000 instructions: no event is left in pieces. */
+		__u64 more = 4000 * want[i].events / want[i].insns;
+
+		/* What an earlier use of the counter left of an event may make one more. */
 		a = raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
 			0x309 + i);
 		b = raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on,
 			0x309 + i);
-		if (b - a != 4000 * want[i].events / want[i].insns) {
+		if (b - a < more - 1 || b - a > more + 1) {
 			note("fixed counter %d: %llu and %llu", i, a, b);
 			good = false;
 		}
