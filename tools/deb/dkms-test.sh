@@ -43,7 +43,7 @@ look() {
 	list() { (cd "$root" && find . -xdev \( -path ./proc -o -path ./dev -o -path ./packages -o -path ./tmp -o -path ./var/log -o -path './var/cache/*' \( -name apt -o -name debconf -o -name ldconfig -o -name man \) -o -path ./var/lib/dpkg -o -path ./var/lib/apt \) -prune -o -print | LC_ALL=C sort); }
 	# What a run left that was ended before its purge.
 	stage "purge what was left" in_debian "$root" "" "
-		apt-get purge -y -q perfcounters-dkms
+		! dpkg -s perfcounters-dkms >/dev/null 2>&1 || apt-get purge -y -q perfcounters-dkms
 		rm -rf /var/lib/dkms/mok.* /var/lib/dkms/perfcounters /usr/src/perfcounters-*"
 	# in_root has made a place for the trees, which the purge is to take away.
 	list | grep -v '^\./var/cache/perfcounters' >"$out/before"
