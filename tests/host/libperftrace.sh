@@ -83,6 +83,7 @@ said=$(PERFTRACE=0 PERFTRACE_DEBUG=1 LD_LIBRARY_PATH=$work/usr/lib "$work/reques
 as_wanted "3.8 PERFTRACE=0 turns it off" "$said" "perftrace: off: PERFTRACE=0 is in the environment"
 
 # The same library, with memory in the kernel's stead.
+# shellcheck disable=SC2153 # the rig's
 target=$TARGET/simulate
 manifest=$top/tools/Cargo.toml
 CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p libperftrace --features simulate >"$work/log" 2>&1 &&

@@ -4,7 +4,7 @@
 # The rig's own rules: clones that share a cache do not meet, who waits is told for whom,
 # what fails is named, make rows takes each world's last run, whatever the order.
 
-# shellcheck disable=SC2016
+# shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154,SC2269,SC2317,SC2329
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -92,6 +92,7 @@ printf '# stock died\nok - 0.1 one\n' >"$work/run/died.tap"
 : >"$work/run/good.done"
 said=$(
 	LOGS=$work/run tap=$work/run/tap work=$work/run ONLY="" TOP=$TOP TIMES=/dev/null begin=0 before="0 0"
+	# shellcheck source=tools/rig/results.sh
 	. "$rig/results.sh"
 	eval "$(function_of test.sh report)"
 	keep_results() { :; }

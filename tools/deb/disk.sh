@@ -88,5 +88,5 @@ touch "$base/.whole"
 "$TOP/tools/deb/build.sh"
 lock "$disk.lock" "the disk of the guest deb"
 want="recipe $DISK_RECIPE $base $(cat "$packages/.made-from") $(cat "$TOP"/tools/libperftrace/examples/requests.c "$TOP"/tools/libperfmon/examples/page_faults.c "$TOP"/tests/kselftest/readme/reader.c | short_hash)"
-[ "$(cat "$disk.made-from" 2>/dev/null)" = "$want" ] && [ -e "$disk" ] || make_disk
+if [ "$(cat "$disk.made-from" 2>/dev/null)" != "$want" ] || [ ! -e "$disk" ]; then make_disk; fi
 echo "$disk"

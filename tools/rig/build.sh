@@ -28,6 +28,7 @@ built() { # built WHAT LOG COMMAND...
 # A kernel tree of the user's own: the host's tools, no chroot, no stock kernel.
 modules_for_kdir() {
 	local kdir out release
+	# shellcheck disable=SC2153 # KDIR is the user's
 	kdir=$(cd "$KDIR" 2>/dev/null && pwd -P) || die "KDIR=$KDIR is no directory"
 	grep -q '^CONFIG_RUST=y' "$kdir/.config" 2>/dev/null ||
 		die "KDIR=$KDIR is not a configured kernel tree with CONFIG_RUST=y. Distribution headers carry no Rust metadata: a prepared source tree is needed (make modules_prepare), or leave KDIR out and make kdir prepares one."

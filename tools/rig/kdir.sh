@@ -87,7 +87,7 @@ base() {
 	local packages_stamp python_want
 	packages_stamp=packages-$(short_hash <<<"$mode $want")
 	python_want=$(python_packages)
-	made() { stamped "$packages_stamp" "$want" && [ "$(cat "$CACHE/mode" 2>/dev/null)" = "$mode" ] && [ -e "$ROOTFS" -o "$mode" = direct ]; }
+	made() { stamped "$packages_stamp" "$want" && [ "$(cat "$CACHE/mode" 2>/dev/null)" = "$mode" ] && { [ -e "$ROOTFS" ] || [ "$mode" = direct ]; }; }
 	have_python() { stamped python "$python_want" && [ -x "$CACHE/python/bin/python" ]; }
 	made && have_python && return
 	lock "$CACHE/locks/base" "the tool chain"

@@ -41,6 +41,7 @@ short_hash() { sha256sum | cut -c1-12; }
 kill_tree() {
 	local child
 	kill -STOP "$1" 2>/dev/null || return 0
+	# shellcheck disable=SC2013 # words, of one line
 	for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do kill_tree "$child"; done
 	kill "$1" 2>/dev/null || :
 	kill -CONT "$1" 2>/dev/null || :

@@ -37,7 +37,8 @@ for word in supported untested; do
 		[[ $release == $pattern ]] || continue
 		is=untested
 		[[ " ${series[*]} " != *" $(series_of "$release") "* ]] || is=supported
-		[ $is = $word ] && version=$(whole "$release") || continue
+		[ $is = $word ] || continue
+		version=$(whole "$release") || continue
 		echo "$release $version $word"
 	done
 done

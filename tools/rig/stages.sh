@@ -23,7 +23,8 @@ remove() { rm -rf --one-file-system "$@"; }
 outdated() {
 	local other
 	for other in "${1%-*}"-*; do
-		[ "$other" != "$1" ] && [ -d "$other" ] || continue
+		[ "$other" != "$1" ] || continue
+		[ -d "$other" ] || continue
 		[ -n "$(find "$other" -maxdepth 1 -mtime -7 -print -quit)" ] || remove "$other"
 	done
 }

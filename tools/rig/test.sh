@@ -120,6 +120,7 @@ make_plan() {
 		cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk '{ print "jobs: " $2 }'
 		sort -k1,1nr "$work/jobs" | while IFS=$'\t' read -r seconds name needs command; do
 			target=job-${name// /-}
+			# shellcheck disable=SC2016 # make's variable
 			printf '.PHONY: %s\njobs: %s\n%s: %s\n\t$(timed) %s "%s" %s\n' "$target" "$target" "$target" "$needs" \
 				"$(if [[ $command == guest* ]]; then echo "${name%%.*}"; else echo host; fi)" "$name" \
 				"tools/rig/job.sh $command"
@@ -239,6 +240,7 @@ mkdir -p "$work"
 : >"$TIMES"
 begin=$EPOCHSECONDS before=$(ticks)
 export TEST_RUN=$$
+# shellcheck disable=SC2154 # it is, there
 trap 'for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 load

@@ -33,6 +33,7 @@ within() {
 }
 
 # has_open PID FILE: does it have a file open whose name has that in it?
+# shellcheck disable=SC2010 # what links are to
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }
 
 # perfcounters.ko and whoever needs it, gone: a test before may have been killed.
