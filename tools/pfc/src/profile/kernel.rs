@@ -3,9 +3,7 @@
 //! Names of functions that are in no ELF file: the kernel's, its modules', and those of
 //! just-in-time compilers.
 
-use std::collections::HashMap;
 use std::fs;
-use std::rc::Rc;
 
 use super::symbols::{whole, Symbols};
 
@@ -14,65 +12,83 @@ pub const KERNEL: &str = "[kernel.kallsyms]";
 
 /// A function of the kernel.
 #[derive(Debug)]
-pub struct Function {
-    address: u64,
-    pub name: Rc<str>,
+pub struct Function<'a> {
+    pub name: &'a str,
     /// [`KERNEL`], or the module in brackets.
-    pub object: Rc<str>,
+    pub object: &'a str,
 }
 
-/// The running kernel's functions, ascending.
-pub struct Kernel(Vec<Function>);
+/// The running kernel's functions.
+pub struct Kernel {
+    /// The kernel's list: a name is looked at when it is asked for.
+    text: String,
+    /// Their addresses, ascending, and where in `text` their names begin.
+    all: Vec<(u64, usize)>,
+    /// Where the kernel's text begins.
+    begin: Option<u64>,
+}
 
 impl Kernel {
     /// Those that may be seen here. `None`: all addresses are hidden.
     pub fn running() -> Option<Self> {
         // Names are not all ASCII in every kernel.
         let bytes = fs::read("/proc/kallsyms").ok()?;
-        Self::parse(&String::from_utf8_lossy(&bytes))
+        Self::parse(match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(odd) => String::from_utf8_lossy(odd.as_bytes()).into_owned(),
+        })
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Of lines "ADDRESS KIND NAME" or "ADDRESS KIND NAME [MODULE]".
+    fn parse(text: String) -> Option<Self> {
         let mut all = Vec::new();
-        let mut objects: HashMap<&str, Rc<str>> = HashMap::new();
-        for line in text.lines() {
-            let mut words = line.split_ascii_whitespace();
-            let (Some(address), Some(kind), Some(name)) =
-                (words.next(), words.next(), words.next())
-            else {
+        let mut at = 0;
+        for line in text.split_inclusive('\n') {
+            let begin = at;
+            at += line.len();
+            let Some((address, rest)) = line.split_once(' ') else {
                 continue;
             };
-            let address = u64::from_str_radix(address, 16).unwrap_or(0);
-            if address != 0 && matches!(kind, "t" | "T" | "w" | "W") {
-                let object = words.next().unwrap_or(KERNEL);
-                let object = objects.entry(object).or_insert_with(|| object.into());
-                all.push(Function {
-                    address,
-                    name: name.into(),
-                    object: object.clone(),
-                });
+            if !matches!(rest.as_bytes(), [b't' | b'T' | b'w' | b'W', b' ', ..]) {
+                continue;
+            }
+            match u64::from_str_radix(address, 16) {
+                Ok(0) | Err(_) => {}
+                Ok(known) => all.push((known, begin + address.len() + 3)),
             }
         }
         // Of several names the first stays.
-        all.sort_by_key(|f| f.address);
-        all.dedup_by_key(|f| f.address);
-        (!all.is_empty()).then_some(Self(all))
+        all.sort_by_key(|&(address, _)| address);
+        all.dedup_by_key(|&mut (address, _)| address);
+        let begin = all
+            .iter()
+            .find(|&&(_, at)| name(&text, at) == "_text")
+            .map(|&(address, _)| address);
+        (!all.is_empty()).then_some(Self { text, all, begin })
     }
 
     /// Where its text begins.
     pub fn text(&self) -> Option<u64> {
-        self.0
-            .iter()
-            .find(|f| &*f.name == "_text")
-            .map(|f| f.address)
+        self.begin
     }
 
     /// The function of an address, and how far it is in it.
-    pub fn find(&self, address: u64) -> Option<(&Function, u64)> {
-        let above = self.0.partition_point(|f| f.address <= address);
-        let function = self.0.get(above.checked_sub(1)?)?;
-        Some((function, address - function.address))
+    pub fn find(&self, address: u64) -> Option<(Function<'_>, u64)> {
+        let above = self.all.partition_point(|&(begin, _)| begin <= address);
+        let &(begin, at) = self.all.get(above.checked_sub(1)?)?;
+        let name = name(&self.text, at);
+        let behind = self.text[at + name.len()..].lines().next();
+        let module = behind.unwrap_or_default().trim_ascii_start();
+        let object = if module.is_empty() { KERNEL } else { module };
+        Some((Function { name, object }, address - begin))
     }
+}
+
+/// The name that begins there.
+fn name(text: &str, at: usize) -> &str {
+    let rest = &text[at..];
+    let end = rest.find(|c: char| c.is_ascii_whitespace());
+    &rest[..end.unwrap_or(rest.len())]
 }
 
 /// Bytes of such a list.
@@ -102,12 +118,12 @@ mod tests {
     fn r1_9_the_kernels_functions_by_module() {
         let text = "ffffffff81000000 T _text\nffffffff81000100 t one\nffffffff82000000 D data\n\
                     ffffffffc0000000 t two\t[mod]\n";
-        let kernel = Kernel::parse(text).expect("symbols");
-        let find = |a| kernel.find(a).map(|(f, o)| (&*f.name, &*f.object, o));
+        let kernel = Kernel::parse(text.to_owned()).expect("symbols");
+        let find = |a| kernel.find(a).map(|(f, o)| (f.name, f.object, o));
         assert_eq!(kernel.text(), Some(0xffff_ffff_8100_0000));
         assert_eq!(find(0xffff_ffff_8100_0104), Some(("one", KERNEL, 4)));
         assert_eq!(find(0xffff_ffff_c000_0001), Some(("two", "[mod]", 1)));
         assert_eq!(find(0xffff_ffff_8000_0000), None);
-        assert!(Kernel::parse("0000000000000000 T _text\n").is_none());
+        assert!(Kernel::parse("0000000000000000 T _text\n".to_owned()).is_none());
     }
 }

@@ -304,8 +304,8 @@ impl Names {
             Some((function, offset)) => Frame {
                 address,
                 is_kernel: true,
-                object: function.object.clone(),
-                symbol: function.name.clone(),
+                object: function.object.into(),
+                symbol: function.name.into(),
                 offset: offset + back,
             },
             None => unknown,

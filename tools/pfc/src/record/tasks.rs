@@ -343,44 +343,44 @@ fn region(line: &str) -> Option<Region> {
 
 /// Where the kernel and its modules are, where that may be known.
 fn kernel(to: &mut Encoder, id: u64) {
-    // It is long: only up to what is looked for, which is near its beginning.
-    let mut found = [0; 2];
-    if let Ok(file) = fs::File::open("/proc/kallsyms") {
-        for line in BufReader::new(file).lines().map_while(Result::ok) {
-            let mut words = line.split_ascii_whitespace();
-            let (at, name) = (words.next().unwrap_or_default(), words.nth(1));
-            let which = ["_text", "_etext"];
-            if let Some(n) = which.iter().position(|w| Some(*w) == name) {
-                found[n] = u64::from_str_radix(at, 16).unwrap_or(0);
-                if found[n] == 0 || !found.contains(&0) {
-                    break;
-                }
-            }
-        }
-    }
-    let [start, end] = found;
-    if start == 0 {
+    let Some(start) = text_of_kernel() else {
         return;
-    }
-    let end = if end > start { end } else { u64::MAX };
+    };
+    let modules = modules();
+    // Where its text ends stands far back in a list that takes long to read. Nothing that
+    // runs is between that and the modules.
+    let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
+    let end = above.min().unwrap_or(u64::MAX);
     to.kernel(start, end, start, "[kernel.kallsyms]_text", id);
-    let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
-    for line in modules.lines() {
+    for (name, at, size) in modules {
+        to.kernel(at, at.saturating_add(size), 0, &name, id);
+    }
+}
+
+/// Where the kernel's text begins, which is near the beginning of the list. `None`: that is
+/// hidden.
+fn text_of_kernel() -> Option<u64> {
+    let file = fs::File::open("/proc/kallsyms").ok()?;
+    let mut lines = BufReader::new(file).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.ends_with(" _text"))?;
+    let at = u64::from_str_radix(line.split(' ').next()?, 16).ok()?;
+    (at != 0).then_some(at)
+}
+
+/// Names in brackets, addresses and bytes of the modules.
+fn modules() -> Vec<(String, u64, u64)> {
+    let text = fs::read_to_string("/proc/modules").unwrap_or_default();
+    let module = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [name, size, .., _, at] = words[..] else {
-            continue;
+        let [name, size, ..] = words[..] else {
+            return None;
         };
         // Last is the address, or a taint behind it.
-        let at = words
-            .iter()
-            .rev()
-            .find_map(|w| w.strip_prefix("0x"))
-            .unwrap_or(at);
-        let at = u64::from_str_radix(at, 16).unwrap_or(0);
-        if let (Ok(size), true) = (size.parse::<u64>(), at != 0) {
-            to.kernel(at, at.saturating_add(size), 0, &format!("[{name}]"), id);
-        }
-    }
+        let at = words.iter().rev().find_map(|w| w.strip_prefix("0x"))?;
+        let at = u64::from_str_radix(at, 16).ok().filter(|at| *at != 0)?;
+        Some((format!("[{name}]"), at, size.parse().ok()?))
+    };
+    text.lines().filter_map(module).collect()
 }
 
 #[cfg(test)]
