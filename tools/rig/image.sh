@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The guest's initramfs: busybox, our modules and tools, the test programs, and
-# the few stock modules that tests use as devices. Runs inside the tool chain
-# (build.sh calls it through inside()). A test program that does not compile is left
-# out and named: a test run counts it as failed.
+# The guest's initramfs: busybox, our modules and tools, the tests' scripts, and the few
+# stock modules that tests use as devices; and beside it, in IMAGE/programs, the compiled
+# test programs: most of the bytes, of which a boot gets those that it runs (vm.sh).
+# Runs inside the tool chain (build.sh calls it through inside()). A test program that does
+# not compile is left out and named: a test run counts it as failed.
 # Usage: image.sh RELEASE STOCK KBUILD_OUT TOOLS_OUT LIB_OUT IMAGE
 
 set -euo pipefail
@@ -115,7 +116,10 @@ done
 wait
 mv "$programs/.stamp.new" "$programs/.stamp"
 # One that does not compile is not there.
-(cd "$programs" && { ls -d "${wanted[@]}" 2>/dev/null || :; } | cpio -p -d --quiet "$root/tests")
+rm -rf "$image/programs.new"
+mkdir -p "$image/programs.new/tests"
+(cd "$programs" && { ls -d "${wanted[@]}" 2>/dev/null || :; } | cpio -p -d --quiet "$image/programs.new/tests")
+(cd "$image/programs.new" && find . -type d | cpio -p -d --quiet "$root")
 exec 9>&-
 for s in "$TOP"/tests/kselftest/{,lib/}*.{sh,py}; do
 	[ ! -e "$s" ] || install -m 755 "$s" "$root/tests/"
@@ -130,4 +134,6 @@ cp -r "$TOP/tools/fleet" "$root/tests/"
 
 (cd "$root" && find . -mindepth 1 | cpio -o -H newc --quiet) >"$image/base.cpio.new"
 mv "$image/base.cpio.new" "$image/base.cpio"
+rm -rf "$image/programs"
+mv "$image/programs.new" "$image/programs"
 rm -rf "$root"

@@ -21,10 +21,26 @@ DEMO_SECONDS=${DEMO_SECONDS:-10}
 [ "$world" != host ] || die "the host world has no guest; WORLD= is stock, debug or kcsan"
 declare -F "guest_${guest%%-*}" >/dev/null || die "there is no guest $guest in tests/vm/guests"
 
-# The guest's initramfs is the image and this boot's orders, one after the other.
+# The guest's initramfs is the image, with this boot's orders and test programs behind it.
 run=$CLONE/run.$$
 orders=$run/orders
 order() { printf '%s\n' "$2" >"$orders/$1"; }
+
+# wanted_programs NAME...: of the test programs those of these names, and those that their
+# sources speak of as /tests/NAME; the paths of their files. Unpacking all of them would take
+# the guest a third of its boot.
+wanted_programs() {
+	local -a names=("$@")
+	local -A seen
+	local name i
+	for ((i = 0; i < ${#names[@]}; i++)); do
+		name=${names[i]%/}
+		[ -n "$name" ] && [ -z "${seen[$name]:-}" ] || continue
+		seen[$name]=1
+		[ ! -e "$programs/tests/$name" ] || (cd "$programs" && find "tests/$name" -type f)
+		mapfile -t -O ${#names[@]} names < <(cat "$TOP/tests/kselftest/"{,lib/}"$name"{,.c} 2>/dev/null | grep -oE '/tests/[A-Za-z0-9_./]+' | cut -d/ -f3-)
+	done
+}
 
 finish() {
 	[ ! -s "$run/pid" ] || kill "$(cat "$run/pid")" 2>/dev/null || :
@@ -52,8 +68,14 @@ boot() { # boot QEMU-ARGUMENTS...
 	order world "$world"
 	[ -z "$pmu" ] || order pmu "$pmu"
 	order slowness "$SLOWNESS"
+	case $mode in
+	demo) ;;
+	test) wanted_programs $(cut -d' ' -f1 "$orders/list") | sort -u ;;
+	*) (cd "$programs" && find tests -type f) ;;
+	esac >"$run/programs"
 	# shellcheck disable=SC2016
-	inside sh -ec 'cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" - >initrd' "$run" "$base"
+	inside sh -ec 'cd "$2" && cpio -o -H newc --quiet <"$0/programs" >"$0/programs.cpio"
+		cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" programs.cpio - >initrd' "$run" "$base" "$programs"
 	program="qemu-system-x86_64"
 	[ -z "$emulator" ] || program=$("$TOP/tests/qemu-$emulator/build.sh") || die "the guest $guest wants the emulator of tests/qemu-$emulator"
 	inside "$program" -M q35 -accel "$accel" -cpu "$cpu" -smp "${SMP:-$smp}" -m "${MEM:-$mem}" \
@@ -76,7 +98,7 @@ image() {
 	local by
 	"$TOP/tools/rig/plan.sh" "kernel-$world"
 	enter_world "$world"
-	base=$IMAGE/base.cpio
+	base=$IMAGE/base.cpio programs=$IMAGE/programs
 	if by=$(builds) && [ -e "$base" ]; then
 		say "    not built anew, as $by builds just now: this is the image of $(date -r "$base" '+%F %T')"
 	else
@@ -156,8 +178,10 @@ shift
 if [ "$mode" = test ]; then
 	enter_world "$world"
 	# The image of this run, whatever is built meanwhile.
-	base=${1%/*}/$world.cpio
+	base=${1%/*}/$world.cpio programs=${1%/*}/$world.programs
 	ln "$IMAGE/base.cpio" "$base" 2>/dev/null || [ -e "$base" ]
+	cp -al "$IMAGE/programs" "$programs.$$"
+	mv -T "$programs.$$" "$programs" 2>/dev/null || { [ -e "$programs" ] && rm -rf "$programs.$$"; }
 else
 	image
 fi
