@@ -117,7 +117,7 @@ make_plan() {
 	local name needs command seconds target
 	{
 		echo "include $TOP/tools/rig/plan.mk"
-		cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk '{ print "jobs: " $2 }'
+		needs | sed 's/^/jobs needs: /'
 		sort -k1,1nr "$work/jobs" | while IFS=$'\t' read -r seconds name needs command; do
 			target=job-${name// /-}
 			# shellcheck disable=SC2016 # make's variable
@@ -126,6 +126,25 @@ make_plan() {
 				"tools/rig/job.sh $command"
 		done
 	} >"$work/plan.mk"
+}
+
+# What jobs need, the most needed first.
+needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 { print $2 }'; }
+
+# In the background, so that a signal to this script is acted on at once.
+plan() { # WORDS FOR MAKE...
+	SLOTS=$SLOTS "$TOP/tools/rig/plan.sh" -f "$work/plan.mk" "$@" &
+	wait $!
+}
+
+# What make finds not ready comes after all else, and the longest jobs need the most: so
+# where no kernel has to be built, all that jobs need is made before any of them.
+run_jobs() {
+	local -a made=()
+	if [ "$SLOTS" = "$JOBS" ] && plan needs; then
+		mapfile -t made < <(needs | sed 's/^/--assume-old=/')
+	fi
+	plan "${made[@]}" jobs || :
 }
 
 # The processors' ticks so far: all, idle.
@@ -252,11 +271,7 @@ for world in $WORLDS; do
 	if [ "$world" = host ]; then host_jobs; else guest_jobs "$world"; fi
 done
 make_plan
-# In the background, so that a signal to this script is acted on at once.
-[ ! -s "$work/jobs" ] || {
-	SLOTS=$SLOTS "$TOP/tools/rig/plan.sh" -f "$work/plan.mk" jobs &
-	wait $! || :
-}
+[ ! -s "$work/jobs" ] || run_jobs
 for world in $WORLDS; do
 	[ "$world" = host ] || { grep 'does not compile' "$LOGS/image.$world.log" 2>/dev/null || :; } | while read -r _ program _; do
 		one "$world" "rig ${program##*/} compiles" "not ok" "$(grep -A 5 "error" "$LOGS/image.$world.log" | head -n 20)"
