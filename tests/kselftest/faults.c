@@ -152,14 +152,14 @@ static int work_the_disk(void)
 {
 	static char block[4096] __attribute__((aligned(4096)));
 
-	for (int i = 0; i < 100; i++) {
+	for (int i = 0; i < 1000; i++) {
 		int disk = open("/dev/nullb0", O_RDONLY | O_DIRECT | O_CLOEXEC);
 		bool done = disk >= 0 && read(disk, block, sizeof(block)) == sizeof(block);
 
 		close(disk);
 		if (!done)
 			return -EIO;
-		sleep_ms(50);
+		sleep_ms(5);
 		number = pc_find(&pc, "block/nullb0/reads");
 		if (number)
 			return 0;
@@ -224,8 +224,8 @@ static void account_no_more(void)
 	if (!says(write(ppactl, "0 0 0 1", 7) == 7, "it does not end"))
 		exit(1);
 	close(ppactl);
-	for (i = 0; i < 500 && !access(path, F_OK); i++)
-		sleep_ms(10);
+	for (i = 0; i < 5000 && !access(path, F_OK); i++)
+		sleep_ms(1);
 }
 
 static const struct operation accounting = {

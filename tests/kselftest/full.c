@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * timeout: 300
+ * worlds: stock
  *
  * The table filled to its last slot: all names that there is room for, each with its own number,
  * and what happens then. What a name costs early and late.

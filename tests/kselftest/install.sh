@@ -53,8 +53,8 @@ watch() { pfc watch --count 3 </dev/null >watched && holds watched "generation" 
 check "install pfc watch" watch
 counts() { pfc stat -o counted ls /usr >/dev/null && holds counted "context-switches" "page-faults"; }
 check "install pfc stat" counts
-# Two seconds of work with symbols of its own.
-record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && holds report "[0-9]%.*sh"; }
+# Work with symbols of its own.
+record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && holds report "[0-9]%.*sh"; }
 check "install pfc record, pfc report" record
 ppa() { pfc ppa on && pfc ppa --cpus >accounts && holds accounts "[0-9]" && pfc ppa off; }
 check "install pfc ppa" ppa
@@ -105,7 +105,9 @@ others() {
 check "install the service's end leaves drivers of others alone" others
 # As at boot: all are started at once, and nothing of ours is loaded.
 units="perfcounters-accounting perfcounters-openmetrics"
-tasks() { bash -c 'exec 3<>/dev/tcp/127.0.0.1/9464; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; cat <&3' >answer 2>/dev/null && holds answer '^pfc_task_.*comm=' >/dev/null; }
+# The answer of a server of this guest.
+http() { bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf "GET %s HTTP/1.0\r\n\r\n" "$1" >&3; cat <&3' "$1" "$2" >answer 2>/dev/null; }
+tasks() { http 9464 /metrics && holds answer '^pfc_task_.*comm=' >/dev/null; }
 fleet() {
 	systemctl reset-failed perfcounters
 	systemctl stop perfcounters
@@ -150,7 +152,7 @@ pcp() {
 	return $rc
 }
 check "install pmval shows counters (pfc export --mmv)" pcp
-scraped() { promtool query instant http://127.0.0.1:9090 'perfcounters_sched_context_switches_total' >answer 2>&1 && holds answer 'perfcounters_sched_context_switches_total\{.*job="perfcounters".*=> [1-9]'; }
+scraped() { http 9090 '/api/v1/query?query=perfcounters_sched_context_switches_total' && holds answer '"__name__":"perfcounters_sched_context_switches_total".*"job":"perfcounters".*"value":\[[0-9.]+,"[1-9]'; }
 prometheus_scrapes() {
 	printf 'global:\n  scrape_interval: 2s\nscrape_configs:\n  - job_name: perfcounters\n    static_configs:\n      - targets: ["127.0.0.1:9464"]\n' >prometheus.yml
 	pfc export --openmetrics --listen 127.0.0.1:9464 >url &

@@ -74,10 +74,11 @@ static bool life(int i)
 
 static void again(void)
 {
-	int lives = 0, times = bounded(TIMES), log = klog_mark();
+	/* Where memory is not looked at, the detectors see each life. */
+	int lives = 0, times = bounded(TIMES) < TIMES ? 8 : TIMES, log = klog_mark();
 	struct memory m[3];
 
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < 8 && times == TIMES; i++)
 		life(i);
 	for (int half = 0; half < 2; half++) {
 		m[half] = memory();

@@ -63,7 +63,6 @@ check "pcp 4.9 CPUs: each one's time, by CPU" shape percpu.ppa.system_time "Sema
 # An archive: what fleets keep, a look each second, and the paced counter.
 sed 's/every 10 seconds/every 1 second/' $fleet/pmlogger.conf >pmlogger.conf
 printf 'log mandatory on every 1 second {\n\t%s\n}\n' $metric.all.test.pace >>pmlogger.conf
-total() { pfc read --json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["instances"][0]["value"])'; }
 v0=$(total test/pace) t0=$(date +%s.%N)
 check "pcp pmlogger records for twenty seconds" pmlogger -c pmlogger.conf -l pmlogger.log -T 20sec archive
 v1=$(total test/pace) t1=$(date +%s.%N)

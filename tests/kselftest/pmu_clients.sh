@@ -21,16 +21,16 @@ User space counter reading of instructions
 User space counter reading of cycles
 PERF_RECORD_* events & perf_sample fields
 Number of exit events of a simple workload
-Object code reading
 Track with sched_switch
 Event times
 Read backward ring buffer
 Perf time to TSC
-Sigtrap
-perf stat tests
-perf stat metrics (shadow stat) test"
+Sigtrap"
 # These take longer, and what they see is the same on any model.
 [ "$PMU" != skylake ] || perf_tests="$perf_tests
+Object code reading
+perf stat tests
+perf stat metrics (shadow stat) test
 perf record sideband tests"
 
 n=0
@@ -151,16 +151,20 @@ samples() {
 }
 
 # Perf's own test of that name; its status says nothing. Skipped is not passed:
-# all of these can run here.
+# all of these can run here. Some wait by the clock, which a busy host lets pass.
 own() {
-	begin=$(date +%s)
-	perf test -v "$1" >out 2>&1 </dev/null
-	echo "# $(($(date +%s) - begin)) seconds"
-	# A line for the test and each of its parts; that of a test in parts has no result.
-	grep -E '^ *[0-9]+[:.].*:' out | grep -v ': *$' >results
-	grep -q . results && ! grep -qv ': Ok$' results
-	ok=$?
-	[ $ok = 0 ] || tail -n 20 out | sed 's/^/# /'
+	for try in 1 2 3; do
+		begin=$(date +%s)
+		perf test -v "$1" >out 2>&1 </dev/null
+		echo "# $(($(date +%s) - begin)) seconds"
+		# A line for the test and each of its parts; that of a test in parts has no result.
+		grep -E '^ *[0-9]+[:.].*:' out | grep -v ': *$' >results
+		grep -q . results && ! grep -qv ': Ok$' results
+		ok=$?
+		[ $ok != 0 ] || break
+		echo "# try $try"
+		tail -n 20 out | sed 's/^/# /'
+	done
 	result $ok "pmu perf test: $1"
 }
 

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Asks a real Prometheus what it has of `pfc export --openmetrics`.
 
-usage: prometheus.py ask EXPR          values, each with its labels; fails without any
-       prometheus.py same FILE         its samples are what the text in FILE says
+usage: prometheus.py same FILE         its samples are what the text in FILE says
        prometheus.py metadata FILE     and so are types, units and help texts
        prometheus.py dashboard FILE    each expression of a dashboard gives data
        prometheus.py rules             each alert was reckoned, without an error
@@ -120,14 +119,7 @@ def rules():
     return len(found) >= 7 and not wrong
 
 
-def show(expr):
-    result = ask(expr)
-    for one in result:
-        print(one["value"][1], json.dumps(one["metric"], sort_keys=True))
-    return bool(result)
-
-
-COMMANDS = {"ask": show, "same": same, "metadata": metadata, "dashboard": dashboard, "rules": rules}
+COMMANDS = {"same": same, "metadata": metadata, "dashboard": dashboard, "rules": rules}
 
 if __name__ == "__main__":
     sys.exit(0 if COMMANDS[sys.argv[1]](*sys.argv[2:]) else 1)

@@ -35,7 +35,7 @@ pace() { # NUMBER
 }
 # User time of a task in nanoseconds, says accounting.
 user_time() {
-	pfc ppa "$1" --json | python3 -c 'import json, sys
-ppa = json.load(sys.stdin)
-print(ppa["tasks"][0]["user"] * 1000000 // ppa["khz"])'
+	pfc ppa "$1" --json | jq '.tasks[0].user * 1000000 / .khz | floor'
 }
+# What an instance counted, on all CPUs.
+total() { pfc read --json "$1" | jq '.instances[0].value'; }
