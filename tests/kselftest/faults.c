@@ -171,7 +171,11 @@ static bool disk_counts(void)
 {
 	__s64 before = pc_total(&pc, number);
 
-	return !work_the_disk() && says(pc_total(&pc, number) > before, "its reads do not count");
+	/* The last of its instances may come a little later than the first. */
+	for (int i = 0; i < 1000; i++)
+		if (work_the_disk() || pc_total(&pc, number) > before)
+			break;
+	return says(pc_total(&pc, number) > before, "its reads do not count");
 }
 
 static const struct operation disk = {

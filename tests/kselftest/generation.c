@@ -6,7 +6,7 @@
 #include "kselftest_pc.h"
 
 #define WANTED	20000
-#define SECONDS	20
+#define SECONDS	100
 
 static struct pc pc;
 static __u64 gen;

@@ -43,7 +43,9 @@ static void writer(void)
 
 /* Of one round. */
 static struct {
-	__u64 nr[THREADS], last[THREADS];
+	__u64 nr[THREADS], last[THREADS], when[THREADS];
+	/* Of each CPU: the events of each thread, and when the first was. */
+	__u64 on[2][THREADS], since[2];
 	bool broken;
 } got;
 
@@ -60,8 +62,15 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 		return;
 	}
 	got.nr[fields[0]]++;
-	if (number > got.last[fields[0]])
+	if (!got.on[cpu][0] && !got.on[cpu][1])
+		got.since[cpu] = -1ULL;
+	got.on[cpu][fields[0]]++;
+	if (record->time < got.since[cpu])
+		got.since[cpu] = record->time;
+	if (number >= got.last[fields[0]]) {
 		got.last[fields[0]] = number;
+		got.when[fields[0]] = record->time;
+	}
 }
 
 static void drain(int fd)
@@ -79,6 +88,19 @@ static void look_back(int fd)
 
 	while (!trace_next(fd, &r))
 		perftrace_each(trace_room, r.bytes, look_at, r.cpu);
+}
+
+/*
+ * Where both ran on one CPU, the other one's events may be all that is left there: then
+ * each of them came after all of this thread's.
+ */
+static bool is_overwritten(int thread)
+{
+	for (int cpu = 0; cpu < 2; cpu++)
+		if (!got.on[cpu][thread] && got.on[cpu][!thread] >= 16384 / 32 - 1 &&
+		    got.since[cpu] > got.when[thread])
+			return true;
+	return false;
 }
 
 static __u64 events, early;
@@ -109,8 +131,7 @@ static bool round_is_good(bool flight, int n)
 
 		events += done;
 		early += last > done;
-		/* Where both ran on one CPU, the other one's events may be all that is left. */
-		if (flight && !got.nr[i] && got.nr[!i] >= 16384 / 32 - 1)
+		if (flight && last <= done && is_overwritten(i))
 			continue;
 		/* One may have been committed, and its call not returned. */
 		if (last != done && last != done + 1)

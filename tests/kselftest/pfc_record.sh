@@ -23,8 +23,7 @@ status() { # WANTED COMMAND...
 samples() { # FILE
 	pfc script --json -i "$1" | wc -l
 }
-# The first line's share, in percent, if it is that function's.
-# Has it looked at all the kernel's symbols, and waits for samples? It waits at three looks.
+# Does it wait for samples? It waits at three looks.
 settled() { # PID
 	for _ in 1 2 3; do
 		[ "$(awk '{ print $3 }' "/proc/$1/stat")" = S ] || return 1
@@ -34,6 +33,7 @@ settled() { # PID
 begun() { # PID
 	within 300 has_open $1 /dev/perfmon && within 300 settled $1
 }
+# The first line's share, in percent, if it is that function's.
 top() { # FILE FUNCTION
 	pfc report -i "$1" | awk -v f="$2" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
 }
@@ -148,7 +148,7 @@ recorder() {
 	begun $recorder
 	sleep $patience
 	kill -USR2 $recorder
-	within 10 sh -c 'ls f.*' || return 1
+	within 60 sh -c 'ls f.*'
 	sleep $patience
 	kill -INT $recorder
 	wait $recorder

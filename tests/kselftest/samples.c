@@ -15,7 +15,7 @@ static __u32 of(const char *driver, const char *what)
 /* Requests and bytes of a CPU that belong together, as often as wanted. */
 static bool paired(__u32 requests, __u32 bytes, int wanted)
 {
-	time_t end = time(NULL) + 20;
+	time_t end = time(NULL) + 100;
 	__s64 last = 0;
 	int seen = 0;
 

@@ -134,6 +134,10 @@ cp -r "$TOP/tools/fleet" "$root/tests/"
 
 (cd "$root" && find . -mindepth 1 | cpio -o -H newc --quiet) >"$image/base.cpio.new"
 mv "$image/base.cpio.new" "$image/base.cpio"
+# Boots copy these (vm.sh).
+exec 9>"$image/programs.lock"
+flock 9
 rm -rf "$image/programs"
 mv "$image/programs.new" "$image/programs"
+exec 9>&-
 rm -rf "$root"

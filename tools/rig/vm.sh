@@ -68,14 +68,21 @@ boot() { # boot QEMU-ARGUMENTS...
 	order world "$world"
 	[ -z "$pmu" ] || order pmu "$pmu"
 	order slowness "$SLOWNESS"
+	# shellcheck disable=SC2046 # words
 	case $mode in
 	demo) ;;
 	test) wanted_programs $(cut -d' ' -f1 "$orders/list") | sort -u ;;
-	*) (cd "$programs" && find tests -type f) ;;
+	*)
+		# Not while another make puts new ones there.
+		exec 9>"$programs.lock"
+		flock -s 9
+		(cd "$programs" && find tests -type f)
+		;;
 	esac >"$run/programs"
 	# shellcheck disable=SC2016
 	inside sh -ec 'cd "$2" && cpio -o -H newc --quiet <"$0/programs" >"$0/programs.cpio"
-		cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" programs.cpio - >initrd' "$run" "$base" "$programs"
+		cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" programs.cpio - >initrd' "$run" "$base" "$programs" 9>&-
+	exec 9>&-
 	program="qemu-system-x86_64"
 	[ -z "$emulator" ] || program=$("$TOP/tests/qemu-$emulator/build.sh") || die "the guest $guest wants the emulator of tests/qemu-$emulator"
 	inside "$program" -M q35 -accel "$accel" -cpu "$cpu" -smp "${SMP:-$smp}" -m "${MEM:-$mem}" \
@@ -180,8 +187,10 @@ if [ "$mode" = test ]; then
 	# The image of this run, whatever is built meanwhile.
 	base=${1%/*}/$world.cpio programs=${1%/*}/$world.programs
 	ln "$IMAGE/base.cpio" "$base" 2>/dev/null || [ -e "$base" ]
-	cp -al "$IMAGE/programs" "$programs.$$"
-	mv -T "$programs.$$" "$programs" 2>/dev/null || { [ -e "$programs" ] && rm -rf "$programs.$$"; }
+	[ -e "$programs" ] || {
+		flock "$IMAGE/programs.lock" cp -al "$IMAGE/programs" "$programs.$$"
+		mv -T "$programs.$$" "$programs" 2>/dev/null || { [ -e "$programs" ] && rm -rf "$programs.$$"; }
+	}
 else
 	image
 fi
