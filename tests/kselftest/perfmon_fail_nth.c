@@ -315,7 +315,7 @@ static const struct operation calls[] = {
 	{ "open and create", leave_it, open_and_create, is_free, counts_once_loaded, leave_it, 1,
 	  false, 0 },
 	{ "create with a ring, and map it", leave_ring, create_ring, is_free, samples,
-	  leave_ring, 1, false, 0 },
+	  leave_ring, 1, false, 8 },
 	{ "create event sets", created, create_sets, no_sets, two_sets, leave_it, 1, false, 0 },
 	{ "write PMCs", created, write_pmcs, always, counts_once_loaded, leave_it, 1, false, 0 },
 	{ "write PMDs", created, write_pmds, are_zero, are_written, leave_it, 1, false, 0 },

@@ -141,7 +141,7 @@ plan() { # WORDS FOR MAKE...
 # where no kernel has to be built, all that jobs need is made before any of them.
 run_jobs() {
 	local -a made=()
-	if [ "$SLOTS" = "$JOBS" ] && plan needs; then
+	if [ "$kernels" = 0 ] && plan needs; then
 		mapfile -t made < <(needs | sed 's/^/--assume-old=/')
 	fi
 	plan "${made[@]}" jobs || :
@@ -263,13 +263,15 @@ export TEST_RUN=$$
 trap 'for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 load
-# Guests have two processors each: with one job more than there are processors, all wait.
-SLOTS=$JOBS
+# Guests and downloads leave some of the processors idle: a job more than there are
+# processors, and one for each debug kernel to build, which has what others leave. Beside
+# busy loops more, or it would take hours.
+kernels=0
 for world in $WORLDS; do
-	# A debug kernel that has to be built only has what others leave of the processors.
-	case $world in debug | kcsan) compgen -G "$CACHE/kernel/*/$world-*/root" >/dev/null || SLOTS=$((SLOTS + 1)) ;; esac
+	case $world in debug | kcsan) compgen -G "$CACHE/kernel/*/$world-*/root" >/dev/null || kernels=$((kernels + 1)) ;; esac
 	if [ "$world" = host ]; then host_jobs; else guest_jobs "$world"; fi
 done
+SLOTS=$((JOBS + (kernels > 1 ? kernels : 1) + ${LOAD:-0} / 2))
 make_plan
 [ ! -s "$work/jobs" ] || run_jobs
 for world in $WORLDS; do
