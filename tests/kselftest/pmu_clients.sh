@@ -165,7 +165,7 @@ own() {
 		echo "# try $try"
 		tail -n 20 out | sed 's/^/# /'
 	done
-	result $ok "pmu perf test: $1"
+	result "$ok" "pmu perf test: $1"
 }
 
 echo "TAP version 13"

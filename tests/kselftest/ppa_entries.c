@@ -262,7 +262,8 @@ static void known_work(void)
 		int nr;
 
 		/* Its parent may know of its end before its last switch is over. */
-		wait_until((nr = ppa_tasks(dev, tasks, 64)) != 1 || tasks[0].flags & PPA_TASK_ENDED);
+		wait_until((nr = ppa_tasks(dev, tasks, 64)) != 1 ||
+			   tasks[0].flags & PPA_TASK_ENDED);
 		is(nr, 1, "4.4 to be read once");
 		is(tasks[0].pid, pid, "4.4 it is the one");
 		ok(tasks[0].flags & PPA_TASK_ENDED, "4.4 that has ended");

@@ -35,7 +35,8 @@ wanted_programs() {
 	local name i
 	for ((i = 0; i < ${#names[@]}; i++)); do
 		name=${names[i]%/}
-		[ -n "$name" ] && [ -z "${seen[$name]:-}" ] || continue
+		[ -n "$name" ] || continue
+		[ -z "${seen[$name]:-}" ] || continue
 		seen[$name]=1
 		[ ! -e "$programs/tests/$name" ] || (cd "$programs" && find "tests/$name" -type f)
 		mapfile -t -O ${#names[@]} names < <(cat "$TOP/tests/kselftest/"{,lib/}"$name"{,.c} 2>/dev/null | grep -oE '/tests/[A-Za-z0-9_./]+' | cut -d/ -f3-)
