@@ -29,7 +29,8 @@ faults() {
 	[ "$faults" -ge 100 ] && [ "$faults" -lt 130 ] && [ "$ns" -gt 1000 ] || { cat counted; return 1; }
 }
 
-# 0.2 s of its time; a tick that is late, as on a busy host, is one sample, or comes when it has ended: of some runs.
+# 0.2 s of its time; on a busy host a tick that is late is one sample, or comes when it has ended:
+# of some runs.
 ring() {
 	all=0
 	for _ in $(seq 60); do

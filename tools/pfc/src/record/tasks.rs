@@ -347,8 +347,8 @@ fn kernel(to: &mut Encoder, id: u64) {
         return;
     };
     let modules = modules();
-    // Where its text ends stands far back in a list that takes long to read. Nothing that
-    // runs is between that and the modules.
+    // Where its text ends stands far back in a list that takes long to read. What runs
+    // between that and the modules, as BPF programs do, is the kernel's as well.
     let above = modules.iter().map(|m| m.1).filter(|at| *at > start);
     let end = above.min().unwrap_or(u64::MAX);
     to.kernel(start, end, start, "[kernel.kallsyms]_text", id);
