@@ -510,8 +510,8 @@ static void stays(void)
 static void tutorial(void)
 {
 	char text[200] = "";
-	unsigned long long tens, cpus;
-	int fd, out;
+	unsigned long long tens = 0, cpus = 0;
+	int fd, out, runs, failed = 0;
 	__u64 reads;
 
 	is(insmod("tutorial_pmu", ""), 0, "1.1 the tutorial's module");
@@ -519,11 +519,18 @@ static void tutorial(void)
 	slurp("/sys/kernel/debug/perfmon/tutorial/pmd304/name", text, sizeof(text));
 	ok(!strcmp(text, "TICKS\n"), "1.1 and in debugfs");
 	out = open("/tmp/ticks", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	is(in_child(dup2(out, 1); _exit(ticks() || fflush(stdout))), 0, "1.13 its program runs");
-	slurp("/tmp/ticks", text, sizeof(text));
+	/* A guest that is given little time may tick nine times in half a second of its clock. */
+	for (runs = 0; !tens && runs < 60; runs++) {
+		if (ftruncate(out, 0) || lseek(out, 0, SEEK_SET))
+			bail("/tmp/ticks");
+		failed |= in_child(dup2(out, 1); _exit(ticks() || fflush(stdout)));
+		slurp("/tmp/ticks", text, sizeof(text));
+		if (sscanf(text, "%llu times ten ticks, %llu CPUs", &tens, &cpus) != 2)
+			break;
+	}
 	close(out);
-	if (!ok(sscanf(text, "%llu times ten ticks, %llu CPUs", &tens, &cpus) == 2 && tens >= 1 &&
-		tens < 100 && cpus == 2, "1.13 and counts"))
+	is(failed, 0, "1.13 its program runs");
+	if (!ok(tens >= 1 && tens < 100 && cpus == 2, "1.13 and counts"))
 		note("%s", text);
 	fd = pfm_create(0);
 	is(pfm_write_pmc(fd, 304, 0), -EINVAL, "1.14 its check() refuses to divide by nothing");
