@@ -118,6 +118,8 @@ static void *reader(void *arg)
 		full_snapshot(c, cpu);
 		for (__u32 pair = 0; pair < PAIRS; pair += 5)
 			pair_snapshot(c, cpu, first + ALONE + 2 * pair);
+		/* Whom it has interrupted in the kernel must go on. */
+		usleep(200);
 	}
 	return NULL;
 }
@@ -185,6 +187,9 @@ int main(void)
 
 	if (puppet("storm %u %u %u 500", first + SLOTS - 3, first + SLOTS - 2, first + SLOTS - 1))
 		bail("storm");
+	/* Room for all files: while threads run, the kernel waits for all CPUs to make more. */
+	if (close(fcntl(pc.fd, F_DUPFD_CLOEXEC, 4 * THREADS)))
+		bail("fcntl");
 	for (i = 0; i < THREADS + READERS + 1; i++)
 		pthread_create(&thread[i], NULL, i < THREADS ? worker : i < THREADS + READERS ?
 			       reader : grower,

@@ -61,6 +61,8 @@ boot() { # boot QEMU-ARGUMENTS...
 	# interrupt while the boot CPU's features are cleared and read again is a
 	# storm of false reports from KASAN, which asks those how many there are.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
+	# Beside busy loops the kernel's own patience is longer, like everybody's; 300 is its most.
+	[ -z "${LOAD:-}" ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((LOAD < 13 ? 21 * (1 + LOAD) : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * (1 + LOAD)))"
 	be_guest "$guest"
 	[ -z "$disk" ] || {
 		disk=$("$TOP/$disk") || die "the disk of the guest $guest could not be made"
