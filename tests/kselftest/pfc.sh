@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
+# worlds: stock
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC2043,SC3043
 # timeout: 240
 #

@@ -64,8 +64,8 @@ host_jobs() {
 # Programs of one guest are in one boot, or in several where they take long: so that
 # the longest job is not what all others are waited for with.
 boots_of() { # WORLD
-	local world=$1 most=150 guest name limit label
-	[ "$world" = stock ] || most=300
+	local world=$1 most=300 guest name limit label
+	[ "$world" = stock ] || most=600
 	programs_of "$world" | while read -r guest name limit; do
 		label=$world/$guest
 		printf '%s %s %s %s\n' "$guest" "$(expected "${label%/plain}" "$name" "$limit")" "$name" "$limit"
