@@ -54,7 +54,7 @@ others() {
 	within 60 has_open $holder /dev/perfmon
 	doctor 0
 	rc=$?
-	kill -INT $holder
+	kill $holder
 	wait $holder 2>/dev/null
 	[ $rc = 0 ] && says note contexts contexts "open in: pfc \($holder\)"
 }

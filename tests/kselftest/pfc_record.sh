@@ -31,7 +31,7 @@ settled() { # PID
 	done
 }
 begun() { # PID
-	within 300 has_open $1 /dev/perfmon && within 300 settled $1
+	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 settled $1
 }
 # The first line's share, in percent, if it is that function's.
 top() { # FILE FUNCTION

@@ -129,12 +129,25 @@ until_interrupted() {
 	victim=$!
 	pfc stat -x, -o all -e instructions:u -p $victim &
 	stat=$!
-	within 60 has_open $stat /dev/perfmon
-	sleep 1
+	within 60 catches_int $stat
 	kill -INT $stat
 	wait $stat
 	rc=$?
 	kill $victim
+	cat all
+	[ $rc = 0 ] && is_number "$(value all instructions:u)"
+}
+until_ended() { # -p or -t
+	$program spin 1000000000000 &
+	victim=$!
+	pfc stat -x, -o all -e instructions:u $1 $victim &
+	stat=$!
+	within 60 catches_int $stat
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	within 60 has_ended $stat || kill -9 $stat
+	wait $stat
+	rc=$?
 	cat all
 	[ $rc = 0 ] && is_number "$(value all instructions:u)"
 }
@@ -194,7 +207,7 @@ unprivileged() {
 	[ $rc = 0 ] && [ "$(value all instructions:u)" -gt 4000000 ] && [ $kernel = 2 ] && grep -q CAP_PERFMON words
 }
 
-plan 34
+plan 36
 unload
 check "1.16 pfc doctor says what to do when no module is loaded" nothing
 check "1.16 pfc pmu does, too" status 2 pfc pmu
@@ -227,6 +240,8 @@ check "1.6 the intervals are the whole" sum_of_intervals
 check "1.6 -r gives means and their error" repeated
 check "1.6 -p counts a process, -t a thread" process
 check "1.6 without a command until Ctrl-C" until_interrupted
+check "1.6 or until the process has ended" until_ended -p
+check "1.6 or the thread" until_ended -t
 check "1.6 -C counts a CPU" cpus
 check "1.6 -a counts all" all_cpus
 insmod /modules/pfm_soft.ko

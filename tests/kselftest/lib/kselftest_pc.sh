@@ -32,6 +32,11 @@ within() {
 	done
 }
 
+# catches_int PID: does it act on SIGINT yet? A shell's job in the background ignores that at first.
+catches_int() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status"; }
+# The shell may have asked for its status already.
+has_ended() { ! grep '^State:' "/proc/$1/status" 2>/dev/null | grep -qv Z; }
+
 # has_open PID FILE: does it have a file open whose name has that in it?
 # shellcheck disable=SC2010 # what links are to
 has_open() { ls -l "/proc/$1/fd" 2>/dev/null | grep -q -- "$2"; }

@@ -124,6 +124,7 @@ Examples:
   pfc stat -e counter:mm/page_faults_user true
                                          how much that counter grew meanwhile
   pfc stat -p 1234 -- sleep 1            all threads that it has, for a second
+  pfc stat -p 1234                       the same, until they have ended or Ctrl-C
   pfc stat -a -I 1000                    all CPUs, each second, until Ctrl-C
   pfc stat -r 5 -x, true                 means of five runs, for a program
   pfc stat -e '{cycles,instructions},branches,branch-misses,r2e' true

@@ -44,7 +44,7 @@ use estimate::Sums;
 use events::{Event, Machine};
 use place::{place, spread, Place, Plan};
 use report::Report;
-use wait::{Waiter, Wake};
+use wait::{Alive, Waiter, Wake};
 
 /// Who is counted.
 pub enum Target {
@@ -460,7 +460,8 @@ impl Run<'_> {
         }
     }
 
-    /// Threads or CPUs, while the command runs or until the user says so.
+    /// Threads or CPUs, while the command runs; without one while the threads do, or until
+    /// the user says so.
     fn others(
         &mut self,
         group: &mut Group,
@@ -469,9 +470,14 @@ impl Run<'_> {
         let mut ticks = Ticks::begin(self.args);
         group.start().map_err(|e| refused("count", &e))?;
         let mut child = command::beside(&self.args.command)?;
+        let mut alive = match &self.target {
+            Target::Threads(threads) if child.is_none() => Some(Alive::new(threads)),
+            _ => None,
+        };
         let mut status = None;
-        loop {
-            match self.waiter.wait(ticks.next)? {
+        while !alive.as_mut().is_some_and(Alive::is_over) {
+            let threads = alive.as_ref().map_or(Vec::new(), Alive::files);
+            match self.waiter.wait_for(ticks.next, &threads)? {
                 Wake::Time => ticks.tick(group, report)?,
                 Wake::Interrupted | Wake::Terminated => {
                     self.interrupted = true;

@@ -3,11 +3,12 @@
 //! Waiting for children, for the user and for the time, at once.
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::low_level::pipe;
 
@@ -22,6 +23,51 @@ pub enum Wake {
     /// One of the files can be read.
     Ready,
     Time,
+}
+
+/// Threads that were there; those that have ended are let go.
+pub struct Alive {
+    threads: Vec<OwnedFd>,
+    /// Some cannot be watched.
+    is_partial: bool,
+}
+
+impl Alive {
+    pub fn new(threads: &[u32]) -> Self {
+        // PIDFD_THREAD, which rustix has no name for.
+        let thread = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+        let mut this = Self {
+            threads: Vec::new(),
+            is_partial: false,
+        };
+        for pid in threads.iter().filter_map(|t| Pid::from_raw(*t as i32)) {
+            match pidfd_open(pid, thread) {
+                Ok(fd) => this.threads.push(fd),
+                Err(rustix::io::Errno::SRCH) => {}
+                Err(_) => this.is_partial = true,
+            }
+        }
+        this
+    }
+
+    pub fn files(&self) -> Vec<BorrowedFd<'_>> {
+        self.threads.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// Has the last one ended?
+    pub fn is_over(&mut self) -> bool {
+        let mut fds: Vec<PollFd<'_>> = self
+            .threads
+            .iter()
+            .map(|fd| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        // At a failure none is ready; the next wait says more.
+        let _ = poll(&mut fds, Some(&Timespec::default()));
+        let mut ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        ended.reverse();
+        self.threads.retain(|_| !ended.pop().unwrap_or(false));
+        self.threads.is_empty() && !self.is_partial
+    }
 }
 
 fn signal(signal: i32, wake: Wake) -> io::Result<(UnixStream, Wake)> {
