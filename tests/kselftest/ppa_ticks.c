@@ -359,8 +359,12 @@ static void hidden(void)
 	double knows, run;
 	const char *const missed = "4.1 which /proc/stat has not seen the half of";
 
-	/* The host may take the processor between two looks at the clock; not each time. */
-	for (int i = 0; i < 9 && c.user > c.knows_user * 1.1 + 10; i++)
+	/*
+	 * The host may take the processor between two looks at the clock, and others may be
+	 * at work when a tick comes; not each time.
+	 */
+	for (int i = 0; i < 9 && (c.user > c.knows_user * 1.1 + 10 ||
+				  c.stat[0] + c.stat[1] > (c.knows_user + c.knows_system) / 2); i++)
 		c = watch("hides between ticks", hides);
 	knows = c.knows_user + c.knows_system;
 	note("%u ticks found it at work, in %.0f ms of it", c.caught, knows);
