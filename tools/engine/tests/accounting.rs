@@ -253,6 +253,31 @@ fn r4_2_an_end_without_a_beginning_is_nothing() {
 }
 
 #[test]
+fn r4_9_no_time_falls_where_a_call_begins() {
+    let (cpu, task) = (Cpu::default(), task());
+    let bounds = Bounds::new(100);
+    cpu.begin(true, 1000);
+    cpu.begin_switch();
+    cpu.switch(0, (None, Leave::Blocked), (Some(&task), &bounds), || false, 1100);
+    // Its processor is taken away between the clock and the word that it is in a call: who
+    // reads meanwhile must not tell of a later time in user mode.
+    let told = Cell::new((None, None));
+    cpu.call(Some(&task), || {
+        let read = task.read(|| 1500, |_| Some(&cpu));
+        told.set((
+            cpu.values(true, || 1500).map(|v| v[0]),
+            read.map(|r| r.values[value::SCHED] - r.values[value::SYSTEM]),
+        ));
+        1200
+    });
+    let after = cpu.values(true, || 1600).expect("nobody changes it");
+    assert_eq!(after[..2], [100, 400]);
+    let (of_cpu, of_task) = told.get();
+    assert!(of_cpu.unwrap_or(0) <= 100, "{of_cpu:?}");
+    assert!(of_task.unwrap_or(0) <= 100, "{of_task:?}");
+}
+
+#[test]
 fn r4_9_a_cpu_that_is_off_has_no_time() {
     let (cpu, last, first) = (Cpu::default(), task(), task());
     let bounds = Bounds::new(100);
