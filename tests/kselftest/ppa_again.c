@@ -217,7 +217,8 @@ int main(int argc, char **argv)
 	again(times);
 	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 off: nothing is told any more");
 	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0, "4.8 nor kept");
-	/* In turns: a busy host is not as busy all the time. */
+	/* With system calls. In turns: a busy host is not as busy all the time. */
+	ppa_write(LEVELS, "15");
 	for (int i = 0; i < 8; i++) {
 		__u64 cost;
 

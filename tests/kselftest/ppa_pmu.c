@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * worlds: stock
- * guest: pmu-skylake pmu-amd2
+ * guest: pmu-skylake
  * timeout: 240
  *
  * The share of system time, by a PMU's user and kernel cycles that are saved at switches,
