@@ -111,7 +111,7 @@ static void inject(const char *row, const struct operation *op, const char *of)
 				note("%s%s: point %u: %d, or not clean", op->what, of, n, ret);
 				odd++;
 			}
-			/* Again, with nothing in its way: what one leaves, the next ones have, too. */
+			/* Again, with nothing in its way; what one leaves, the next have, too. */
 			if (refused % 4 != 1)
 				continue;
 			ret = op->attempt();

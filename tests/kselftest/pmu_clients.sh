@@ -165,7 +165,7 @@ own() {
 		if [ $ok = 0 ] || ! grep -q 'Failed after retrying' out; then break; fi
 		echo "# try $try: it waited for too short a time"
 	done
-	[ $ok = 0 ] || tail -n 20 out | sed 's/^/# /'
+	[ "$ok" = 0 ] || tail -n 20 out | sed 's/^/# /'
 	result "$ok" "pmu perf test: $1"
 }
 

@@ -258,7 +258,13 @@ fn r4_9_no_time_falls_where_a_call_begins() {
     let bounds = Bounds::new(100);
     cpu.begin(true, 1000);
     cpu.begin_switch();
-    cpu.switch(0, (None, Leave::Blocked), (Some(&task), &bounds), || false, 1100);
+    cpu.switch(
+        0,
+        (None, Leave::Blocked),
+        (Some(&task), &bounds),
+        || false,
+        1100,
+    );
     // Its processor is taken away between the clock and the word that it is in a call: who
     // reads meanwhile must not tell of a later time in user mode.
     let told = Cell::new((None, None));
