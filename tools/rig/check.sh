@@ -10,6 +10,7 @@
 log=$LOGS/check.$$.log
 trap 'rm -f "$log"' EXIT
 failed=()
+: >"$LOGS/check.log"
 
 # checker NAME COMMAND...: one line when it is content, its words when not.
 checker() {
@@ -20,6 +21,7 @@ checker() {
 	else
 		printf '%-34s FAIL  (%ds)\n' "$name" $((SECONDS - start))
 		sed 's/^/    /' "$log" | tail -n 60
+		cat "$log" >>"$LOGS/check.log"
 		failed+=("$name")
 	fi
 }
@@ -100,5 +102,5 @@ checker "shellcheck" shell_style
 if [ -e "$TOP/tools/Cargo.toml" ]; then
 	checker "host tests" "${cargo[@]}" test "${workspace[@]}" --workspace --locked --no-fail-fast
 fi
-[ ${#failed[@]} = 0 ] || { printf '%d checks failed\n' "${#failed[@]}"; exit 1; }
+[ ${#failed[@]} = 0 ] || { printf '%d checks failed; all of what they said: %s\n' "${#failed[@]}" "$LOGS/check.log"; exit 1; }
 echo "all checks passed"
