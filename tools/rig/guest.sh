@@ -223,7 +223,7 @@ expected_reports() {
 		while IFS= read -r text; do
 			n=$((n + 1))
 			fault=${text%%: *} text=${text#*: }
-		# grep reads all of it: awk must not fail because nobody reads on.
+			# grep reads all of it: awk must not fail because nobody reads on.
 			if { [ "$fault" = leak ] && sed -n '/^# leaks begin/,/^# leaks end/p' "$2/results" ||
 				awk -v f="fault $fault" '/^during / { on = $0 == "during " f ":" } on' <<<"$found"; } | grep -aF -- "$text" >/dev/null; then
 				echo "ok $n rig the ${1%%/*} kernel reports $fault"
