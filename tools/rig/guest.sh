@@ -139,7 +139,8 @@ follow() {
 		sleep 0.3
 	done
 	if grep -aq '^# ' "$results"; then
-		one "$label" "rig the guest boots" ok
+		# What vm.sh keeps of guests that it gave up before anything of ours was loaded.
+		one "$label" "rig the guest boots" ok "$(cat "$results.again" 2>/dev/null || :)"
 	else
 		one "$label" "rig the guest boots" "not ok" "$(cat "$dir/vm.log"; tail -n 40 "$dir/console")"
 	fi
