@@ -215,6 +215,9 @@ static void monitor(const struct pmu_model *m)
 		}
 		if (map != MAP_FAILED)
 			munmap(map, 4096);
+		info = (struct pfarg_setinfo){ .set_id = 0 };
+		if (!set_call(fd, PERFMON_GETINFO_EVTSETS, &info, sizeof(info)))
+			all->turns += info.set_runs;
 		close(fd);
 	}
 }
