@@ -144,6 +144,7 @@ follow() {
 	else
 		one "$label" "rig the guest boots" "not ok" "$(cat "$dir/vm.log"; tail -n 40 "$dir/console")"
 	fi
+	clock_goes_right "$label" "$results"
 	if grep -aq '^# done 0' "$results" && [ "$ended" = "$(wc -l <"$dir/list")" ]; then
 		one "$label" "rig the guest runs to its end" ok
 		return
@@ -154,6 +155,17 @@ follow() {
 	done
 	one "$label" "rig the guest runs to its end" "not ok" "the guest $end; its console's end:
 $(tail -n 40 "$dir/console")"
+}
+
+# clock_goes_right LABEL RESULTS: the guest's seconds beside those of the host.
+clock_goes_right() {
+	local up real
+	read -r up real < <(sed -nE 's/^# clocks ([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+).*/\3 \1 \4 \2/p' "$2" | awk '{ print $1 - $2, $3 - $4 }') || return 0
+	if [ $((up > real ? up - real : real - up)) -gt $((5 + real / 20)) ]; then
+		one "$1" "rig the guest's clock goes right" "not ok" "$up seconds in $real"
+	else
+		one "$1" "rig the guest's clock goes right" ok
+	fi
 }
 
 # block DIR PROGRAM: what it printed.

@@ -49,6 +49,16 @@ finish() {
 	rm -rf "$run"
 }
 
+# The frequency of the time stamp counter, which a guest on a busy host finds wrong.
+tsc_khz() {
+	local program=$CLONE/tsc
+	if [ ! "$program" -nt "$TOP/tools/rig/tsc.c" ]; then
+		inside gcc-14 -O2 -o "$program.$$" "$TOP/tools/rig/tsc.c"
+		mv "$program.$$" "$program"
+	fi
+	inside "$program"
+}
+
 boot() { # boot QEMU-ARGUMENTS...
 	local program rc
 	# shellcheck disable=SC2034 # patience is for test.sh
@@ -57,6 +67,7 @@ boot() { # boot QEMU-ARGUMENTS...
 	# A busy host can keep QEMU from the timer's test at boot long enough to fail it, and
 	# from two clocks in a row, so that the kernel would mistrust one.
 	append="console=ttyS0 panic=-1 no_timer_check tsc=nowatchdog loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
+	append+=" tsc_early_khz=$(tsc_khz)"
 	# A debug kernel in an emulator computes for long at a time. All of KASAN's
 	# reports are wanted, not only the first. With five levels of page tables an
 	# interrupt while the boot CPU's features are cleared and read again is a
