@@ -60,11 +60,11 @@ run() { # COMMAND: its status; what it said is in the file output
 		: >began
 		: >../pid
 		interrupt "$1" 2>/dev/null &
-		sh -c 'echo $$ >../pid; exec timeout -k 10 -s INT 200 sh -o pipefail -c "$0"' "$1" >output 2>&1 </dev/null || rc=$?
+		sh -c 'echo $$ >../pid; exec timeout -k 10 -s INT $((200 * PATIENCE)) sh -o pipefail -c "$0"' "$1" >output 2>&1 </dev/null || rc=$?
 		kill $! 2>/dev/null
 		# 124: it went on until Ctrl-C, as it should; 130: it says so itself.
 		case $rc in 124 | 130) said_or_wrote "$1" && rc=0 || echo "nothing came of it" >output ;; esac ;;
-	*) timeout -k 10 -s INT 240 sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$? ;;
+	*) timeout -k 10 -s INT $((240 * PATIENCE)) sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$? ;;
 	esac
 	# What it leaves in the background, as its line's end says, needs a moment to begin.
 	case $1 in *' &' | *' & '*) sleep 3 ;; esac

@@ -324,6 +324,14 @@ static long bounded(long n)
 	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
 }
 
+/* How long to wait for what should have happened by now, in the test's seconds (testing.md). */
+static long patience(long seconds)
+{
+	const char *patience = getenv("PATIENCE");
+
+	return seconds * (patience && atoi(patience) > 0 ? atoi(patience) : 1);
+}
+
 /* Of what must have happened at least, what to ask for where all is slower. */
 static __u64 at_least(__u64 n)
 {

@@ -289,7 +289,7 @@ int main(int argc, char **argv)
 	seed = 42;
 	end = time(NULL) + 6;
 	/* A busy machine needs longer until something has happened. */
-	while (time(NULL) < end || (!enough() && time(NULL) < end + 100)) {
+	while (time(NULL) < end || (!enough() && time(NULL) < end + patience(100))) {
 		usleep(20000);
 		/* Whoever has ended, or is killed now, is replaced. */
 		i = roll(WORKERS + MONITORS);

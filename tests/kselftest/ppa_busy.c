@@ -406,7 +406,7 @@ static void minute(void)
 		begin(i);
 	end = now_ns() + SECONDS * 1000000000ULL;
 	/* On a busy host it takes longer until there was much of everything. */
-	for (; now_ns() < end || (!much(plugs) && now_ns() < end + 19 * SECONDS * 1000000000ULL);
+	for (; now_ns() < end || (!much(plugs) && now_ns() < end + patience(19 * SECONDS) * 1000000000ULL);
 	     plugs++) {
 		sleep_ms(800);
 		plug(&least, &most);

@@ -15,7 +15,7 @@
  *	completed updates == sum of all alone + sum of all a.
  *
  * It blows until enough has happened, however long that takes: it cannot pass
- * because nothing came to pass. PATIENCE is when it is taken for stuck. On a
+ * because nothing came to pass. STUCK is when it is taken for stuck. On a
  * slow kernel less is enough.
  *
  * An emulated CPU takes NMIs between blocks of instructions, so one within an
@@ -29,7 +29,7 @@
 #define READERS		2
 #define PERIOD_US	700
 #define ROUNDS		50	/* of a task, in one command */
-#define PATIENCE	480	/* seconds */
+#define STUCK		480	/* seconds */
 
 /* Who updates, and what tally numbers mean: as in puppet_tempest.c. */
 enum { BY_TASK, BY_TIMER, BY_NMI, BY_KPROBE, NR_BY };
@@ -173,7 +173,7 @@ int main(void)
 	do {
 		sleep_ms(200);
 		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (!enough(&count[TASKS]) && now.tv_sec - since.tv_sec < PATIENCE);
+	} while (!enough(&count[TASKS]) && now.tv_sec - since.tv_sec < patience(STUCK));
 	stop = 1;
 	for (i = 0; i < TASKS + READERS; i++) {
 		pthread_join(thread[i], NULL);

@@ -46,7 +46,8 @@ source_of() { # source_of VERSION
 		# shellcheck disable=SC2016
 		quietly "download QEMU $1" "$LOG" inside sh -ec 'cd "$0" && apt-get source -q --download-only -o APT::Sandbox::User=root "qemu=$1"' "$downloads" "$1" || {
 			rm -f "$downloads"/*
-			return 1
+			# It is listed: that it cannot be fetched is no reason to do without.
+			explain "download QEMU $1"
 		}
 	fi
 	# shellcheck disable=SC2016
@@ -66,7 +67,7 @@ fetch() {
 	local v all
 	all=$(offered)
 	[ -n "$all" ] || {
-		quietly "package lists" "$LOG" inside apt-get update -q || :
+		stage "package lists" inside apt-get update -q --error-on=any
 		all=$(offered)
 	}
 	[ -n "$all" ] || cannot "apt knows no source package of QEMU; the archive must be listed with deb-src and reachable"

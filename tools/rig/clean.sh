@@ -7,10 +7,34 @@
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# Nothing goes while a make works in it. The lock of a directory lies beside it.
+# The locks of what lies in a directory; the lock of a directory lies beside it.
+locks_of() { # DIRECTORY
+	find "$1" -xdev -maxdepth 4 \( -name '*.lock' -o -path "$CACHE/locks/*" -o -path "$CACHE/qemu-pmu/lock" \) -type f \
+		-not -path "$ROOTFS/*" -not -path "$CARGO_CACHE/*" 2>/dev/null
+}
+
+# take_all DIRECTORY: all of its locks, in ${held[@]}; or none, and in $busy one of them
+# that somebody has.
+take_all() {
+	local f fd
+	held=() busy=""
+	while read -r f; do
+		exec {fd}<>"$f"
+		held+=("$fd")
+		flock -n "$fd" || { busy=$f; break; }
+	done < <(locks_of "$1")
+	[ -n "$busy" ] || return 0
+	for fd in "${held[@]}"; do exec {fd}>&-; done
+	return 1
+}
+
+# Nothing goes while a make works in it. Who waits holds none: a make takes them one after
+# the other, in an order of its own.
 idle() { # DIRECTORY
-	local f
-	while read -r f; do lock "$f" "$(basename "${f%.lock}")"; done < <(find "$1" -xdev -maxdepth 4 \( -name '*.lock' -o -path "$CACHE/locks/*" -o -path "$CACHE/qemu-pmu/lock" \) -type f -not -path "$ROOTFS/*" -not -path "$CARGO_CACHE/*" 2>/dev/null)
+	until take_all "$1"; do
+		say "    waiting for $(basename "${busy%.lock}"), which is in use by $(cat "$busy")"
+		flock "$busy" true
+	done
 }
 
 gone() {
@@ -20,13 +44,31 @@ gone() {
 	say "    removed $1"
 }
 
+# A clone that is no more: it is not where it was, nobody is in its directory, and nobody
+# was since yesterday. One that this process cannot see may be there for others.
+is_gone() { # ITS DIRECTORY
+	local path
+	path=$(cat "$1/path" 2>/dev/null)
+	[ -n "$path" ] && [ ! -e "$path" ] && [ -z "$(find "$1" -maxdepth 2 -mtime -1 -print -quit)" ] && take_all "$1"
+}
+
+# What a run leaves that was killed: directories with the number of its process.
+left_by_dead() { # DIRECTORY
+	local d
+	for d in "$1"/run.* "$1"/logs/run.*; do
+		[ -e "$d" ] && ! kill -0 "${d##*.}" 2>/dev/null || continue
+		gone "$d"
+	done
+}
+
 if [ "${1:-}" = everything ]; then
 	idle "$CACHE"
 	for d in "$CACHE"/*; do gone "$d"; done
 else
 	idle "$CLONE"
 	for d in build target image deb; do gone "$CLONE/$d"; done
+	left_by_dead "$CLONE"
 	for d in "$CACHE"/clones/*; do
-		[ -e "$(cat "$d/path")" ] || gone "$d"
+		[ "$d" = "$CLONE" ] || ! is_gone "$d" || gone "$d"
 	done
 fi

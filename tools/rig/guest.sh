@@ -84,13 +84,14 @@ run_guest() {
 	: >"$dir/console"
 	emulator=$(need_of "$guest" "$world" emulator)
 	[ -z "$emulator" ] || "$TOP/tests/qemu-$emulator/build.sh" >/dev/null || rc=$?
-	if [ $rc = 3 ]; then
+	# make test-all leaves nothing out.
+	if [ $rc = 3 ] && [ -z "${ALL:-}" ]; then
 		while read -r prog _; do
 			one "$label" "rig $prog" skip "$(cat "$CACHE/qemu-$emulator/why")"
 		done <"$dir/list"
 		return
 	elif [ $rc != 0 ]; then
-		one "$label" "rig the emulator of tests/qemu-$emulator is built" "not ok" "make qemu-$emulator says why"
+		one "$label" "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "make qemu-$emulator says why")"
 		return
 	fi
 	WORLD=$world GUEST=$guest "$TOP/tools/rig/vm.sh" test "$dir" >"$dir/vm.log" 2>&1 &
@@ -107,12 +108,17 @@ run_guest() {
 # stops reporting is ended.
 follow() {
 	local pid=$1 world=$2 dir=$4 begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
-	local results=$dir/results label=$2/$3
+	local results=$dir/results label=$2/$3 ups=0 clocks=""
 	label=${label%/plain}
 	# Lines come byte by byte: the last one may be a part of one.
 	lines() { head -n "$(wc -l <"$results")" "$results" | grep -a "^# $1 " || :; }
 	while :; do
 		local alive=1
+		new=$(lines up | wc -l)
+		while [ "$ups" -lt "$new" ]; do
+			ups=$((ups + 1))
+			clocks+=" $(lines up | sed -n "${ups}s/# up //p") $SECONDS"
+		done
 		kill -0 "$pid" 2>/dev/null || alive=
 		new=$(lines begin | wc -l)
 		if [ "$new" -gt "$begun" ]; then
@@ -144,7 +150,7 @@ follow() {
 	else
 		one "$label" "rig the guest boots" "not ok" "$(cat "$dir/vm.log"; tail -n 40 "$dir/console")"
 	fi
-	clock_goes_right "$label" "$results"
+	clock_goes_right "$label" "$clocks"
 	if grep -aq '^# done 0' "$results" && [ "$ended" = "$(wc -l <"$dir/list")" ]; then
 		one "$label" "rig the guest runs to its end" ok
 		return
@@ -157,12 +163,15 @@ follow() {
 $(tail -n 40 "$dir/console")"
 }
 
-# clock_goes_right LABEL RESULTS: the guest's seconds beside those of the host.
+# clock_goes_right LABEL "UP AT ..." : what the guest said of its uptime, and when.
 clock_goes_right() {
-	local up real
-	read -r up real < <(sed -nE 's/^# clocks ([0-9]+) ([0-9]+) ([0-9]+) ([0-9]+).*/\3 \1 \4 \2/p' "$2" | awk '{ print $1 - $2, $3 - $4 }') || return 0
-	if [ $((up > real ? up - real : real - up)) -gt $((5 + real / 20)) ]; then
-		one "$1" "rig the guest's clock goes right" "not ok" "$up seconds in $real"
+	local up at end_up end_at
+	read -r up at end_up end_at <<<"$2"
+	# One that did not come to its end has said it once.
+	[ -n "${end_at:-}" ] || return 0
+	up=$((end_up - up)) at=$((end_at - at))
+	if [ $((up > at ? up - at : at - up)) -gt $((10 * $(slowness "${1%%/*}") + at / 10)) ]; then
+		one "$1" "rig the guest's clock goes right" "not ok" "$up seconds in $at"
 	else
 		one "$1" "rig the guest's clock goes right" ok
 	fi

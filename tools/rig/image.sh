@@ -97,7 +97,7 @@ compile() { # compile SOURCE PROGRAM
 }
 
 exec 9>"$programs.lock"
-flock 9
+flock -n 9 || { echo "waiting for the test programs, which another image's build makes" >&2; flock 9; }
 : >"$programs/.stamp.new"
 newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$TOP/tests/abi" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 wanted=()

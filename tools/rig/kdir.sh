@@ -87,12 +87,13 @@ base() {
 	local packages_stamp python_want
 	packages_stamp=packages-$(short_hash <<<"$mode $want")
 	python_want=$(python_packages)
-	made() { stamped "$packages_stamp" "$want" && [ "$(cat "$CACHE/mode" 2>/dev/null)" = "$mode" ] && { [ -e "$ROOTFS" ] || [ "$mode" = direct ]; }; }
+	# Before any other script looks.
+	[ "$(cat "$CLONE/mode" 2>/dev/null)" = "$mode" ] || echo "$mode" >"$CLONE/mode"
+	made() { stamped "$packages_stamp" "$want" && { [ -e "$ROOTFS" ] || [ "$mode" = direct ]; }; }
 	have_python() { stamped python "$python_want" && [ -x "$CACHE/python/bin/python" ]; }
 	made && have_python && return
 	lock "$CACHE/locks/base" "the tool chain"
 	made || {
-		echo "$mode" >"$CACHE/mode"
 		[ "$mode" = direct ] || base_system
 		tool_chain "$want"
 		stamp "$packages_stamp" "$want"
@@ -105,11 +106,17 @@ base() {
 
 is_here() { [ -e "$CACHE/kernel/$1/stock/.whole" ]; }
 
-# The kernel that was asked for (KERNEL_RELEASE, a pattern), or this cache's usual one;
-# nothing if it must be looked for in the archive.
+# Is this release of a series that the table has?
+is_supported() { [[ " $(words "$TOP/tools/rig/kernels") " == *" $(cut -d. -f1,2 <<<"$1") "* ]]; }
+
+# The kernel of this run, if it is known; else the one that was asked for (KERNEL_RELEASE, a
+# pattern), or this cache's usual one. Nothing if it must be looked for in the archive.
 known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
+	[ ! -s "${work:-/nonexistent}/release" ] || { cat "$work/release"; return; }
 	[ -n "$wish" ] || return 0
+	# Another clone's table may have other series.
+	[ -n "${KERNEL_RELEASE:-}" ] || is_supported "$wish" || return 0
 	# shellcheck disable=SC2086 # a pattern
 	for dir in $(cd "$CACHE/kernel" 2>/dev/null && printf '%s\n' $wish | sort -rV); do
 		! is_here "$dir" || { echo "$dir"; return; }
@@ -124,11 +131,12 @@ download() { # RELEASE VERSION
 }
 
 # The stock packages are unpacked, not installed: no boot loader, no triggers. The image
-# tells whether it was built with Rust.
+# tells whether it was built with Rust. Status 1: it was not; 2: it could not be fetched.
 take() { # RELEASE VERSION
 	local dir=$CACHE/kernel/$1
+	! is_here "$1" || return 0
 	remove "$CACHE/debs"
-	quietly "download $1" "$LOG" download "$1" "$2" || return 1
+	quietly "download $1" "$LOG" download "$1" "$2" || return 2
 	remove "$dir/stock"
 	mkdir -p "$dir/stock"
 	# shellcheck disable=SC2016
@@ -143,23 +151,31 @@ take() { # RELEASE VERSION
 	: >"$dir/stock/.whole"
 }
 
-# The first of the archive's whole kernels that can be had. Lists of packages grow old: if
-# none can, they are fetched again, once.
+# The first of the archive's whole kernels that can be had, in $found. Lists of packages grow
+# old, and the archive may have another version by now: if it cannot, or if none is supported,
+# they are fetched again, once. What is listed then and cannot be fetched is no reason to take
+# an older one.
 stock_kernel() {
-	local rel version word fresh=
+	local rel version word rc fresh=
 	step "stock kernel"
 	while :; do
 		while read -r rel version word <&3; do
 			# First with fresh lists: they may have a supported one.
 			[ "$word" = supported ] || [ -n "$fresh" ] || continue
-			[ "$word" = supported ] || say "    the archive has none of the supported kernels ($(words "$TOP/tools/rig/kernels"))${KERNEL_RELEASE:+ that match $KERNEL_RELEASE}: trying $rel, with which this is UNTESTED"
-			take "$rel" "$version" || continue
-			[ -n "${KERNEL_RELEASE:-}" ] || echo "$rel" >"$CACHE/release"
+			rc=0
+			take "$rel" "$version" || rc=$?
+			[ $rc != 2 ] || [ -z "$fresh" ] || explain "download $rel"
+			[ $rc != 2 ] || break
+			[ $rc = 0 ] || continue
+			# The usual one, from now on, for those whose table has it.
+			[ "$word" != supported ] || [ -n "${KERNEL_RELEASE:-}" ] || echo "$rel" >"$CACHE/release"
+			found=$rel
 			return
 		done 3< <(inside "$TOP/tools/rig/releases.sh" "$TOP/tools/rig/kernels" "${KERNEL_RELEASE:-*}" 2>>"$LOG")
 		[ -z "$fresh" ] || break
 		fresh=1
-		stage "package lists" inside apt-get update -q
+		# apt says 0 where it cannot be reached, and keeps the lists that it has.
+		stage "package lists" inside apt-get update -q --error-on=any
 	done
 	! direct || die "apt on this host offers no kernel with Rust of which image, modules, headers and source have one version. Add $SUITE-backports to apt's sources, run apt-get update, and try again."
 	die "the archive has no kernel ${KERNEL_RELEASE:+$KERNEL_RELEASE }with Rust of which image, modules, headers and source have one version; try another DEBIAN_MIRROR (log: $LOG)"
@@ -180,14 +196,22 @@ prepared_tree() { # RELEASE TREE
 }
 
 main() {
-	local rel tree
+	local rel tree found
 	base
 	rel=$(known_release)
 	[ -n "$rel" ] || {
 		lock "$CACHE/locks/stock" "a stock kernel"
 		rel=$(known_release)
-		[ -n "$rel" ] || { stock_kernel; rel=$(known_release); }
+		[ -n "$rel" ] || { stock_kernel; rel=$found; }
 	}
+	# A test run is of one kernel, whatever comes into the cache meanwhile.
+	[ -z "${work:-}" ] || [ -s "$work/release" ] || {
+		is_supported "$rel" || say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
+		echo "$rel" >"$work/release.$$"
+		mv -n "$work/release.$$" "$work/release"
+		rel=$(cat "$work/release")
+	}
+	[ -n "${work:-}" ] || is_supported "$rel" || say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
 	tree=$CACHE/kernel/$rel/tree-$(short_hash <<<"$TREE_RECIPE $(tree_packages)")
 	[ "$1" = base ] || [ -e "$tree/.whole" ] || {
 		LOG=$CACHE/logs/tree-$rel.log

@@ -20,7 +20,11 @@ CACHE=$(cd "$CACHE" && pwd -P)
 CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
 LOGS=$CLONE/logs
 mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
-printf '%s\n' "$TOP" >"$CLONE/path"
+# Written once, whole: others may read it at any time.
+[ "$(cat "$CLONE/path" 2>/dev/null)" = "$TOP" ] || {
+	printf '%s\n' "$TOP" >"$CLONE/path.$$"
+	mv "$CLONE/path.$$" "$CLONE/path"
+}
 JOBS=${JOBS:-$(nproc)}
 
 # shellcheck disable=SC2034 # for kdir.sh
@@ -60,12 +64,21 @@ lock() {
 	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$1"
 }
 
+# wait_for HOW FILE WHAT: a lock of the file on a descriptor of its own, $locked, shared (-s)
+# or alone (-x), for as long as this script has it; says for whom it waits.
+wait_for() {
+	exec {locked}<>"$2"
+	flock -n "$1" "$locked" || {
+		say "    waiting for $3, which is in use by $(cat "$2")"
+		flock "$1" "$locked"
+	}
+}
+
 # in_use: while this script or anything it started lives, make clean waits with what is
 # built from this clone.
 in_use() {
-	local fd
-	exec {fd}<>"$CLONE/running-tests.lock"
-	flock -s "$fd"
+	local locked
+	wait_for -s "$CLONE/running-tests.lock" "what was built, which make clean removes"
 	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$CLONE/running-tests.lock"
 }
 
@@ -93,8 +106,8 @@ quietly() {
 	return $rc
 }
 
-# "direct": the host itself is the tool chain (DIRECT=1 on Debian 13).
-direct() { [ "$(cat "$CACHE/mode" 2>/dev/null)" = direct ]; }
+# "direct": the host itself is the tool chain of this clone (DIRECT=1 on Debian 13).
+direct() { [ "$(cat "$CLONE/mode" 2>/dev/null)" = direct ]; }
 
 ROOTFS=$CACHE/rootfs
 CARGO_CACHE=$CACHE/cargo
@@ -110,7 +123,7 @@ inside() {
 		"CARGO_HOME=$CARGO_CACHE" "TOP=$TOP" "CACHE=$CACHE" "CLONE=$CLONE" "JOBS=$JOBS"
 		"RUSTFLAGS=$RUST_LINK" DEBIAN_FRONTEND=noninteractive KBUILD_BUILD_USER=perfcounters KBUILD_BUILD_HOST=rig)
 	local v
-	for v in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CI; do
+	for v in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CI LOAD; do
 		[ -z "${!v:-}" ] || keep+=("$v=${!v}")
 	done
 	if direct; then

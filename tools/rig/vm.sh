@@ -60,7 +60,7 @@ tsc_khz() {
 }
 
 boot() { # boot QEMU-ARGUMENTS...
-	local program rc
+	local program rc locked=""
 	# shellcheck disable=SC2034 # patience is for test.sh
 	local smp=2 mem=1G append="" disk="" patience=0 cpu=max accel=tcg pmu="" emulator=""
 	local -a qemu=()
@@ -82,22 +82,23 @@ boot() { # boot QEMU-ARGUMENTS...
 	}
 	order world "$world"
 	[ -z "$pmu" ] || order pmu "$pmu"
+	# How much slower this kernel is; and how much longer its tests may wait, with LOAD.
 	order slowness "$SLOWNESS"
+	order patience $((SLOWNESS * (1 + ${LOAD:-0})))
 	# shellcheck disable=SC2046 # words
 	case $mode in
 	demo) ;;
 	test) wanted_programs $(cut -d' ' -f1 "$orders/list") | sort -u ;;
 	*)
 		# Not while another make puts new ones there.
-		exec 9>"$programs.lock"
-		flock -s 9
+		wait_for -s "$programs.lock" "the test programs"
 		(cd "$programs" && find tests -type f)
 		;;
 	esac >"$run/programs"
 	# shellcheck disable=SC2016
 	inside sh -ec 'cd "$2" && cpio -o -H newc --quiet <"$0/programs" >"$0/programs.cpio"
-		cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" programs.cpio - >initrd' "$run" "$base" "$programs" 9>&-
-	exec 9>&-
+		cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" programs.cpio - >initrd' "$run" "$base" "$programs"
+	[ -z "$locked" ] || exec {locked}>&-
 	program="qemu-system-x86_64"
 	[ -z "$emulator" ] || program=$("$TOP/tests/qemu-$emulator/build.sh") || die "the guest $guest wants the emulator of tests/qemu-$emulator"
 	rm -f "$results.again"
@@ -116,7 +117,8 @@ boot() { # boot QEMU-ARGUMENTS...
 builds() {
 	local f
 	for f in "$TARGET" "$KBUILD_OUT" "$IMAGE"; do
-		[ ! -e "$f.lock" ] || flock -n "$f.lock" true || { cat "$f.lock"; return; }
+		# Without taking it: another make would have to wait for us.
+		[ ! -e "$f.lock" ] || ! grep -q ":$(stat -c %i "$f.lock") " /proc/locks || { cat "$f.lock"; return; }
 	done
 	return 1
 }
@@ -210,7 +212,9 @@ if [ "$mode" = test ]; then
 	base=${1%/*}/$world.cpio programs=${1%/*}/$world.programs
 	ln "$IMAGE/base.cpio" "$base" 2>/dev/null || [ -e "$base" ]
 	[ -e "$programs" ] || {
-		flock "$IMAGE/programs.lock" cp -al "$IMAGE/programs" "$programs.$$"
+		wait_for -x "$IMAGE/programs.lock" "the test programs"
+		cp -al "$IMAGE/programs" "$programs.$$"
+		exec {locked}>&-
 		mv -T "$programs.$$" "$programs" 2>/dev/null || { [ -e "$programs" ] && rm -rf "$programs.$$"; }
 	}
 else

@@ -5,16 +5,16 @@
 
 # doctor STATUS, doctor_as USER STATUS: text and JSON, into files of these names.
 doctor() {
-	timeout 30 pfc doctor >text 2>errors
+	timeout $((30 * PATIENCE)) pfc doctor >text 2>errors
 	local first=$?
-	timeout 30 pfc doctor --json >json 2>>errors
+	timeout $((30 * PATIENCE)) pfc doctor --json >json 2>>errors
 	local second=$?
 	[ $first = "$1" ] && [ $second = "$1" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $1"; cat text errors; return 1; }
 }
 doctor_as() {
-	su "$1" -s /bin/sh -c "timeout 30 pfc doctor" >text 2>errors
+	su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor" >text 2>errors
 	local first=$?
-	su "$1" -s /bin/sh -c "timeout 30 pfc doctor --json" >json 2>>errors
+	su "$1" -s /bin/sh -c "timeout $((30 * PATIENCE)) pfc doctor --json" >json 2>>errors
 	local second=$?
 	[ $first = "$2" ] && [ $second = "$2" ] && [ ! -s errors ] || { echo "status $first, with --json $second, want $2"; cat text errors; return 1; }
 }

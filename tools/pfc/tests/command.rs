@@ -7,7 +7,7 @@ mod device;
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
-use device::{pfc, refused, Device};
+use device::{patience, pfc, refused, Device};
 use engine::abi::{Kind, Unit};
 
 #[test]
@@ -214,7 +214,7 @@ fn pfc_writes_to_files_and_into_closed_pipes() {
     let mut reader = BufReader::new(child.stdout.take().expect("piped"));
     reader.read_line(&mut first).expect("a line");
     drop(reader);
-    let end = Instant::now() + Duration::from_secs(120);
+    let end = Instant::now() + patience(120);
     let status = loop {
         if let Some(status) = child.try_wait().expect("ours") {
             break status;
@@ -366,7 +366,7 @@ fn pfc_device_that_is_no_device_is_said_at_once() {
             if let Some(status) = child.try_wait().expect("ours") {
                 break status;
             }
-            if begun.elapsed() > Duration::from_secs(120) {
+            if begun.elapsed() > patience(120) {
                 child.kill().expect("ours");
                 panic!("{path}: it hangs");
             }

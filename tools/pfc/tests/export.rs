@@ -7,7 +7,7 @@ mod device;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use device::{pfc, send, Device, Guard};
+use device::{patience, pfc, send, Device, Guard};
 use engine::abi::{Kind, Unit};
 use engine::spec::Spec;
 
@@ -295,7 +295,7 @@ fn pfc_export_writes_its_file_anew_and_whole() {
     let begun = Instant::now();
     let mut inodes = std::collections::BTreeSet::new();
     while inodes.len() < 5 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{inodes:?}");
+        assert!(begun.elapsed() < patience(60), "{inodes:?}");
         device.fake.cpu(0).adjust(number, 1);
         // Whenever it is looked at, it is whole.
         if let Ok(text) = std::fs::read_to_string(&file) {
@@ -347,7 +347,7 @@ fn pfc_export_to_a_pipe_that_nobody_reads_ends_when_told_to() {
         send(&child.0, "TERM");
         let begun = Instant::now();
         while child.0.try_wait().expect("ours").is_none() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it is deaf");
+            assert!(begun.elapsed() < patience(60), "it is deaf");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -373,7 +373,7 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
         let begun = Instant::now();
         while inode() == before {
             assert!(
-                begun.elapsed() < Duration::from_secs(60),
+                begun.elapsed() < patience(60),
                 "it writes nothing"
             );
             std::thread::sleep(Duration::from_millis(1));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use device::{send, Device, Guard};
+use device::{patience, send, Device, Guard};
 use engine::abi::{Kind, Unit};
 
 /// A directory for what is exported from a device.
@@ -47,7 +47,7 @@ impl Bench {
 
     /// All metrics of all files, once they are as wanted.
     fn wait(&self, what: &str, wanted: impl Fn(&Metrics) -> bool) -> Metrics {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + patience(60);
         loop {
             let found = read_all(&self.directory);
             match found {
@@ -357,7 +357,7 @@ fn pfc_mmv_follows_the_set_and_tells_who_has_the_old_file() {
     assert!(!after.contains_key("pc.all.b.other"));
     // What stays keeps its number.
     assert_eq!(after["pc.all.a.second"], before["pc.all.a.second"]);
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + patience(60);
     while generations() != (0, 0) {
         assert!(Instant::now() < end, "the old file still looks good");
         std::thread::sleep(Duration::from_millis(10));
@@ -394,7 +394,7 @@ fn pfc_mmv_a_killed_exporter_is_replaced_a_running_one_is_not() {
     fs::write(bench.directory.join("pcx.all.1"), "other").expect("a file");
     let exporter = bench.start(&["--mmv", "pc"]);
     let pid = exporter.0.id();
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + patience(60);
     while !fs::read(bench.directory.join("pc.control")).is_ok_and(|b| File(b).u32(32) == pid) {
         assert!(Instant::now() < end, "the new one does not take over");
         std::thread::sleep(Duration::from_millis(10));

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use engine::abi::{Kind, Unit};
 use engine::spec::Spec;
@@ -157,4 +158,11 @@ impl Drop for Guard {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// What a slow machine may take; beside busy loops (`make test LOAD=8`) so much more.
+#[allow(dead_code, reason = "not all tests wait")]
+pub fn patience(seconds: u64) -> Duration {
+    let load = std::env::var("LOAD").ok().and_then(|n| n.parse().ok());
+    Duration::from_secs(seconds * (1 + load.unwrap_or(0u64)))
 }
