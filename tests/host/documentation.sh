@@ -63,7 +63,10 @@ run() { # DIRECTORY COMMAND
 	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$(target "$2") \
 		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
 	# What goes on until Ctrl-C has shown something by then.
-	[[ $2 != *'#'*until* ]] || [ $rc != 124 ] && [ $rc != 130 ] || { [ -s "$work/said" ] && rc=0; }
+	if [[ $2 == *'#'*until* ]] && { [ $rc = 124 ] || [ $rc = 130 ]; }; then
+		rc=0
+		[ -s "$work/said" ] || rc=1
+	fi
 	case $2 in *'&') within $((300 * patience)) runs "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
 	return $rc
 }

@@ -56,8 +56,7 @@ is_gone() { # ITS DIRECTORY
 left_by_dead() { # DIRECTORY
 	local d
 	for d in "$1"/run.* "$1"/logs/run.*; do
-		[ -e "$d" ] && ! kill -0 "${d##*.}" 2>/dev/null || continue
-		gone "$d"
+		if [ -e "$d" ] && ! kill -0 "${d##*.}" 2>/dev/null; then gone "$d"; fi
 	done
 }
 
