@@ -140,8 +140,8 @@ static void inject(const struct operation *op, const char *of)
 
 /*
  * A disk's instances are made by a worker when it is first seen at work. Where
- * memory fails then, a later request asks again: the disk is worked until it is
- * counted.
+ * memory fails then, a later request asks again: the disk is worked until it has
+ * all of them.
  */
 static void block_afresh(void)
 {
@@ -165,9 +165,11 @@ static int work_the_disk(void)
 		if (!done)
 			return -EIO;
 		sleep_ms(5);
+		/* The last of its instances: the worker is done. */
+		if (!pc_find(&pc, "block/nullb0/flush_time"))
+			continue;
 		number = pc_find(&pc, "block/nullb0/reads");
-		if (number)
-			return 0;
+		return 0;
 	}
 	return -ETIMEDOUT;
 }
@@ -176,7 +178,6 @@ static bool disk_counts(void)
 {
 	__s64 before = pc_total(&pc, number);
 
-	/* The last of its instances may come a little later than the first. */
 	for (int i = 0; i < 1000; i++)
 		if (work_the_disk() || pc_total(&pc, number) > before)
 			break;
