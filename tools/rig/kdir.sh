@@ -113,7 +113,7 @@ is_supported() { [[ " $(words "$TOP/tools/rig/kernels") " == *" $(cut -d. -f1,2 
 # pattern), or this cache's usual one. Nothing if it must be looked for in the archive.
 known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
-	[ ! -s "${work:-/nonexistent}/release" ] || { cat "$work/release"; return; }
+	[ ! -s "${RUN_DIR:-/nonexistent}/release" ] || { cat "$RUN_DIR/release"; return; }
 	[ -n "$wish" ] || return 0
 	# Another clone's table may have other series.
 	[ -n "${KERNEL_RELEASE:-}" ] || is_supported "$wish" || return 0
@@ -205,13 +205,13 @@ main() {
 		[ -n "$rel" ] || { stock_kernel; rel=$found; }
 	}
 	# A test run is of one kernel, whatever comes into the cache meanwhile.
-	[ -z "${work:-}" ] || [ -s "$work/release" ] || {
+	[ -z "${RUN_DIR:-}" ] || [ -s "$RUN_DIR/release" ] || {
 		is_supported "$rel" || say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
-		echo "$rel" >"$work/release.$$"
-		mv -n "$work/release.$$" "$work/release"
-		rel=$(cat "$work/release")
+		echo "$rel" >"$RUN_DIR/release.$$"
+		mv -n "$RUN_DIR/release.$$" "$RUN_DIR/release"
+		rel=$(cat "$RUN_DIR/release")
 	}
-	[ -n "${work:-}" ] || is_supported "$rel" || say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
+	[ -n "${RUN_DIR:-}" ] || is_supported "$rel" || say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
 	tree=$CACHE/kernel/$rel/tree-$(short_hash <<<"$TREE_RECIPE $(tree_packages)")
 	[ "$1" = base ] || [ -e "$tree/.whole" ] || {
 		LOG=$CACHE/logs/tree-$rel.log

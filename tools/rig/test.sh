@@ -16,7 +16,7 @@ WORLDS=${WORLDS:-host stock${ALL:+ debug}}
 [ -z "$ONLY" ] || ALL=1
 work=$LOGS/run.$$
 tap=$work/tap
-export work
+export work RUN_DIR=$work
 TIMES=$work/times
 export TIMES
 # shellcheck source=tools/rig/results.sh
