@@ -100,10 +100,7 @@ impl Writer {
         let path = directory.0.join(child.id().to_string());
         let begin = Instant::now();
         while done.iter().all(|done| done.load(Acquire) == 0) {
-            assert!(
-                begin.elapsed() < patience(120),
-                "it writes nothing"
-            );
+            assert!(begin.elapsed() < patience(120), "it writes nothing");
             thread::sleep(Duration::from_micros(100));
         }
         let kernel = Kernel::open(&path).expect("its file");

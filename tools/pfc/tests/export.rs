@@ -372,10 +372,7 @@ fn pfc_export_that_is_killed_leaves_nothing_but_its_file() {
         // While it writes, most of the time: it has written once.
         let begun = Instant::now();
         while inode() == before {
-            assert!(
-                begun.elapsed() < patience(60),
-                "it writes nothing"
-            );
+            assert!(begun.elapsed() < patience(60), "it writes nothing");
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(7 * round));

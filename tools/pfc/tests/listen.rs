@@ -14,10 +14,8 @@ use std::time::{Duration, Instant};
 use device::{patience, send, Device, Guard};
 use engine::abi::{Kind, Unit};
 
-/// What a slow machine may take; the server's own limits are 5 and 30 seconds.
-fn long() -> Duration {
-    patience(60)
-}
+/// Seconds that a slow machine may take; the server's own limits are 5 and 30.
+const LONG: u64 = 60;
 
 struct Server {
     child: Child,
@@ -41,7 +39,9 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("it listens");
-        stream.set_read_timeout(Some(long())).expect("a socket");
+        stream
+            .set_read_timeout(Some(patience(LONG)))
+            .expect("a socket");
         stream
     }
 
@@ -63,11 +63,7 @@ impl Server {
         let (head, body) = self.get("");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert!(body.ends_with("# EOF\n"), "{body}");
-        assert!(
-            begun.elapsed() < patience(40),
-            "{:?}",
-            begun.elapsed()
-        );
+        assert!(begun.elapsed() < patience(40), "{:?}", begun.elapsed());
     }
 
     /// Kilobytes of memory.
@@ -92,7 +88,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().expect("ours") {
                 return status.code();
             }
-            assert!(begun.elapsed() < long(), "it does not end");
+            assert!(begun.elapsed() < patience(LONG), "it does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -235,7 +231,7 @@ fn pfc_export_is_not_stalled_by_slow_or_hostile_clients() {
     let mut rest = Vec::new();
     let _ = slow.read_to_end(&mut rest);
     assert!(
-        begun.elapsed() < long() - Duration::from_secs(1),
+        begun.elapsed() < patience(LONG) - Duration::from_secs(1),
         "they are kept"
     );
 }
