@@ -119,7 +119,7 @@ cut -f2 "$work/jobs" | while read -r name; do
 	: >"$work/$name.done"
 done
 END
-said=$(env -u work -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
+said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
 as_wanted "rig a run in which all passes ends well, and its last line says so" "$? $(tail -n 1 <<<"$said")" "0 4 passed, 0 failed"
 result "$(grep -q '^Where the time went' <<<"$said"; echo $?)" "rig and where the time went" "$said"
 result "$(grep -q '^Left to make test-all: long.sh, the world debug' <<<"$said"; echo $?)" "rig and what it left" "$said"
@@ -136,7 +136,7 @@ left_out_now() {
 	sort "$work/left-out"
 }
 as_wanted "rig testing.md names what make test leaves to make test-all" \
-	"$(sed -n '/Today these are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(left_out_now)"
+	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(left_out_now)"
 
 # What is kept for make rows: not what this run should have had, but what was left out.
 forget() {
