@@ -327,9 +327,9 @@ static long bounded(long n)
 /* How long to wait for what should have happened by now, in the test's seconds (testing.md). */
 static long patience(long seconds)
 {
-	const char *patience = getenv("PATIENCE");
+	const char *factor = getenv("PATIENCE");
 
-	return seconds * (patience && atoi(patience) > 0 ? atoi(patience) : 1);
+	return seconds * (factor && atoi(factor) > 0 ? atoi(factor) : 1);
 }
 
 /* Of what must have happened at least, what to ask for where all is slower. */

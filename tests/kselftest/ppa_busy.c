@@ -392,7 +392,7 @@ static void minute(void)
 {
 	static __u64 a[MAX_CPUS][PPA_NR_CPU_VALUES], b[MAX_CPUS][PPA_NR_CPU_VALUES];
 	static struct ppa_task tasks[MOST_TASKS];
-	__u64 a0, a1, b0, b1, least = 0, most = 0, end, own, calls, interrupts;
+	__u64 a0, a1, b0, b1, least = 0, most = 0, end, stuck, own, calls, interrupts;
 	struct ahead own_ahead, calls_ahead;
 	int plugs = 0, nr, i, log = klog_mark();
 	struct ppa_info last;
@@ -405,9 +405,9 @@ static void minute(void)
 	for (i = 0; i < NR_WORKERS; i++)
 		begin(i);
 	end = now_ns() + SECONDS * 1000000000ULL;
+	stuck = end + patience(19 * SECONDS) * 1000000000ULL;
 	/* On a busy host it takes longer until there was much of everything. */
-	for (; now_ns() < end || (!much(plugs) && now_ns() < end + patience(19 * SECONDS) * 1000000000ULL);
-	     plugs++) {
+	for (; now_ns() < end || (!much(plugs) && now_ns() < stuck); plugs++) {
 		sleep_ms(800);
 		plug(&least, &most);
 	}

@@ -28,8 +28,8 @@ take_all() {
 	return 1
 }
 
-# Nothing goes while a make works in it. Who waits holds none: a make takes them one after
-# the other, in an order of its own.
+# Nothing goes while a make works in it. A make takes locks one after the other, in an order
+# of its own: while clean waits for one of them it holds no other.
 idle() { # DIRECTORY
 	until take_all "$1"; do
 		say "    waiting for $(basename "${busy%.lock}"), which is in use by $(cat "$busy")"

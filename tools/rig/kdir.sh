@@ -204,14 +204,14 @@ main() {
 		rel=$(known_release)
 		[ -n "$rel" ] || { stock_kernel; rel=$found; }
 	}
-	# A test run is of one kernel, whatever comes into the cache meanwhile.
+	# A test run is of one kernel, whatever comes into the cache meanwhile, and says once what it is.
+	[ -s "${RUN_DIR:-/nonexistent}/release" ] || is_supported "$rel" ||
+		say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
 	[ -z "${RUN_DIR:-}" ] || [ -s "$RUN_DIR/release" ] || {
-		is_supported "$rel" || say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
 		echo "$rel" >"$RUN_DIR/release.$$"
 		mv -n "$RUN_DIR/release.$$" "$RUN_DIR/release"
 		rel=$(cat "$RUN_DIR/release")
 	}
-	[ -n "${RUN_DIR:-}" ] || is_supported "$rel" || say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
 	tree=$CACHE/kernel/$rel/tree-$(short_hash <<<"$TREE_RECIPE $(tree_packages)")
 	[ "$1" = base ] || [ -e "$tree/.whole" ] || {
 		LOG=$CACHE/logs/tree-$rel.log

@@ -152,6 +152,7 @@ ticks() { awk '/^cpu / { print $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $5 + $6; e
 
 # The names of what this run left to make test-all.
 report_left_out() {
+	local world
 	[ -z "$ONLY" ] || return 0
 	[[ " $WORLDS " == *" debug "* ]] || echo "the world debug" >>"$work/left-out"
 	for world in host stock; do [[ " $WORLDS " == *" $world "* ]] || echo "the world $world" >>"$work/left-out"; done
