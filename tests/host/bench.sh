@@ -9,7 +9,7 @@ set -u
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 vmlinuz=$PACKAGED/usr/lib/modules/$RELEASE/vmlinuz
-timeout $((500 * (1 + ${LOAD:-0}))) bash "$TOP/tests/bench/boot.sh" "$work" 1 "$vmlinuz" "$KBUILD_OUT" >"$work/log" 2>&1
+timeout $((500 * PATIENCE)) bash "$TOP/tests/bench/boot.sh" "$work" 1 "$vmlinuz" "$KBUILD_OUT" >"$work/log" 2>&1
 tr -d '\r' <"$work/results" >"$work/lines"
 sed 's/^/# /' "$work/lines"
 failed=0

@@ -56,9 +56,9 @@ prepare() { # PAGE DIRECTORY
 	done < <(grep "^$1 " "$blocks/index")
 }
 run() { # DIRECTORY COMMAND
-	local rc=0 patience=$((1 + ${LOAD:-0})) limit
-	limit=$((600 * patience))
-	[[ $2 != *'#'*until* ]] || limit=$((20 * patience))
+	local rc=0 limit
+	limit=$((600 * PATIENCE))
+	[[ $2 != *'#'*until* ]] || limit=$((20 * PATIENCE))
 	# Programs that tests have built already need not be built again.
 	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$(target "$2") \
 		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
@@ -67,7 +67,7 @@ run() { # DIRECTORY COMMAND
 		rc=0
 		[ -s "$work/said" ] || rc=1
 	fi
-	case $2 in *'&') within $((300 * patience)) runs "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
+	case $2 in *'&') within $((300 * PATIENCE)) runs "$(sed -n 's/.*--example \([^ ]*\).*/examples\/\1/p' <<<"$2")" ;; esac
 	return $rc
 }
 runs() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }

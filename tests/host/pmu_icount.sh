@@ -35,7 +35,7 @@ END
 chmod 755 "$work/root/init"
 (cd "$work/root" && find . -mindepth 1 | LC_ALL=C sort | cpio -o -H newc --quiet --reproducible) >"$work/initrd"
 for i in 1 2; do
-	timeout $((200 * (1 + ${LOAD:-0}))) "$qemu" -M q35 -accel tcg -cpu Skylake-Client,pmu=on,pmu-version=4,pmu-full-width=on,check=off \
+	timeout $((200 * PATIENCE)) "$qemu" -M q35 -accel tcg -cpu Skylake-Client,pmu=on,pmu-version=4,pmu-full-width=on,check=off \
 		-icount shift=0,sleep=off -rtc clock=vm,base=2026-01-01 -seed 1 -smp 2 -m 512M \
 		-nodefaults -no-user-config -display none -no-reboot -monitor none \
 		-serial "file:$work/console.$i" -serial "file:$work/results.$i" \

@@ -70,7 +70,8 @@ programs_of() {
 slowness() {
 	local slow=1
 	[ "$1" = stock ] || [ "$1" = host ] || slow=3
-	echo $((slow * (1 + ${LOAD:-0})))
+	# shellcheck disable=SC2153 # lib.sh sets it
+	echo $((slow * PATIENCE))
 }
 
 # run_guest WORLD GUEST DIR: one boot, and what is to be said of it.

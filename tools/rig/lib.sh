@@ -37,6 +37,10 @@ say()  { printf '%s%s\n' "$clear_line" "$*" >&2; }
 step() { say "==> $*"; }
 die()  { say "perfcounters: $*"; exit 1; }
 
+# How much longer than on an idle machine anything may take: one word, for every limit.
+[[ ${LOAD:-} =~ ^[0-9]*$ ]] || die "LOAD=$LOAD: a number of busy loops is wanted"
+export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
+
 # short_hash: of standard input, for the name of a directory.
 short_hash() { sha256sum | cut -c1-12; }
 
@@ -123,7 +127,7 @@ inside() {
 		"CARGO_HOME=$CARGO_CACHE" "TOP=$TOP" "CACHE=$CACHE" "CLONE=$CLONE" "JOBS=$JOBS"
 		"RUSTFLAGS=$RUST_LINK" DEBIAN_FRONTEND=noninteractive KBUILD_BUILD_USER=perfcounters KBUILD_BUILD_HOST=rig)
 	local v
-	for v in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CI LOAD; do
+	for v in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY CI PATIENCE; do
 		[ -z "${!v:-}" ] || keep+=("$v=${!v}")
 	done
 	if direct; then

@@ -74,7 +74,7 @@ boot() { # boot QEMU-ARGUMENTS...
 	# storm of false reports from KASAN, which asks those how many there are.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
 	# Beside busy loops the kernel's own patience is longer, like everybody's; 300 is its most.
-	[ -z "${LOAD:-}" ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((LOAD < 13 ? 21 * (1 + LOAD) : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * (1 + LOAD)))"
+	[ "$PATIENCE" = 1 ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((PATIENCE < 14 ? 21 * PATIENCE : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * PATIENCE))"
 	be_guest "$guest"
 	[ -z "$disk" ] || {
 		disk=$("$TOP/$disk") || die "the disk of the guest $guest could not be made"
@@ -84,7 +84,7 @@ boot() { # boot QEMU-ARGUMENTS...
 	[ -z "$pmu" ] || order pmu "$pmu"
 	# How much slower this kernel is; and how much longer its tests may wait, with LOAD.
 	order slowness "$SLOWNESS"
-	order patience $((SLOWNESS * (1 + ${LOAD:-0})))
+	order patience $((SLOWNESS * PATIENCE))
 	# shellcheck disable=SC2046 # words
 	case $mode in
 	demo) ;;

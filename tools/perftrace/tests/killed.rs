@@ -222,8 +222,8 @@ fn r3_4_and_without_restartable_sequences() {
     );
 }
 
-/// What a slow machine may take; beside busy loops (`make test LOAD=8`) so much more.
+/// What a slow machine may take, and as often that as the run says.
 fn patience(seconds: u64) -> Duration {
-    let load = std::env::var("LOAD").ok().and_then(|n| n.parse().ok());
-    Duration::from_secs(seconds * (1 + load.unwrap_or(0u64)))
+    let times = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
+    Duration::from_secs(seconds * times.unwrap_or(1u64))
 }

@@ -160,9 +160,9 @@ impl Drop for Guard {
     }
 }
 
-/// What a slow machine may take; beside busy loops (`make test LOAD=8`) so much more.
+/// What a slow machine may take, and as often that as the run says.
 #[allow(dead_code, reason = "not all tests wait")]
 pub fn patience(seconds: u64) -> Duration {
-    let load = std::env::var("LOAD").ok().and_then(|n| n.parse().ok());
-    Duration::from_secs(seconds * (1 + load.unwrap_or(0u64)))
+    let times = std::env::var("PATIENCE").ok().and_then(|n| n.parse().ok());
+    Duration::from_secs(seconds * times.unwrap_or(1u64))
 }
