@@ -195,7 +195,7 @@ int main(void)
 			       reader : grower,
 			       &count[i]);
 	sleep_ms(bounded(SECONDS) * 1000);
-	for (i = 0; i < 1200 && !enough(count); i++)
+	for (i = 0; i < 10 * patience(120) && !enough(count); i++)
 		sleep_ms(100);
 	stop = 1;
 	for (i = 0; i < THREADS + READERS + 1; i++)
