@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
+# timeout: 300
 # shellcheck disable=SC2016,SC2046,SC2086,SC2154,SC3043,SC2254,SC2094,SC2013
 #
 # Documentation/ABI/testing against the live system: each file that is described is there, with

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * timeout: 300
+ * timeout: 600
  *
  * perfcounters.ko stays as long as anyone has it open, mapped or in use, and
  * can be loaded and unloaded as often as one likes.

@@ -2,7 +2,7 @@
 /*
  * guest: poke
  * worlds: stock debug
- * timeout: 300
+ * timeout: 600
  *
  * Process accounting: the settings, tasks of known work beside what the kernel says of
  * them, CPUs whose times add up, tasks that end, who may read whom, on and off again.

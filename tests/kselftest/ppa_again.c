@@ -2,7 +2,7 @@
 /*
  * guest: poke
  * worlds: stock debug
- * timeout: 300
+ * timeout: 600
  *
  * Process accounting is switched on and off again and again while tasks come and go and
  * packets pass: each time all tasks are there, and at last nothing is left. ppa_again N in

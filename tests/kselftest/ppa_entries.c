@@ -2,7 +2,7 @@
 /*
  * guest: poke
  * worlds: stock debug
- * timeout: 300
+ * timeout: 600
  *
  * Tasks that are accounted by themselves: /proc/ppa and its files.
  */

@@ -2,7 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu-skylake
- * timeout: 240
+ * timeout: 600
  *
  * The share of system time, by a PMU's user and kernel cycles that are saved at switches,
  * beside that of process accounting's system-call probes; and what a call costs with each.
