@@ -95,7 +95,8 @@ struct perftrace_control {
  * struct perftrace_buffer - the first page of a buffer; its records are on the next ones
  * @head: bytes written (of flight recorders: 0 minus these), where a record ends (begins);
  *	  one store of it commits a record
- * @limit: a record that would end above (of flight recorders: begin below) takes the long way
+ * @limit: a record that would end above (of flight recorders: begin below, with a sign) takes the
+ *	   long way; 0: each one does
  * @reserve: of flight recorders: the lowest place where a record was ever begun
  * @lost: events that found no room
  * @told: @lost, as the last PERFTRACE_LOST record has it

@@ -353,7 +353,8 @@ impl Record<'_> {
         // be another CPU by now, or another process's buffer: so it is atomic.
         buffer.lost.fetch_add(1, Relaxed);
         if self.flags & FLIGHT == 0 {
-            // Too low at worst: the next one takes the long way.
+            // Too low at worst: the next one takes the long way. So it does if this is late, and
+            // the buffer a flight recorder's by now.
             buffer.limit.store(0, Relaxed);
             if first {
                 let _ = device::notify(self.number, cpu);

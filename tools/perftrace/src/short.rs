@@ -201,7 +201,9 @@ pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) 
 }
 
 /// Backwards: to a `head` that is not below `limit`; `reserve` is lowered first. If that was lower
-/// already, by one who was sent back to the beginning, it is the long way's.
+/// already, by one who was sent back to the beginning, it is the long way's. All three are below 0,
+/// so a limit of 0 sends each record the long way, as it does forwards: who lost an event may be
+/// late, and store it in the next trace's buffer.
 macro_rules! backwards {
     ($site:expr, $first:expr, $second:expr, [$($begin:literal),*], [$($fields:literal),*]) => {
         short!(
@@ -212,7 +214,7 @@ macro_rules! backwards {
             [
                 $($begin,)*
                 "cmp r9, [rcx + 8]",
-                "jb 7f",
+                "jl 7f",
                 "cmp r9, [rcx + 16]",
                 "jge 7f",
                 "mov [rcx + 16], r9",

@@ -391,6 +391,11 @@ impl Kernel {
         self.buffer(trace, cpu).lost.load(Relaxed)
     }
 
+    /// What one does that lost an event of the trace before, and is late.
+    pub fn late_loss(&self, trace: u32, cpu: u32) {
+        self.buffer(trace, cpu).limit.store(0, Relaxed);
+    }
+
     /// CPUs that there are.
     pub fn cpus(&self) -> impl Iterator<Item = u32> {
         0..self.plan.nr_cpus

@@ -261,6 +261,27 @@ fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
     });
 }
 
+#[test]
+fn r3_5_a_loss_of_one_trace_that_is_late_breaks_no_record_of_the_next_one() {
+    let (_alone, kernel) = alone();
+    for flags in [0, FLIGHT] {
+        kernel.start(11, flags, 4096);
+        write(0, 5);
+        for from in (5..5000).step_by(150) {
+            kernel.late_loss(11, 0);
+            write(from, from + 150);
+            let seen = match flags {
+                0 => counts(&kernel.read(11, 0)),
+                _ => counts(&kernel.flight(11, 0)).into_iter().rev().collect(),
+            };
+            let newest = &seen[seen.len() - 150..];
+            assert_eq!(newest, (from..from + 150).collect::<Vec<_>>());
+        }
+        kernel.end(11);
+        assert_eq!(kernel.lost(11, 0), 0);
+    }
+}
+
 /// A filter of steps that all must hold.
 fn filter(steps: &[(u8, &str, u64, &str)]) -> Vec<u8> {
     let begin = 8 + 16 * steps.len();
