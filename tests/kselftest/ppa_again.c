@@ -202,7 +202,7 @@ static void again(int times)
 int main(int argc, char **argv)
 {
 	int times = argc > 1 ? atoi(argv[1]) : bounded(30);
-	int log = klog_mark();
+	int log;
 	__u64 on = -1ULL, off = -1ULL;
 	struct ppa_task t;
 
@@ -210,6 +210,8 @@ int main(int argc, char **argv)
 	unload();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
+	/* The first module of a boot that is not the kernel's own is told of. */
+	log = klog_mark();
 	dev = ppa_open();
 	info = ppa_info(dev);
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 on");
