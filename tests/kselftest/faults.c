@@ -58,8 +58,9 @@ static bool attempt(const struct operation *op, int n, int *ret, int *calls)
 	op->prepare();
 	arm(n ? n : INT_MAX);
 	*ret = op->attempt();
-	hit = parameter("nth", NULL) == 0;
+	/* In this order: a worker may still be making calls. */
 	*calls = parameter("calls", NULL);
+	hit = parameter("nth", NULL) == 0;
 	arm(0);
 	return hit;
 }

@@ -426,6 +426,34 @@ static void storm(int times)
 	ok(slurp(ENTRIES, (char *)&r, sizeof(r)) && !*(char *)&r, "4.7 nobody is left");
 }
 
+/* A task whose parent has waited for it may still be on its way to its last switch. */
+static void reaped(void)
+{
+	static struct ppa_task tasks[512];
+	int nobody = 0, twice = 0, ended = 0, i, n, k, nr;
+
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all are accounted");
+	for (i = 0; i < bounded(500); i++) {
+		int pid = fork();
+
+		if (!pid)
+			_exit(0);
+		waitpid(pid, NULL, 0);
+		nr = ppa_tasks(dev, tasks, 512);
+		for (n = 0; n < nr; n++) {
+			nobody += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
+			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
+			for (k = 0; k < n; k++)
+				twice += tasks[n].pid && tasks[k].pid == tasks[n].pid &&
+					 tasks[k].began == tasks[n].began;
+		}
+	}
+	is(nobody, 0, "4.1 nobody is told without his number");
+	is(twice, 0, "4.1 or twice (%d had ended)", ended);
+	ppa_write(SETTINGS, "0 0 0 1");
+	wait_until(ppa_tasks(dev, tasks, 512) <= 0);
+}
+
 /* The module goes while files are open and tasks accounted. */
 static void unloaded(void)
 {
@@ -459,7 +487,7 @@ int main(int argc, char **argv)
 		sigwait(&set, &sig);
 		return raw(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
 	}
-	plan(11 + 38 + 4 + 20 + 3 + 4 + 1);
+	plan(11 + 38 + 4 + 20 + 3 + 3 + 4 + 1);
 	unload();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
@@ -471,6 +499,7 @@ int main(int argc, char **argv)
 	as_nobody();
 	with_all();
 	storm(bounded(90));
+	reaped();
 	unloaded();
 	ok(!klog_bad(mark), "4.7 the kernel has nothing to say");
 	return finish();

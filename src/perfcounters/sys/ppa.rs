@@ -259,7 +259,7 @@ const LATENCIES: u32 = 8;
 impl Told {
     /// What is told of a record: of a task that is there under RCU, or that has ended; to
     /// those who may see all, or with the numbers that the caller knows. `None`: it is just
-    /// being changed.
+    /// being changed, or going.
     pub(crate) fn new(
         record: &Record,
         heres: &Heres,
@@ -280,6 +280,10 @@ impl Told {
                 (task.who(all), task.name())
             }
         };
+        // Its last switch is near, which keeps who it was.
+        if who.reaped != 0 {
+            return None;
+        }
         let bit = |is: bool, flag: u32| if is { flag } else { 0 };
         Some(Self {
             size: size_of::<Self>() as u32,

@@ -130,6 +130,7 @@ impl Record {
             ppid: (ids >> 32) as u32,
             pid: numbers as u32,
             tgid: (numbers >> 32) as u32,
+            reaped: 0,
         };
         (who, name)
     }

@@ -30,6 +30,8 @@ pub struct Who {
     pub tgid: u32,
     /// Its parent's process.
     pub ppid: u32,
+    /// Its parent has waited for it: it has no number any more, and will not run for long.
+    pub reaped: u32,
 }
 
 macro_rules! field {

@@ -95,6 +95,7 @@ void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who)
 	who->tgid = task_tgid_nr_ns(task, pids);
 	/* 0 of one that has been reaped: its parent may be gone. */
 	who->ppid = task_ppid_nr_ns(task, pids);
+	who->reaped = !pid_alive(task);
 	rcu_read_unlock();
 }
 

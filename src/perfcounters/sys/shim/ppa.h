@@ -22,6 +22,8 @@ bool ppa_has_ended(struct task_struct *task);
 bool ppa_yields(struct task_struct *task);
 struct ppa_who {
 	u32 uid, pid, tgid, ppid;
+	/* Its parent has waited for it: it has no number any more. */
+	u32 reaped;
 };
 
 void ppa_who(struct task_struct *task, bool initial, struct ppa_who *who);
