@@ -30,6 +30,9 @@ settled() { # PID
 		sleep 0.1
 	done
 }
+stopped() { # PID
+	[ "$(awk '{ print $3 }' "/proc/$1/stat")" = T ]
+}
 begun() { # PID
 	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 settled $1
 }
@@ -114,10 +117,10 @@ kernel() {
 everything() {
 	taskset -c 0 $program calls 100000000000 &
 	victim=$!
-	pfc record -a -F 500 -o all -- sleep $patience
+	pfc record -a -F 500 -o all -- sh -c "$run_for" $victim $((patience * 1000))
 	rc=$?
-	pfc record -p $victim -F 500 -o one -- sleep $patience || rc=1
-	pfc record -C 0 -F 100 -o cpu -- sleep $patience || rc=1
+	pfc record -p $victim -F 500 -o one -- sh -c "$run_for" $victim $((patience * 1000)) || rc=1
+	pfc record -C 0 -F 100 -o cpu -- sh -c "$run_for" $victim $((patience * 1000)) || rc=1
 	kill -9 $victim
 	wait $victim 2>/dev/null
 	pfc report -i all >table
@@ -131,7 +134,7 @@ until_interrupted() {
 	pfc record -p $victim -F 200 -o u &
 	recorder=$!
 	begun $recorder
-	sleep $patience
+	run_for $victim $((patience * 1000))
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
@@ -146,10 +149,10 @@ recorder() {
 	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
 	recorder=$!
 	begun $recorder
-	sleep $patience
+	run_for $victim $((patience * 1000))
 	kill -USR2 $recorder
 	within 60 sh -c 'ls f.*'
-	sleep $patience
+	run_for $victim $((patience * 1000))
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
@@ -171,9 +174,10 @@ switched() {
 	pfc record --switch-output -p $victim -F 200 -o s &
 	recorder=$!
 	begun $recorder
-	sleep $patience
+	run_for $victim $((patience * 1000))
 	kill -USR2 $recorder
-	sleep $patience
+	within 60 sh -c 'ls s.*'
+	run_for $victim $((patience * 1000))
 	kill -INT $recorder
 	wait $recorder
 	kill -9 $victim
@@ -191,9 +195,12 @@ lost() {
 	begun $recorder
 	# Nobody reads: the ring is full before it is seen to.
 	kill -STOP $recorder
-	sleep $patience
+	within 60 stopped $recorder
+	run_for $victim $((patience * 1000))
 	kill -CONT $recorder
-	sleep 1
+	# Once it has read the ring, it waits again, and the next sample tells what was lost.
+	within 300 settled $recorder
+	run_for $victim 1000
 	kill -INT $recorder
 	wait $recorder
 	kill -9 $victim

@@ -115,10 +115,10 @@ process() {
 	$program threads 100000000000 2 &
 	victim=$!
 	within 60 test -e /proc/$victim/task && within 60 sh -c "[ \$(ls /proc/$victim/task | wc -l) = 3 ]"
-	pfc stat -x, -o all -e instructions:u -p $victim -- sleep 1
-	rc=$?
 	for tid in "/proc/$victim/task/"*; do tid=${tid##*/}; done
-	pfc stat -x, -o one -e instructions:u -t "$tid" -- sleep 1 || rc=1
+	pfc stat -x, -o all -e instructions:u -p $victim -- sh -c "$run_for" "$victim/task/$tid" 1000
+	rc=$?
+	pfc stat -x, -o one -e instructions:u -t "$tid" -- sh -c "$run_for" "$victim/task/$tid" 1000 || rc=1
 	kill -9 $victim
 	wait $victim 2>/dev/null
 	cat all one

@@ -173,8 +173,9 @@ static void others(void)
 {
 	pid_t pid;
 
-	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- sleep 1"),
-	   0, "3.11 the kernel's events");
+	/* Each subshell is a task, which has a switch to it and one away from it. */
+	is(run("pfc trace start sys -e kernel:sched_switch --format text -o sys.txt -- \\\n"
+	       "sh -c 'for i in 1 2 3 4 5 6; do (:); done'"), 0, "3.11 the kernel's events");
 	ok(number("grep -c 'kernel 0/.*kernel:sched_switch: prev=' sys.txt") > 5,
 	   "3.11 are there");
 	pid = begin_app();

@@ -61,7 +61,8 @@ static void *sleeper(void *arg)
 		usleep(30000);
 }
 
-static void worker(int n)
+/* Writes a byte to @ready when it has started its threads and has done its work once. */
+static void worker(int n, int ready)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(9),
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -77,6 +78,12 @@ static void worker(int n)
 		if (!fork())
 			_exit(0);
 		wait(NULL);
+		if (ready < 0)
+			continue;
+		if (write(ready, "", 1) != 1)
+			_exit(1);
+		close(ready);
+		ready = -1;
 	}
 }
 
@@ -161,14 +168,22 @@ static void again(int times)
 {
 	int pids[WORKERS], i, rc = 0, lost = 0, least = MOST, nr, refused = 0;
 	__u64 on = 0, off = 0, begin, most_on = 0, most_off = 0;
+	int ready[2];
+	char byte;
 
+	if (pipe(ready))
+		bail("pipe");
 	fflush(stdout);
 	for (i = 0; i < WORKERS; i++) {
 		pids[i] = fork();
 		if (!pids[i])
-			worker(i);
+			worker(i, ready[1]);
 	}
-	sleep_ms(100);
+	close(ready[1]);
+	for (i = 0; i < WORKERS; i++)
+		if (read(ready[0], &byte, 1) != 1)
+			bail("a worker");
+	close(ready[0]);
 	for (i = 0; i < times; i++) {
 		/* Of all levels' some 35 probes each costs a round of interrupts to all CPUs. */
 		rc |= ppa_write(LEVELS, i % 8 == 0 ? "15" : i % 8 == 4 ? "5" : "1");

@@ -341,6 +341,7 @@ static void with_all(void)
 	static struct raw r;
 	struct ppa_task t;
 	int me = getpid();
+	long long blocked;
 
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all are accounted");
 	is(set(me, "1 1 0 2"), 0, "4.7 one in its own way");
@@ -349,7 +350,8 @@ static void with_all(void)
 	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 without latencies");
 	is(set(me, "0 0 0 1"), 0, "4.7 it is like all others");
 	ok(gone(me), "4.7 without files");
-	usleep(1000);
+	blocked = task_blocked(me);
+	wait_until(task_blocked(me) > blocked);
 	is(ppa_try(dev, me, &t), 0, "4.7 and accounted still");
 	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 like all others");
 	is(set(me, "1 1 0 1"), 0, "4.7 once more");
@@ -357,7 +359,6 @@ static void with_all(void)
 	is(ppa_try(dev, 1, &t), -ENODATA, "4.7 they are not");
 	is(raw(me, info.nr_cpus, true, &r), 0, "4.7 but this one");
 	is(ppa_write(LEVELS, "1"), 0, "4.7 by another level");
-	usleep(1000);
 	wait_until(!raw(me, info.nr_cpus, true, &r) &&
 		   sum_of(&r, info.nr_cpus, PPA_SCHEDOUTCNT));
 	is(raw(me, info.nr_cpus, true, &r), 0, "4.7 still");

@@ -132,11 +132,16 @@ static void add_up(void)
 		settled = settled && !(pc_seq(&pc, cpu) & PERFCOUNTERS_SEQ_BUSY);
 }
 
-/* With no driver left, mappings alone keep the module, whoever holds them. */
+/*
+ * With no driver loaded, a mapping alone keeps the module, the parent's as well as a child's. The
+ * child keeps the mapping that it inherits until its parent has tried to unload the module and
+ * closes the pipe.
+ */
 static void hold_by_mapping(void)
 {
+	int held[2], err;
+	char byte;
 	pid_t pid;
-	int err;
 
 	puppet_leave();
 	err = rmmod("puppet");
@@ -145,16 +150,20 @@ static void hold_by_mapping(void)
 		err = rmmod("perfcounters");
 		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters while mapped: %d",
 		       err);
+		if (pipe(held))
+			bail("pipe");
 		pid = fork();
 		if (!pid) {
-			sleep_ms(5);
-			_exit(0);
+			close(held[1]);
+			_exit(read(held[0], &byte, 1) != 0);
 		}
+		close(held[0]);
 		if (i == 19)
 			pc_close(&pc);
 		err = rmmod("perfcounters");
 		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters, mapped by %s: %d",
 		       i < 19 ? "two" : "a child", err);
+		close(held[1]);
 		waitpid(pid, NULL, 0);
 	}
 	err = rmmod("perfcounters");

@@ -67,7 +67,10 @@ static void killed(void)
 		}
 		while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 			usleep(100);
+		/* At any moment, but once after it has written much. */
 		usleep(random() % 3000);
+		if (!i)
+			wait_until(shared->committed > 100);
 		kill(pid, SIGKILL);
 		waitpid(pid, &status, 0);
 		told = shared->committed;

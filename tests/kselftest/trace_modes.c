@@ -207,7 +207,7 @@ static void kernels(void)
 	struct perftrace_describe d = { .key = PERFTRACE_KEY_KERNEL };
 	__u64 others = 0, events;
 	__u32 on = 1;
-	int fd = trace_getppid(1 << 20);
+	int fd = trace_getppid(1 << 20), child;
 
 	ok(fd >= 0, "3.10 the kernel's events are traced, with a filter");
 	for (int i = 0; i < 1000; i++)
@@ -233,11 +233,17 @@ static void kernels(void)
 	close(fd);
 	create = a_trace("switches", "kernel:sched_switch", 0, 1 << 20);
 	fd = trace_try(PERFTRACE_CREATE, &create);
-	/* Of this thread: it goes, and comes back. */
-	sleep_ms(10);
+	/*
+	 * The child runs on this CPU only, as its parent does. It can therefore not exit without
+	 * one switch to it and one back. A sleep proves no switch: its timer may expire before
+	 * the thread has blocked.
+	 */
+	child = in_child(_exit(sched_getcpu()));
 	others = 0;
 	events = kernel_events(fd, 0, &others);
-	ok(events >= 2 && !others, "3.11 switches are there (%llu)", events);
+	if (!ok(fd >= 0 && !child && events >= 2 && !others, "3.11 switches are there (%llu)",
+		events))
+		note("create returned %d, the child %d; %llu other events", fd, child, others);
 	close(fd);
 }
 
