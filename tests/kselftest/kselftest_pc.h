@@ -464,14 +464,4 @@ static bool klog_has(int fd, const char *const words[])
 	return found;
 }
 
-static bool klog_bad(int fd)
-{
-	static const char *const bad[] = {
-		"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "soft lockup",
-		"general protection", "blocked for more than", "Bad page", NULL
-	};
-
-	return klog_has(fd, bad);
-}
-
 #endif

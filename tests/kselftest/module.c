@@ -75,7 +75,7 @@ static bool life(int i)
 static void again(void)
 {
 	/* Where memory is not looked at, the detectors see each life. */
-	int lives = 0, times = bounded(TIMES) < TIMES ? 8 : TIMES, log = klog_mark();
+	int lives = 0, times = bounded(TIMES) < TIMES ? 8 : TIMES;
 	struct memory m[3];
 
 	for (int i = 0; i < 8 && times == TIMES; i++)
@@ -99,12 +99,11 @@ static void again(void)
 		ok(m[0].free - m[1].free < 170 || m[1].free - m[2].free < 170,
 		   "0.10 memory is given back");
 	ok(m[2].percpu <= m[0].percpu + 256, "0.10 per-CPU memory is given back");
-	ok(!klog_bad(log), "0.10 the kernel had nothing to complain about");
 }
 
 int main(void)
 {
-	plan(16);
+	plan(15);
 	busy();
 	again();
 	return finish();

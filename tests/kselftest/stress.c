@@ -173,11 +173,10 @@ int main(void)
 	struct count sum = { 0 };
 	__u64 rounds = 0, want, off = 0, completed = 0, lost;
 	long long ticks;
-	int log, i;
+	int i;
 
-	plan(9);
+	plan(8);
 	load("");
-	log = klog_mark();
 	pc_open(&pc);
 	first = puppet("add stress/0");
 	for (i = 1; i < SLOTS; i++)
@@ -233,6 +232,5 @@ int main(void)
 	ok(sum.rejected_wrong > 0, "0.9 and there was something to reject");
 	ok(rounds >= THREADS && ticks > 100, "0.12 every thread counted, and interrupts did");
 	ok(growing->updates > at_least(50), "0.14 instances were added all the while");
-	ok(!klog_bad(log), "0.12 the kernel had nothing to complain about");
 	return finish();
 }

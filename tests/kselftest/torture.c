@@ -221,14 +221,12 @@ int main(void)
 	bool debug = !access("/sys/kernel/debug/kmemleak", F_OK);
 	__u32 base = time(NULL) ^ getpid() << 16;
 	struct memory before, after;
-	int log;
 
-	plan(22);
+	plan(21);
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (s == MAP_FAILED)
 		bail("mmap");
 	note("seed %u", base);
-	log = klog_mark();
 	unload();
 
 	/*
@@ -281,6 +279,5 @@ int main(void)
 	/* The descriptors alone took more than this; a debug kernel keeps freed memory. */
 	ok(after.percpu <= before.percpu + 256 && (debug || before.free - after.free < 3000),
 	   "0.10 torture: memory was given back");
-	ok(!klog_bad(log), "0.14 torture: the kernel had nothing to complain about");
 	return finish();
 }

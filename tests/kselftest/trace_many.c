@@ -182,12 +182,11 @@ static void reached(void)
 int main(void)
 {
 	pid_t pids[WRITERS];
-	int alive = 0, log;
+	int alive = 0;
 
 	trace_load();
-	log = klog_mark();
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(13);
+	plan(12);
 	for (int i = 0; i < WRITERS; i++) {
 		pids[i] = fork();
 		if (!pids[i])
@@ -203,6 +202,5 @@ int main(void)
 		waitpid(pids[i], NULL, 0);
 	}
 	is(alive, WRITERS, "3.7 all writers lived to the end");
-	ok(!klog_bad(log), "3.7 the kernel log is clean");
 	return finish();
 }

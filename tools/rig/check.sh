@@ -91,7 +91,7 @@ if [ -e "$TOP/Kbuild" ]; then
 	checker "clippy, modules" clippy_kernel
 fi
 checker "rustdoc, kernel-doc" host_script kerneldoc
-checker "SPDX, purpose of each file" host_script headers
+checker "SPDX, length of each file" host_script headers
 checker "orderings and locks, as described" host_script orderings
 checker "interfaces, as promised" host_script abi
 checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' ! -path './tests/abi/*'
