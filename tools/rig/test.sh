@@ -14,6 +14,8 @@ export ONLY=${ONLY:-} ALL=${ALL:-} LOAD=${LOAD:-}
 WORLDS=${WORLDS:-host stock${ALL:+ debug}}
 # A test that is asked for by name runs, however long it takes.
 [ -z "$ONLY" ] || ALL=1
+# The tests run their long forms; LONG= with ONLY runs the short ones.
+export LONG=${LONG-${ALL:+1}}
 work=$LOGS/run.$$
 tap=$work/tap
 export work RUN_DIR=$work
@@ -221,7 +223,7 @@ forget_results() {
 		[[ " $WORLDS " == *" ${label%%/*} "* ]] && [ ! "$f" -nt "$work/jobs" ] || continue
 		name=$program
 		[[ $label != */* ]] || name="$program in ${label#*/}"
-		grep -qxF "$name" "$work/left-out" 2>/dev/null || rm -f "$f"
+		grep -qxF -e "$name" -e "$program in plain" "$work/left-out" 2>/dev/null || rm -f "$f"
 	done
 }
 
