@@ -69,7 +69,9 @@ unload
 insmod /modules/perfcounters.ko
 check "doctor there is a PMU, and no description" no_description
 check "doctor which its own try has the kernel load" loads_it
+with_json=1
 check "doctor a machine with a PMU that is well set up is clean" clean
+with_json=${LONG:-}
 check "doctor the watchdog has it" watchdog
 check "doctor perf has it, and who" perf_has_it
 check "doctor others have contexts: a note" others
