@@ -2,6 +2,7 @@
 /*
  * worlds: stock debug
  * guest: plain pmu-skylake pmu-amd2
+ * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
  * Whoever samples and whoever is sampled come and go, are killed, end, become other
