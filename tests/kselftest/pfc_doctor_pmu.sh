@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
 # guest: pmu-skylake pmu-amd2
+# gate: pmu-amd2
 # timeout: 120
 # shellcheck disable=SC2086,SC2317,SC2329,SC3043
 #
