@@ -77,14 +77,18 @@ static bool good(const struct operation *op, const char *of, int n, int ret)
 }
 
 /*
- * Of very many calls, as of one who adds 400 instances: all of the first and
- * the last, and some between, which are the same in a loop.
+ * The number of the call to fail after call @n of @calls. Of more than 100 calls, as where a driver
+ * adds 400 instances, the first and the last fail, and one in 31 between, which are the same in a
+ * loop. make test does so with more than 16 calls, and fails fewer of them.
  */
 static int next(int n, int calls)
 {
-	if (calls <= 100 || n < 20 || n >= calls - 10)
+	int first = gate_or_long(10, 20), last = gate_or_long(3, 10);
+	int stride = gate_or_long(calls <= 100 ? 11 : 61, 31);
+
+	if (calls <= gate_or_long(16, 100) || n < first || n >= calls - last)
 		return n + 1;
-	return n + 31 < calls - 10 ? n + 31 : calls - 10;
+	return n + stride < calls - last ? n + stride : calls - last;
 }
 
 /* One result: each call failed and all was well, and then it worked. */
@@ -122,7 +126,7 @@ static void inject(const struct operation *op, const char *of)
 		if (ret >= 0)
 			op->undo();
 		/* Again, with nothing in its way: what one leaves, the next ones have, too. */
-		if (calls <= 10 || failed % 4 == 1)
+		if (calls <= 10 || failed % gate_or_long(8, 4) == 1)
 			worked = good(op, of, n, op->attempt()) && worked;
 	}
 	if (failed) {

@@ -395,7 +395,7 @@ int main(void)
 	__u32 n;
 
 	plan(8);
-	nr_ops = bounded(OPS);
+	nr_ops = bounded(gate_or_long(OPS / 4, OPS));
 	result = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	seed = (__u64)time(NULL) * 65537 + getpid();
 	if (getenv("SEED"))

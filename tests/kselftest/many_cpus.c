@@ -3,6 +3,7 @@
  * timeout: 600
  * guest: many
  * worlds: stock
+ * target: test-all
  *
  * 255 possible CPUs, of which two are online: the layout as its header tells
  * it, pages of CPUs that never came, growth to the last slot, the memory that

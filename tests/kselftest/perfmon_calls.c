@@ -225,7 +225,7 @@ static void killed(void)
 
 	if (pipe(counts))
 		bail("pipe");
-	for (i = 0; i < 50; i++) {
+	for (i = 0; i < gate_or_long(20, 50); i++) {
 		pid_t child = fork();
 
 		if (!child) {

@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu
+ * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
  * The self page: a thread reads its counters by RDPMC, without a call. And that

@@ -149,7 +149,7 @@ static bool round_is_good(bool flight, int n)
 
 int main(int argc, char **argv)
 {
-	int good[2] = { 0 }, rounds = bounded(ROUNDS / 2);
+	int good[2] = { 0 }, rounds = bounded(gate_or_long(ROUNDS / 8, ROUNDS / 2));
 
 	if (argc > 1)
 		writer();

@@ -213,7 +213,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < THREADS; i++)
 		for (int kind = 0; kind < 2; kind++)
 			got.seen[i][kind] = calloc(1, EVENTS / 8 + 1);
-	run("large buffers", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS));
+	run("large buffers", 0, PERFTRACE_BYTES_MAX, bounded(gate_or_long(EVENTS / 3, EVENTS)));
 	run("small buffers", 0, PERFTRACE_BYTES_MIN, bounded(EVENTS / 10));
 	run("waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
 	setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0", 1);

@@ -216,7 +216,7 @@ static void again(int times)
 
 int main(int argc, char **argv)
 {
-	int times = argc > 1 ? atoi(argv[1]) : bounded(30);
+	int times = argc > 1 ? atoi(argv[1]) : bounded(gate_or_long(6, 30));
 	int log;
 	__u64 on = -1ULL, off = -1ULL;
 	struct ppa_task t;
@@ -236,7 +236,7 @@ int main(int argc, char **argv)
 	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0, "4.8 nor kept");
 	/* With system calls. In turns: a busy host is not as busy all the time. */
 	ppa_write(LEVELS, "15");
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < gate_or_long(3, 8); i++) {
 		__u64 cost;
 
 		ppa_write(SETTINGS, "1 0 0 1");

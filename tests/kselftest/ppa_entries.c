@@ -434,7 +434,7 @@ static void reaped(void)
 	int nobody = 0, twice = 0, ended = 0, i, n, k, nr;
 
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all are accounted");
-	for (i = 0; i < bounded(500); i++) {
+	for (i = 0; i < bounded(gate_or_long(150, 500)); i++) {
 		int pid = fork();
 
 		if (!pid)
@@ -496,7 +496,7 @@ int main(int argc, char **argv)
 	known_work();
 	as_nobody();
 	with_all();
-	storm(bounded(90));
+	storm(bounded(gate_or_long(20, 90)));
 	reaped();
 	unloaded();
 	return finish();

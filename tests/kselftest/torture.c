@@ -50,7 +50,11 @@ static bool is_slow(void)
 
 static __u64 wanted(int event)
 {
-	return event == REJECTED_WRONG && is_slow() ? 0 : at_least(events[event].least);
+	__u64 least = at_least(events[event].least);
+
+	if (event == REJECTED_WRONG && is_slow())
+		return 0;
+	return long_run() ? least : (least + 2) / 3;
 }
 
 static bool enough_of_all(void)
@@ -200,8 +204,8 @@ static void session(int seconds, bool whole, __u32 base)
 	puppet_leave();
 	start(pid, base);
 	while (time(NULL) < begun + seconds ||
-	       (time(NULL) < begun + 16 * seconds &&
-		(pc.h->nr_chunks < bounded(MAX_CHUNKS) || (whole && !enough_of_all()))))
+	       (time(NULL) < begun + gate_or_long(50, 16) * seconds &&
+		(pc.h->nr_chunks < max_chunks() || (whole && !enough_of_all()))))
 		sleep_ms(100);
 	stop(pid);
 	add_up();
@@ -233,10 +237,10 @@ int main(void)
 	 * Once to warm up, with as many chunks: the kernel's allocators keep some
 	 * of what was freed, and keep no more the second time.
 	 */
-	session(5, false, base);
+	session(gate_or_long(2, 5), false, base);
 	before = memory();
 	memset(s->count, 0, sizeof(s->count));
-	session(15, true, base + 1);
+	session(gate_or_long(5, 15), true, base + 1);
 	after = memory();
 
 	for (int e = 0; e < NR_EVENTS; e++)

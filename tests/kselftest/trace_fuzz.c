@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 
 #define FIELDS	"number:u64"
-#define SECONDS	5
+#define SECONDS	gate_or_long(2, 5)
 #define TRACES	4
 
 static const __u32 modes[TRACES] = { 0, PERFTRACE_FLIGHT, PERFTRACE_SHARED, PERFTRACE_WAIT };

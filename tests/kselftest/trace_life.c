@@ -50,7 +50,7 @@ static void write_on(int slot)
 static void killed(void)
 {
 	int slot, fd = trace_create("killed", "life:*", 0, 1 << 20, &slot), status;
-	int rounds = bounded(200), whole = 0, most = 0;
+	int rounds = bounded(gate_or_long(60, 200)), whole = 0, most = 0;
 
 	srandom(1);
 	for (int i = 0; i < rounds; i++) {

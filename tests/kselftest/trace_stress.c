@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 
 #define FIELDS		"number:u64"
-#define SECONDS		8
+#define SECONDS		gate_or_long(3, 8)
 #define WRITERS		4
 #define TRACERS		3
 

@@ -90,7 +90,7 @@ checker "rustfmt, modules" kernel_rustfmt
 if [ -e "$TOP/Kbuild" ]; then
 	checker "clippy, modules" clippy_kernel
 fi
-checker "rustdoc, kernel-doc" host_script kerneldoc
+LONG=1 checker "rustdoc, kernel-doc" host_script kerneldoc
 checker "SPDX, length of each file" host_script headers
 checker "orderings and locks, as described" host_script orderings
 checker "interfaces, as promised" host_script abi

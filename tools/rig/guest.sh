@@ -40,11 +40,12 @@ need_of() {
 	be_guest "$1" && printf '%s' "${!3}"
 }
 
-# left_out FILE [GUEST WORLD]: whether only make test-all runs it: it says so, or it wants a
-# guest with a user land on a disk.
+# left_out FILE [GUEST WORLD]: whether only make test-all runs it: its line "target:" says so, its
+# line "gate:" does not name this guest, or the guest has a user land on a disk.
 left_out() {
 	[ -z "${ALL:-}" ] || return 1
-	[ "$(head_of "$1" target test)" = test-all ] || [ -n "${2:+$(need_of "$2" "$3" disk)}" ]
+	[ "$(head_of "$1" target test)" = test-all ] || [[ " $(head_of "$1" gate "${2:-}") " != *" ${2:-} "* ]] ||
+		[ -n "${2:+$(need_of "$2" "$3" disk)}" ]
 }
 
 # programs_of WORLD: "GUEST PROGRAM SECONDS" for each wanted program and guest; the

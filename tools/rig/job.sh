@@ -26,7 +26,7 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 	set_up base
 	# Other flags, another directory: else each run would build all anew. The directory is
 	# cargo's to lock, but for what a new clone begins with.
-	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} timeout -s KILL "$limit" cargo test \
+	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} "PROPTEST_CASES=$([ -n "${LONG:-}" ] && echo 256 || echo 64)" timeout -s KILL "$limit" cargo test \
 		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast ${EXACT:+-- --exact "$EXACT"} >"$log" 2>&1 </dev/null || rc=$?
 	if ! grep -qE '^test (result:|.* has been running)' "$log"; then
 		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$log" | head -n 60 || tail -n 20 "$log")"
