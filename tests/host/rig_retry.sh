@@ -14,6 +14,7 @@ clone=$work/project cache=$work/cache
 mkdir -p "$clone"/tools/rig "$clone"/tests/{host,kselftest,vm} "$clone"/Documentation "$cache"
 cp "$TOP"/tools/rig/*.{sh,awk,mk} "$TOP/tools/rig/kernels" "$clone/tools/rig/"
 cp "$TOP/tests/vm/guests" "$clone/tests/vm/"
+# shellcheck disable=SC2016 # the page's own quotes
 printf 'Skipped in `make test`:\n\n```text\nlisted *\n```\n' >"$clone/Documentation/testing.md"
 
 # One job after the other, as make -k would.
@@ -84,7 +85,7 @@ commit() { git_is add -A && git_is commit -m "x: a tree" --allow-empty; }
 git_is init -b main
 commit
 
-# run [VARIABLE=VALUE...]: what make test says, and its status.
+# run [VARIABLE=VALUE...]: prints the output of make test, and its status.
 run() {
 	rm -rf "$work"/seen.*
 	(cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" "$@" tools/rig/test.sh 2>&1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the cache remembers of whole test runs (test.sh sources this). A run is whole without ONLY,
+# The cache's lists of whole test runs (test.sh sources this). A run is whole without ONLY,
 # WORLDS, KERNEL_RELEASE, GUEST, PMU, SMP, MEM and APPEND.
 #   runs    each of them, green or not: "TREE TIME TARGET PASSED/FAILED/SKIPPED LOAD SECONDS IDLE UNITS";
 #           UNITS needed a second attempt: names between commas, or "-"
@@ -28,6 +28,6 @@ remember() {
 	[ "$tree" = "$(committed_tree)" ] || tree=-
 	line="$tree $(date -u +%FT%TZ) $2 $3/$4/$5"
 	# One write each: other clones add to these files, too.
-	printf '%s\n' "$line ${LOAD:-0} $6 $7 $(sort -u "$work/second" 2>/dev/null | paste -sd, | grep . || echo -)" >>"$CACHE/runs"
+	printf '%s\n' "$line ${LOAD:-0} $6 $7 $(sort -u "${work:-}/second" 2>/dev/null | paste -sd, | grep . || echo -)" >>"$CACHE/runs"
 	[ "$4" != 0 ] || [ "$3" = 0 ] || [ "$tree" = - ] || printf '%s\n' "$line" >>"$CACHE/proved"
 }

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # make proved: the last commit of main, by first parents, whose tree passed `make test`, and
-# `make test-all`, on this machine, and how many commits are on top of each. What passed
-# `make test-all` has passed `make test`.
+# `make test-all`, on this machine, and how many commits are on top of each. A tree
+# that passed `make test-all` has passed `make test`.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2015 # in "A && B || C" here, C is meant for both
 #
 # Second attempts (test.sh sources this): at the end of a run each unit that failed runs once
 # more, with nothing beside it.
@@ -7,7 +7,7 @@
 # A unit is a program in one guest, a script of tests/host, or one named cargo test. A guest that
 # hung or died is one unit, and each program that it did not finish runs again in a boot of its
 # own. A report of the kernel (an oops, a warning, lockdep, KASAN, a leak, a lockup) is final: no
-# unit of that boot gets a second attempt. So is what the rig says of a job as a whole.
+# unit of that boot gets a second attempt. A failure of a job as a whole is final, too.
 
 : "${work:?}" "${TOP:?}" "${CACHE:?}"
 
@@ -63,10 +63,10 @@ failures_of() {
 
 # attempt DIR KIND JOB LABEL PROGRAM: runs the unit alone. Its results are DIR/JOB.tap.
 attempt() {
-	local dir=$1 kind=$2 job=$3 label=$4 program=$5 path="" world guest
+	local dir=$1 kind=$2 job=$3 label=$4 program=$5 path="" world
 	mkdir -p "$dir"
 	if [ "$kind" = guest ]; then
-		IFS=. read -r world guest _ <<<"$job"
+		IFS=. read -r world _ <<<"$job"
 		# The image of this run.
 		ln "$work/$world.cpio" "$dir/" 2>/dev/null || :
 		[ ! -e "$work/$world.programs" ] || ln -s "$work/$world.programs" "$dir/"
@@ -91,8 +91,8 @@ passed() {
 	done < <(failures_of "$2" "$3" "$4" | sed -n 's/^not ok - //p' | grep -v "^rig ")
 }
 
-# forgive DIR JOB LABEL PROGRAM: the unit's results are those of the second attempt. What the
-# first one said is kept in second.tap.
+# forgive DIR JOB LABEL PROGRAM: the unit's results are those of the second attempt. The failures
+# of the first one are kept in second.tap.
 forgive() {
 	local tap=$work/$2.tap
 	{
@@ -129,7 +129,7 @@ second_attempts() {
 	while IFS=$'\t' read -r _ job _ command; do
 		[ ! -e "$work/$job.tap" ] || units_of "$job" "${command%% *}"
 	done <"$work/jobs" >"$work/units"
-	# What ran when the time was up has not failed by itself.
+	# A job that LIMIT ended has not failed by itself.
 	[ -z "$ended" ] || return 0
 	grep -E $'^(failed|unfinished|guest)\t' "$work/units" >"$work/wanted" || return 0
 	units=$(grep -cvE $'^guest\t' "$work/units") wanted=$(grep -cvE $'^unfinished\t' "$work/wanted") guests=$(grep -cE $'^guest\t' "$work/wanted") || :

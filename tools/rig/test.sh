@@ -3,7 +3,7 @@
 #
 # make test [ONLY=PATTERN] [WORLDS='...'] [LIMIT=SECONDS]: the host world (cargo test, tests/host)
 # and the stock world (tests/kselftest in guests), as jobs that run side by side (plan.sh).
-# What fails runs once more, alone (retry.sh). See Documentation/testing.md.
+# A failed unit runs once more, alone (retry.sh). See Documentation/testing.md.
 # Usage: test.sh          make test
 #        test.sh all      make test-all: the long tests as well, and the debug kernel's world
 #        test.sh debug    make test-debug: the worlds debug and kcsan
@@ -149,7 +149,7 @@ make_plan() {
 # What jobs need, the most needed first.
 needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 { print $2 }'; }
 
-# until_limit COMMAND...: runs it until the run's time is up (LIMIT=), which $ended then says.
+# until_limit COMMAND...: runs it, and ends it when the run's time is up (LIMIT=). Sets $ended then.
 # In the background, so that a signal to this script is acted on at once.
 until_limit() {
 	local timer="" status=0 left
@@ -189,7 +189,7 @@ run_jobs() {
 # The processors' ticks so far: all, idle.
 ticks() { awk '/^cpu / { print $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $5 + $6; exit }' /proc/stat; }
 
-# What had not run when the time was up.
+# The programs and jobs that had not run when LIMIT ended the run.
 report_not_run() {
 	local job command name
 	[ -n "$ended" ] || return 0
@@ -203,14 +203,15 @@ report_not_run() {
 		else
 			echo "  host: $job"
 		fi
-	done <"$work/jobs" | sort
+	done < <(sort -k2 "$work/jobs")
 }
 
-# Tests may be skipped in make test that testing.md lists. Its lines are shell patterns.
+# A whole run of make test may skip the tests that testing.md lists, as shell patterns.
 report_skips() {
 	local name wrong=""
 	[ -n "$whole" ] && [ -z "$ALL" ] || return 0
 	local -a allowed
+	# shellcheck disable=SC2016 # the page's own quotes
 	mapfile -t allowed < <(sed -n '/^Skipped in `make test`:$/,/^```$/{ /^```/d; /^Skipped/d; p }' "$TOP/Documentation/testing.md" | sed '/^$/d')
 	while read -r name; do
 		for pattern in "${allowed[@]}"; do
@@ -245,7 +246,7 @@ show_failures() {
 
 # Number the results, show skips and, where the eye falls, failures; count.
 report() {
-	local kept=$LOGS/only p f s part label now idle
+	local kept=$LOGS/only p f s part boot now idle
 	[ -n "$ONLY" ] || kept=$LOGS/test
 	while IFS=$'\t' read -r _ part _; do
 		[ ! -e "$work/$part.tap" ] || cat "$work/$part.tap" >>"$tap"
@@ -260,9 +261,9 @@ report() {
 	cat "$work"/*.host.log >"$kept.host.log" 2>/dev/null || :
 	for part in "$work"/*.*/ "$work"/second.*/*.*/; do
 		[ -e "$part/console" ] || continue
-		label=${part#"$work/"} label=${label%/}
-		mv -f "$part/console" "$kept.${label////.}.console.log"
-		mv -f "$part/results" "$kept.${label////.}.guest.log"
+		boot=${part#"$work/"} boot=${boot%/}
+		mv -f "$part/console" "$kept.${boot////.}.console.log"
+		mv -f "$part/results" "$kept.${boot////.}.guest.log"
 	done
 	# What make rows speaks of: the last whole run of each program in each world.
 	[ -n "$ONLY" ] || { cp "$CACHE/seconds" "$work/seconds" 2>/dev/null || :; keep_results; }
@@ -357,7 +358,7 @@ mkfifo "$work/nothing"
 begin=$EPOCHSECONDS before=$(ticks) ended="" tree=$(committed_tree)
 export TEST_RUN=$$
 # A child that is ended before it has dropped its parent's traps would run this, too.
-# shellcheck disable=SC2154 # it is, there
+# shellcheck disable=SC2031,SC2154 # it is, there
 trap '[ $BASHPID != $$ ] || { for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"; }' EXIT
 trap 'exit 130' INT TERM HUP
 load
@@ -372,7 +373,7 @@ done
 SLOTS=$((JOBS + (kernels > 1 ? kernels : 1) + ${LOAD:-0} / 2))
 make_plan
 [ ! -s "$work/jobs" ] || run_jobs
-# Who asks for a test by name wants to see it fail.
+# A test that is asked for by name runs once: its failures are of interest.
 [ -n "$ONLY" ] || {
 	unload
 	second_attempts
