@@ -17,14 +17,6 @@
 static int dev;
 static struct ppa_info info;
 
-static __u64 now_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 static volatile __u64 sink;
 
 static void work(__u64 n)
@@ -36,9 +28,9 @@ static void work(__u64 n)
 /* For so long on a processor. */
 static void work_ms(int n)
 {
-	__u64 end = now_ns(CLOCK_THREAD_CPUTIME_ID) + n * 1000000ULL;
+	__u64 end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + n * 1000000ULL;
 
-	while (now_ns(CLOCK_THREAD_CPUTIME_ID) < end)
+	while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < end)
 		work(5000);
 }
 
@@ -129,7 +121,7 @@ static void let_work(struct known *k)
 	wait_until(task_state(k->pid) == 'S');
 	k->before = ppa_task(dev, k->pid);
 	k->blocked = task_blocked(k->pid);
-	k->cpu = now_ns(clock);
+	k->cpu = clock_ns(clock);
 	if (write(k->go[1], &byte, 1) != 1 || read(k->done[0], &byte, 1) != 1)
 		bail("a child");
 	wait_until(task_state(k->pid) == 'S');
@@ -137,7 +129,7 @@ static void let_work(struct known *k)
 	waitpid(other, NULL, 0);
 	k->t = ppa_task(dev, k->pid);
 	k->blocked = task_blocked(k->pid) - k->blocked;
-	k->cpu = now_ns(clock) - k->cpu;
+	k->cpu = clock_ns(clock) - k->cpu;
 	for (int i = 0; i < PPA_NR_VALUES; i++)
 		k->t.values[i] -= k->before.values[i];
 	k->all = ms(k->t.values[PPA_SCHEDACCUM] + k->t.values[PPA_INTACCUM], &info);
@@ -377,8 +369,8 @@ static void conservation(int seconds, bool plug)
 	a0 = ppa_info(dev).now;
 	nr = ppa_cpus(a);
 	a1 = ppa_info(dev).now;
-	end = now_ns(CLOCK_MONOTONIC) + seconds * 1000000000ULL;
-	while (now_ns(CLOCK_MONOTONIC) < end) {
+	end = now_ns() + seconds * 1000000000ULL;
+	while (now_ns() < end) {
 		usleep(100000);
 		if (plug && round++ % 5 == 2) {
 			cpu_online(1, false);
@@ -471,7 +463,7 @@ static void hostile(void)
 static void on_and_off(int times)
 {
 	int pids[3], i, rc = 0;
-	__u64 begin = now_ns(CLOCK_MONOTONIC);
+	__u64 begin = now_ns();
 
 	fflush(stdout);
 	for (i = 0; i < 3; i++) {
@@ -494,7 +486,7 @@ static void on_and_off(int times)
 		rc |= ppa_write(SETTINGS, i % 2 ? "1 1 0 1" : "1 0 0 2");
 	}
 	is(rc, 0, "4.8 on and off %d times", times);
-	note("%.0f ms", (now_ns(CLOCK_MONOTONIC) - begin) / 1e6);
+	note("%.0f ms", (now_ns() - begin) / 1e6);
 	for (i = 0; i < 3; i++) {
 		struct ppa_task t;
 

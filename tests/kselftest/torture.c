@@ -135,8 +135,9 @@ static void add_up(void)
 /* With no driver left, mappings alone keep the module, whoever holds them. */
 static void hold_by_mapping(void)
 {
+	int held[2], err;
+	char byte;
 	pid_t pid;
-	int err;
 
 	puppet_leave();
 	err = rmmod("puppet");
@@ -145,16 +146,21 @@ static void hold_by_mapping(void)
 		err = rmmod("perfcounters");
 		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters while mapped: %d",
 		       err);
+		if (pipe(held))
+			bail("pipe");
 		pid = fork();
 		if (!pid) {
-			sleep_ms(5);
-			_exit(0);
+			/* It stays until the module was tried. */
+			close(held[1]);
+			_exit(read(held[0], &byte, 1) != 0);
 		}
+		close(held[0]);
 		if (i == 19)
 			pc_close(&pc);
 		err = rmmod("perfcounters");
 		expect(err == -EWOULDBLOCK, WRONG_RMMOD, "rmmod perfcounters, mapped by %s: %d",
 		       i < 19 ? "two" : "a child", err);
+		close(held[1]);
 		waitpid(pid, NULL, 0);
 	}
 	err = rmmod("perfcounters");

@@ -7,42 +7,17 @@
  * User tracing on a machine with several users: each sees its own processes and traces, and
  * nothing of the others'. Root may have all. A child plays each user; they meet at a pipe.
  */
+#include "capabilities.h"
 #include "trace.h"
-#include <grp.h>
-#include <linux/capability.h>
 #include <sys/prctl.h>
 
 #define FIELDS	"number:u64"
 
 /* What a user's child says about its tries; shared. */
 static struct answers {
-	int open_rc, create_rc, slot, seen, markers, buffers, all_users, kernel, wanted, exists;
+	int open_rc, create_rc, slot, seen, markers, own, all_users, kernel, wanted, exists;
 	int foreign, same_user, done;
 } *answers;
-
-/* With this capability, and no other; -1: with none. */
-static void only(int capability)
-{
-	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct data[2] = { 0 };
-
-	if (capability >= 0) {
-		data[capability / 32].effective = 1u << capability % 32;
-		data[capability / 32].permitted = 1u << capability % 32;
-	}
-	if (syscall(SYS_capset, &header, data))
-		_exit(98);
-}
-
-static void become(int user, int capability)
-{
-	prctl(PR_SET_KEEPCAPS, 1);
-	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
-		_exit(97);
-	only(capability);
-	/* As a program that a user has started is. */
-	prctl(PR_SET_DUMPABLE, 1);
-}
 
 static int traces_seen(int fd, const char *name)
 {
@@ -71,7 +46,7 @@ static int most_traces(int user)
 	char name[12];
 	int nr = 0;
 
-	become(user, -1);
+	become_user(user, -1);
 	do {
 		snprintf(name, sizeof(name), "most%d", nr);
 		create = a_trace(name, "none:*", 0, 0);
@@ -85,7 +60,7 @@ static int most_ended(int user)
 	struct perftrace_create create;
 	int nr = 0, fd;
 
-	become(user, -1);
+	become_user(user, -1);
 	for (; nr < 100; nr++) {
 		create = a_trace("ended", "none:*", 0, 0);
 		fd = trace_try(PERFTRACE_CREATE, &create);
@@ -110,7 +85,7 @@ static pid_t writer(int user, const char *event)
 		int marker;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		become(user, -1);
+		become_user(user, -1);
 		on_cpu(0);
 		traced_open(&t, 0);
 		marker = marker_register(&t, event, FIELDS);
@@ -130,15 +105,35 @@ static pid_t writer(int user, const char *event)
 	return pid;
 }
 
+/*
+ * Which users' buffers have news: user @first is bit 0. Reading takes them out, and a writer may
+ * pause: who was seen once is there. Each user has one buffer, of his writer's CPU; @wrong counts
+ * others' and second ones.
+ */
+static int news(int fd, __u32 first, __u32 nr, int *wrong)
+{
+	struct perftrace_process p = { 0 };
+	struct perftrace_read r = first_buffer;
+	int users = 0;
+
+	while (!trace_next(fd, &r)) {
+		p.key = r.key;
+		if (trace_call(fd, PERFTRACE_PROCESS, &p) || p.uid - first >= nr ||
+		    users >> (p.uid - first) & 1)
+			++*wrong;
+		else
+			users |= 1 << (p.uid - first);
+	}
+	return users;
+}
+
 /* Two writers run: user 1001's and user 1002's. Root has a trace "roots". */
 static void as_user(struct answers *a, int user, int capability)
 {
 	struct perftrace_create create = a_trace("mine", "users:*", 0, 0), open;
-	struct perftrace_process p;
-	struct perftrace_read r = first_buffer;
 	int fd, other;
 
-	become(user, capability);
+	become_user(user, capability);
 	fd = trace_try(PERFTRACE_CREATE, &create);
 	a->create_rc = fd < 0 ? fd : 0;
 	a->slot = create.slot;
@@ -149,14 +144,10 @@ static void as_user(struct answers *a, int user, int capability)
 		close(other);
 	a->seen = traces_seen(fd, "roots");
 	a->markers = markers_seen(fd, "users:x");
-	wait_until((r = first_buffer, !trace_next(fd, &r)));
+	wait_until((a->own = news(fd, user, 1, &a->foreign)));
 	/* Others', if they came, would come as soon. */
 	sleep_ms(50);
-	for (r = first_buffer; !trace_next(fd, &r);) {
-		p.key = r.key;
-		a->buffers++;
-		a->foreign += trace_call(fd, PERFTRACE_PROCESS, &p) || (int)p.uid != user;
-	}
+	news(fd, user, 1, &a->foreign);
 	open = a_trace("mine", "", 0, 0);
 	other = trace_try(PERFTRACE_CREATE, &open);
 	a->exists = other < 0 ? other : 0;
@@ -168,7 +159,7 @@ static void as_user(struct answers *a, int user, int capability)
 	if (other >= 0) {
 		/* Of the same user, but without the capability: all users' events are not his. */
 		open = a_trace("all", "", 0, 0);
-		a->same_user = in_child(only(-1);
+		a->same_user = in_child(keep(-1);
 					_exit(-trace_try(PERFTRACE_OPEN, &open)));
 		close(other);
 	}
@@ -200,7 +191,7 @@ static void without_rights(void)
 	both = !a->create_rc && !b->create_rc;
 	ok(both, "3.11 two users have a trace each, of one name");
 	ok(a->exists == -EEXIST && b->exists == -EEXIST, "3.11 but none two of it");
-	ok(a->buffers > 0 && b->buffers > 0, "3.11 each reads events of its own processes");
+	ok(a->own && b->own, "3.11 each reads events of its own processes");
 	ok(!a->foreign && !b->foreign, "3.11 and of no others");
 	ok((a->open_rc == -ENOENT || a->open_rc == -EACCES) && a->open_rc == b->open_rc,
 	   "3.11 another's trace is not opened by its name (%d)", a->open_rc);
@@ -220,7 +211,7 @@ static void with_rights(void)
 	is(a->open_rc, 0, "3.11 CAP_PERFMON opens another's trace");
 	is(a->seen, 1, "3.11 and has it in its list");
 	is(a->markers, 2, "3.11 as it has all markers");
-	ok(!a->foreign && a->buffers == 1, "3.11 its own traces have its own processes");
+	ok(!a->foreign && a->own, "3.11 its own traces have its own processes");
 	is(a->all_users, 0, "3.11 unless they are of all users");
 	is(a->same_user, ENOENT, "3.11 which the same user does not open without it");
 	is(a->kernel, 0, "3.11 the kernel's events are there");
@@ -228,27 +219,15 @@ static void with_rights(void)
 
 static void roots(void)
 {
-	int slot, fd = trace_create("mine", "users:*", 0, 0, &slot), own = 0, users = 0, all;
-	struct perftrace_read r;
-	struct perftrace_process p;
+	int slot, fd = trace_create("mine", "users:*", 0, 0, &slot), users = 0, wrong = 0, all;
+	struct tally tally = { 0 };
 
 	all = trace_create("all", "users:*", PERFTRACE_ALL_USERS, 0, &slot);
-	for (int ms = 0; ms < 60000 && users < 2; ms++) {
-		sleep_ms(1);
-		users = 0;
-		for (r = first_buffer; !trace_next(all, &r);)
-			users++;
-	}
+	wait_until((users |= news(all, 1001, 2, &wrong)) == 3);
 	sleep_ms(50);
-	for (r = first_buffer; !trace_next(fd, &r);)
-		own++;
-	for (r = first_buffer, users = 0; !trace_next(all, &r); users++) {
-		p.key = r.key;
-		if (trace_call(all, PERFTRACE_PROCESS, &p) || p.uid < 1001 || p.uid > 1002)
-			note("a process of user %u", p.uid);
-	}
-	is(own, 0, "3.11 root's trace has root's processes");
-	is(users, 2, "3.11 that of all users has theirs");
+	news(all, 1001, 2, &wrong);
+	is(trace_drain(fd, 0, &tally), 0, "3.11 root's trace has root's processes");
+	ok(users == 3 && !wrong, "3.11 that of all users has theirs (%d, %d)", users, wrong);
 	ok(trace_info(all).flags & PERFTRACE_ALL_USERS, "3.11 and says so");
 	close(all);
 	close(fd);
@@ -260,7 +239,7 @@ static int sees(int slot)
 	struct traced t;
 	int marker;
 
-	become(1001, -1);
+	become_user(1001, -1);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "users:x", FIELDS);
 	return marker < 0 || wanted(&t, marker, slot) || t.control->slots[slot].generation & 1;
@@ -306,6 +285,35 @@ static void not_all(void)
 	close(done[1]);
 }
 
+static int kernels_events(int user, int capability)
+{
+	struct perftrace_create create = a_trace("paranoia", "kernel:*", 0, 0);
+	int fd;
+
+	become_user(user, capability);
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	return fd < 0 ? -fd : 0;
+}
+
+/* What perf lets everybody do there are system calls of all users here. */
+static void paranoia(void)
+{
+	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
+	char before[8];
+
+	slurp(sysctl, before, sizeof(before));
+	for (int level = 1; level >= -1; level--) {
+		char text[4];
+
+		snprintf(text, sizeof(text), "%d", level);
+		write_file(sysctl, text);
+		is(in_child(_exit(kernels_events(1001, -1))), EPERM,
+		   "9.3 perf_event_paranoid %d: the kernel's events need a capability", level);
+	}
+	is(in_child(_exit(kernels_events(1001, CAP_PERFMON))), 0, "9.3 CAP_PERFMON has them");
+	write_file(sysctl, before);
+}
+
 int main(void)
 {
 	pid_t one, two;
@@ -314,7 +322,7 @@ int main(void)
 	trace_load();
 	log = klog_mark();
 	answers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(25);
+	plan(25 + 4);
 	roots_fd = trace_create("roots", "none:*", 0, 0, &slot);
 	one = writer(1001, "users:x");
 	two = writer(1002, "users:x");
@@ -328,6 +336,7 @@ int main(void)
 		;
 	close(roots_fd);
 	not_all();
+	paranoia();
 	ok(!klog_bad(log), "3.7 the kernel log is clean");
 	return finish();
 }

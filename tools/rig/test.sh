@@ -23,6 +23,8 @@ export TIMES
 . "$TOP/tools/rig/results.sh"
 # shellcheck source=tools/rig/guest.sh
 . "$TOP/tools/rig/guest.sh"
+# shellcheck source=tools/rig/again.sh
+. "$TOP/tools/rig/again.sh"
 
 # mentions FILE|DIRECTORY...: do these sources speak of what was asked for?
 mentions() {
@@ -160,9 +162,20 @@ report_left_out() {
 	[[ " $WORLDS " == *" kcsan "* ]] || printf '\nLeft to make test-debug: the world kcsan\n'
 }
 
+# shown TAP PATTERN: results like this, with what they said.
+shown() {
+	awk -v wanted="$2" '/^# [^ ]+ / { world = $2 }
+		$0 ~ wanted { on = 1; sub(/^(not )?ok [0-9]+ /, ""); print "  " world ": " $0; next }
+		/^#   / { if (on && on <= 45) print "      " substr($0, 5)
+			else if (on == 46) print "      ... more in the log"
+			if (on) on++
+			next }
+		{ on = 0 }' "$1"
+}
+
 # Number the results, show skips and, where the eye falls, failures; count.
 report() {
-	local kept=$LOGS/only p f s part label
+	local kept=$LOGS/only p f s u part label
 	[ -n "$ONLY" ] || kept=$LOGS/test
 	while IFS=$'\t' read -r _ part _; do
 		[ ! -e "$work/$part.tap" ] || cat "$work/$part.tap" >>"$tap"
@@ -182,32 +195,34 @@ report() {
 	done
 	# What make rows speaks of: the last whole run of each program in each world.
 	[ -n "$ONLY" ] || keep_results
-	p=$(grep -E '^ok ' "$kept.tap" | grep -vc ' # SKIP ' || :)
+	[ -z "${AGAIN:-}" ] || again "$kept.tap"
+	p=$(grep -E '^ok ' "$kept.tap" | grep -vcE ' # (SKIP |UNSTEADY$)' || :)
 	f=$(grep -cE '^not ok ' "$kept.tap" || :)
 	s=$(grep -cE '^ok .* # SKIP ' "$kept.tap" || :)
+	u=$(grep -cE '^ok .* # UNSTEADY$' "$kept.tap" || :)
 	if [ "$s" != 0 ]; then
 		printf '\nSkipped:\n'
 		sed -nE 's/^ok [0-9]+ (.*) # SKIP (.*)/  \1: \2/p' "$kept.tap" | sort -u
 	fi
 	if [ "$f" != 0 ]; then
 		printf '\nFailed:\n'
-		awk '/^# [^ ]+ / { world = $2 }
-			/^not ok / { on = 1; sub(/^not ok [0-9]+ /, ""); print "  " world ": " $0; next }
-			/^#   / { if (on && on <= 45) print "      " substr($0, 5)
-				else if (on == 46) print "      ... more in the log"
-				if (on) on++
-				next }
-			{ on = 0 }' "$kept.tap"
+		shown "$kept.tap" '^not ok '
+	fi
+	if [ "$u" != 0 ]; then
+		printf '\nUnsteady, as they failed beside others and not by themselves:\n'
+		shown "$kept.tap" '^ok .* # UNSTEADY$'
 	fi
 	awk -v begin="$begin" -v end="$EPOCHSECONDS" -v before="$before" -v after="$(ticks)" -f "$TOP/tools/rig/times.awk" "$TIMES"
 	report_left_out
+	# Once more by name, for who sees the end only.
+	[ "$f" = 0 ] || printf '\nFailed, as above:\n%s\n' "$(awk '/^# [^ ]+ / { run = $2 " " $3 }
+		/^not ok / { sub(/^not ok [0-9]+ /, ""); print "  " run ": " $0 }' "$kept.tap")"
 	printf '\nlog: %s\n' "$kept.tap"
 	[ $((p + f + s)) != 0 ] || printf 'no test matches ONLY=%s\n' "$ONLY"
-	if [ "$s" = 0 ]; then
-		printf '%d passed, %d failed\n' "$p" "$f"
-	else
-		printf '%d passed, %d failed, %d skipped\n' "$p" "$f" "$s"
-	fi
+	printf '%d passed, %d failed' "$p" "$f"
+	[ "$s" = 0 ] || printf ', %d skipped' "$s"
+	[ "$u" = 0 ] || printf ', %d unsteady' "$u"
+	echo
 	# Where all were skipped nothing was tested.
 	[ "$f" = 0 ] && [ "$p" != 0 ]
 }
