@@ -372,7 +372,7 @@ int main(void)
 {
 	trace_load();
 	on_cpu(0);
-	plan(93);
+	plan(92);
 	attach();
 	protection();
 	markers();
