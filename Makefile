@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 rig := tools/rig
 
 # Variables given to make reach the scripts through the environment.
-export KDIR ONLY WORLDS LOAD WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
+export KDIR ONLY WORLDS LOAD LIMIT WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
 export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE
 
 all:
@@ -30,16 +30,16 @@ vm:
 test:
 	@$(rig)/test.sh
 
-# With what make test leaves out: what is long, and the debug kernel's world.
-test-all: export ALL = 1
+# With what make test leaves out: the long tests, and the debug kernel's world.
 test-all:
-	@$(rig)/test.sh
+	@$(rig)/test.sh all
 
-# Every detector there is: KCSAN needs a kernel of its own.
-test-debug: export WORLDS = debug kcsan
-test-debug: export ALL = 1
+# The two debug kernels. KCSAN needs one of its own.
 test-debug:
-	@$(rig)/test.sh
+	@$(rig)/test.sh debug
+
+proved:
+	@$(rig)/proved.sh
 
 rows:
 	@$(rig)/rows.sh
@@ -78,7 +78,7 @@ distclean:
 help:
 	@sed -n 's/^#? \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all modules tools kdir demo vm test test-all test-debug rows check bench drill qemu-pmu install uninstall deb sign clean distclean help
+.PHONY: all modules tools kdir demo vm test test-all test-debug proved rows check bench drill qemu-pmu install uninstall deb sign clean distclean help
 
 #? perfcounters: per-CPU kernel counters, read from user space without system calls
 #?
@@ -87,6 +87,7 @@ help:
 #? make test                 run the tests (ONLY=PATTERN: some; a row id, name or file)
 #? make test-all             and the long ones, and all on a debug kernel (built once)
 #? make test-debug           the tests in the guest on both debug kernels (built once)
+#? make proved               the last commits of main that passed make test and test-all
 #? make rows                 which promises the last run of each test proved
 #? make vm                   a shell in the guest (CMD='...': run that instead)
 #? make check                formatting, lints, host tests
@@ -103,6 +104,7 @@ help:
 #? DIRECT=1                  on a Debian 13 host: no chroot, use its own packages
 #? WORLDS='host stock debug' test: which worlds; kcsan is one more
 #? LOAD=8                    test: beside that many busy loops
+#? LIMIT=4200                test: end after so many seconds (test-all: 10800); 0: never
 #? KERNEL_RELEASE='7.2.*'    all: with that kernel (tools/rig/kernels has the supported ones)
 #? WORLD=debug GUEST=many    vm: another kernel, another guest (tests/vm/guests)
 #? PMU=skylake               vm: with an emulated PMU (tests/vm/guests has the models)

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
 #
-# What the documentation shows is so. Each block says behind its fence what it is:
+# Tests the pages of the documentation: runs the blocks for the host, compares excerpts with their
+# files, follows links, and checks the commands of blocks that no test can run. The words behind a
+# block's fence name its kind:
 #   sh guest, console guest   tests/kselftest/documented.sh runs it
 #   sh host                   commands for the tool chain: run here
-#   sh not-run "why"          commands that no test can run: skipped, with the reason
+#   sh not-run "why"          commands that no test can run: skipped, with the reason; their
+#                             programs, options, targets, packages and paths have to exist
 #   c|rust|... from=FILE      all of FILE, or pieces of it, with "..." between: compared here
 #   LANGUAGE file=NAME        a file that the commands of the page want beside them
 #   text                      no program
-# And commands, files, functions and links that the pages name are there.
 
 # shellcheck disable=SC2016,SC2317,SC2329
 set -u
@@ -81,31 +83,6 @@ within() {
 	done
 }
 
-# What the pages may name: words of the sources, the kernel's, the C library's; files.
-words() {
-	(cd "$TOP" && grep -rhoE '[A-Za-z_][A-Za-z0-9_]+' src include tools tests Makefile)
-	sed -E 's/.*\///; s/[.].*//' "$work/files"
-	sed -nE 's/^CONFIG_([A-Z0-9_]+)=.*/\1/p' "$KTREE/.config"
-	grep -rhoE '[A-Za-z_][A-Za-z0-9_]+' "$KTREE"/include/{linux,trace,uapi} "$KTREE"/arch/x86/{include,events} "$KTREE/.config" "$KTREE/Module.symvers"
-	grep -rhoE '[A-Za-z_][A-Za-z0-9_]+' /usr/include/*.h /usr/include/x86_64-linux-gnu/{sys,bits}
-}
-# The spans in backticks outside of blocks.
-spans() { awk '/^```/ { on = !on; next } !on' "$1" | grep -oE '`[^`]+`' | tr -d '`'; }
-# PAGE: what is a name in it, and not a word of the lists. Ends of names, and the names of exported
-# metrics, which are put together, are no words.
-names() {
-	spans "$1" | sed -nE 's/^([A-Za-z_][A-Za-z0-9_:]*)(\(\))?$/\1 \2/p' | awk '/_|::/ || $2 { print $1 }' |
-		sed 's/::/\n/g' | grep . | grep -vE '^_|^perfcounters_.*_(total|gauge)$' | sort -u | comm -23 - "$work/words"
-}
-# PAGE: paths that are not there, here or in the kernel's tree, and that no program makes. NAME is any.
-files() {
-	local span path
-	while read -r span; do
-		for path in $(set -f; eval "echo $(sed -E 's/[^A-Za-z0-9_.\/{},*-]//g; s/[A-Z]{4,}([.]|$)/*\1/' <<<"$span")"); do
-			compgen -G "$TOP/$path" >/dev/null || compgen -G "$KTREE/$path" >/dev/null || grep -rqF --include='*.rs' --include=run "$path" "$TOP/tools" "$TOP/tests" || grep -qE "/$(sed 's/[.]/\\./g; s/[*]/[^\/]*/g' <<<"$path")$" "$work/files" || echo "$path"
-		done
-	done < <(spans "$1" | grep -E '^((src|include|tools|tests|Documentation)/[^ ]+|[A-Za-z0-9_./{},*-]+\.(rs|c|h|sh|md|awk|py|svg|patch))$' | grep -v '^/\|^\*')
-}
 # pfc's WORDS: subcommands, and long options, that its help does not have.
 not_of_pfc() {
 	local help word sub=pfc
@@ -146,7 +123,6 @@ missing() {
 		make)
 			for word in "${words[@]:1}"; do
 				case $word in
-				file=NAME) ;; # a block's language and word
 				*=*) grep -qE "^export .*\b${word%%=*}\b|[$][(]${word%%=*}[)]" "$TOP/Makefile" ;;
 				*) sed -n 's/^[.]PHONY://p' "$TOP/Makefile" | grep -q " $word\( \|$\)" ;;
 				esac || echo "make $word"
@@ -190,7 +166,7 @@ links() { # PAGE: links that lead nowhere
 }
 
 hosts=$(while read -r page line _; do commands "$page" "$line"; done < <(of 'sh host$') | grep -c .)
-plan "$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + 4 * ${#pages[@]} + 1))"
+plan "$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + ${#pages[@]} + 1))"
 said=$(tagged)
 result $? "every block of the documentation says what it is" "$said"
 while read -r page line _ from; do
@@ -218,15 +194,7 @@ while read -r page line _ _ why; do
 	echo "ok $n $page: $(commands "$page" "$line" | head -n 1 | sed 's/ *#.*//') ... # SKIP not run: ${why//\"/}"
 done < <(of 'sh not-run')
 
-(cd "$TOP" && find src include tools tests Documentation -type f | sed 's/^/\//') >"$work/files"
-words | sort -u >"$work/words"
 for page in "${pages[@]}"; do
-	said=$(names "$page")
-	result "$([ -z "$said" ]; echo $?)" "${page##*/} names functions and values that there are" "$said"
-	said=$(files "$page")
-	result "$([ -z "$said" ]; echo $?)" "${page##*/} names files that there are" "$said"
-	said=$(spans "$page" | grep -E '^(pfc|make|apt) ' | while read -r command; do missing "$command"; done)
-	nothing "${page##*/} names commands that there are" "$said"
 	said=$(links "$page")
 	result "$([ -z "$said" ]; echo $?)" "${page##*/} leads somewhere with each link" "$said"
 done

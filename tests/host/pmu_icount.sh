@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 500
+# target: test-all
 # emulator: pmu
 #
 # Two runs of the emulated PMU under icount are the same, bit by bit: the whole

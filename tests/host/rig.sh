@@ -22,7 +22,7 @@ clone "$work/a/project"
 clone "$work/b/project"
 in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 20
+plan 18
 one=$(in_clone "$work/a" 'echo "$CLONE"') two=$(in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig two clones of one name have a directory each" "$one $two"
 as_wanted "rig and each says whose it is" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -91,12 +91,15 @@ printf '# stock good\nok - 0.1 one\n' >"$work/run/good.tap"
 printf '# stock died\nok - 0.1 one\n' >"$work/run/died.tap"
 : >"$work/run/good.done"
 said=$(
-	LOGS=$work/run tap=$work/run/tap work=$work/run ONLY="" TOP=$TOP TIMES=/dev/null begin=0 before="0 0"
+	LOGS=$work/run tap=$work/run/tap work=$work/run ONLY="" TOP=$TOP TIMES=/dev/null begin=0 before="0 0" whole=""
 	# shellcheck source=tools/rig/results.sh
 	. "$rig/results.sh"
 	eval "$(function_of test.sh report)"
+	eval "$(function_of test.sh show_failures)"
 	keep_results() { :; }
 	report_left_out() { :; }
+	report_not_run() { :; }
+	report_skips() { :; }
 	ticks() { echo 1 1; }
 	: >"$tap"
 	report 2>&1
@@ -120,9 +123,7 @@ cut -f2 "$work/jobs" | while read -r name; do
 done
 END
 said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
-as_wanted "rig a run in which all passes ends well, and its last line says so" "$? $(tail -n 1 <<<"$said")" "0 4 passed, 0 failed"
-result "$(grep -q '^Where the time went' <<<"$said"; echo $?)" "rig and where the time went" "$said"
-result "$(grep -q '^Left to make test-all: long.sh, the world debug' <<<"$said"; echo $?)" "rig and what it left" "$said"
+as_wanted "rig a run in which all passes ends well, and its last line says so" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
 
 # What make test leaves to make test-all, by the same rules, and as the page has it.
 left_out_now() {

@@ -29,16 +29,20 @@ globs() {
 			for (i = 1; i <= n; i++) print substr($0, 1, RSTART - 1) each[i] substr($0, RSTART + RLENGTH)
 		} else print }'
 }
-described() { # PATH: there is an entry for it, or for what lies in it
-	local glob
-	while read -r glob; do
-		case $1 in $glob | ${glob%/}/*) return 0 ;; esac
-		[ -d "$1" ] || continue
-		# A directory on the way to what a pattern describes.
-		parts=$(echo "$1" | tr -cd / | wc -c)
-		case $1 in $(echo "$glob" | cut -d/ -f1-$((parts + 1)))) return 0 ;; esac
-	done <globs
-	return 1
+# The paths on standard input for which there is no entry: neither of their own, nor of a directory
+# that they are in, nor, for a directory, of something in it.
+undescribed() {
+	sed 's,/$,,; s/[.+]/\\&/g; s/[*]/.*/g; s,$,(/.*)?,' globs >patterns
+	awk -F/ '{ path = ""
+		for (i = 2; i <= NF; i++) {
+			part = $i
+			gsub(/[.+]/, "\\\\&", part)
+			gsub(/[*]/, "[^/]*", part)
+			if (part != "") print path = path "/" part
+		} }' globs >on_the_way
+	grep -vxE -f patterns | while read -r path; do
+		[ -d "$path" ] && echo "$path" | grep -qxE -f on_the_way || echo "$path"
+	done
 }
 
 unload
@@ -83,10 +87,7 @@ while IFS="$(printf '\t')" read -r what text; do
 	result $rc "ABI: $what has the mode that is said"
 done <entries
 
-unknown=
-for file in $(grep -vxFf before after); do
-	described "$file" || unknown="$unknown $file"
-done
+unknown=$(awk 'NR == FNR { seen[$0]; next } !($0 in seen)' before after | undescribed | tr '\n' ' ')
 [ -z "$unknown" ] || echo "# not described:$unknown" | cut -c1-1000
 result $([ -z "$unknown" ]; echo $?) "ABI: whatever our modules make is described"
 echo "$$ 0 0 0 1" >/proc/ppa/ppactl

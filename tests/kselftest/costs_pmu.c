@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu-skylake pmu-amd2 pmu-k8 pmu-spurious
+ * gate: pmu-skylake pmu-amd2 pmu-spurious
  * timeout: 120
  *
  * Interrupts of the PMU as what the modules cost: as many as there were overflows, and

@@ -40,7 +40,7 @@ static void *nothing(void *arg)
 	return arg;
 }
 
-/* Tasks that end, and nobody reads of. */
+/* More tasks end than records of ended tasks are kept. That takes too long for make test. */
 static void accounting(void)
 {
 	__s64 before = cost("accounting/lost");
@@ -69,10 +69,11 @@ int main(void)
 {
 	trace_load();
 	pc_open(&costs_pc);
-	plan(4);
+	plan(gate_or_long(2, 4));
 	on_cpu(0);
 	tracing();
-	accounting();
+	if (long_run())
+		accounting();
 	pc_close(&costs_pc);
 	return finish();
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck disable=SC2016,SC2086,SC2154,SC3043,SC2094
+# shellcheck disable=SC2016,SC2086,SC2154,SC3043,SC2094,SC2317
 # timeout: 1800
 # worlds: stock
 # guest: full-skylake
@@ -53,6 +53,22 @@ interrupt() {
 	sleep 1
 	kill -ALRM "$(cat ../pid)"
 }
+# True if programs of this name run and all of them sleep, in three looks.
+waits() { # NAME
+	local pid sleeps
+	for _ in 1 2 3; do
+		sleeps=""
+		for pid in $(pgrep -x "$1"); do
+			case $(awk '{ print $3 }' "/proc/$pid/stat") in
+			S) sleeps=yes ;;
+			Z) ;;
+			*) return 1 ;;
+			esac
+		done
+		[ -n "$sleeps" ] || return 1
+		sleep 0.1
+	done
+}
 run() { # COMMAND: its status; what it said is in the file output
 	local rc=0
 	case $1 in
@@ -66,8 +82,8 @@ run() { # COMMAND: its status; what it said is in the file output
 		case $rc in 124 | 130) said_or_wrote "$1" && rc=0 || echo "nothing came of it" >output ;; esac ;;
 	*) timeout -k 10 -s INT $((240 * PATIENCE)) sh -o pipefail -c "$1" >output 2>&1 </dev/null || rc=$? ;;
 	esac
-	# What it leaves in the background, as its line's end says, needs a moment to begin.
-	case $1 in *' &' | *' & '*) sleep 3 ;; esac
+	# A program that the command leaves in the background is ready when it waits for something.
+	case $1 in *' &' | *' & '*) within 60 waits "${1%% *}" >/dev/null ;; esac
 	return $rc
 }
 

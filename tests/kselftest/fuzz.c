@@ -393,10 +393,9 @@ int main(void)
 {
 	char header[112];
 	__u32 n;
-	int log;
 
-	plan(9);
-	nr_ops = bounded(OPS);
+	plan(8);
+	nr_ops = bounded(gate_or_long(OPS / 4, OPS));
 	result = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	seed = (__u64)time(NULL) * 65537 + getpid();
 	if (getenv("SEED"))
@@ -404,7 +403,6 @@ int main(void)
 	seed |= !seed;
 	note("SEED=%llu", (unsigned long long)seed);
 	load("");
-	log = klog_mark();
 	pc_open(&pc);
 	for (int i = 0; i < 700; i++)
 		puppet("add fuzz/%d", i);
@@ -435,6 +433,5 @@ int main(void)
 	close(names);
 	pc_close(&pc);
 	ok(!rmmod("puppet") && !rmmod("perfcounters"), "0.1 fuzz: nothing keeps the module");
-	ok(!klog_bad(log), "0.1 fuzz: the kernel had nothing to complain about");
 	return finish();
 }

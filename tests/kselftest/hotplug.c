@@ -116,16 +116,12 @@ static void drivers(void)
 
 int main(void)
 {
-	int log;
-
-	plan(22);
+	plan(21);
 	load("");
-	log = klog_mark();
 	pc_open(&pc);
 	n = puppet("add %s", PATH);
 	ok(pc_named(&pc, n, PATH), "0.14 a partition is one instance on all CPUs");
 	cpus();
 	drivers();
-	ok(!klog_bad(log), "0.14 the kernel had nothing to complain about");
 	return finish();
 }

@@ -324,6 +324,20 @@ static long bounded(long n)
 	return n / (slowness && atoi(slowness) > 0 ? atoi(slowness) : 1);
 }
 
+/* Returns true in make test-all, and where a test is asked for by name (LONG in testing.md). */
+static bool long_run(void)
+{
+	const char *value = getenv("LONG");
+
+	return value && *value;
+}
+
+/* Returns how many rounds a test runs: `gate` in make test, `all` where long_run() is true. */
+static long gate_or_long(long gate, long all)
+{
+	return long_run() ? all : gate;
+}
+
 /* How long to wait for what should have happened by now, in the test's seconds (testing.md). */
 static long patience(long seconds)
 {
@@ -462,16 +476,6 @@ static bool klog_has(int fd, const char *const words[])
 	}
 	close(fd);
 	return found;
-}
-
-static bool klog_bad(int fd)
-{
-	static const char *const bad[] = {
-		"BUG", "WARNING", "Oops", "Call Trace", "rcu: INFO", "soft lockup",
-		"general protection", "blocked for more than", "Bad page", NULL
-	};
-
-	return klog_has(fd, bad);
 }
 
 #endif

@@ -2,6 +2,7 @@
 /*
  * worlds: stock debug
  * guest: pmu-skylake pmu-amd2
+ * gate: pmu-skylake
  * timeout: 200
  *
  * libperfmon: what each of its calls answers, and programs as they were written

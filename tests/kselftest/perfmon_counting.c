@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu
+ * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
  * Contexts count exactly on each model of the emulated PMU: the caller, another

@@ -5,7 +5,7 @@
  * timeout: 600
  *
  * The sampling formats, and what they refuse; clocks that sample on every machine, of a
- * thread and of a CPU; rings forward and backward, read while they are written; storms.
+ * thread and of a CPU; storms. Rings that are read while they are written: perfmon_ring.c.
  */
 #include "kselftest_pc.h"
 #include <signal.h>
@@ -48,7 +48,6 @@ static void burn(__u64 ms)
 static void refusals(void)
 {
 	struct pfm_dfl_smpl_arg dfl = { .buf_size = 4096 };
-	struct perfmon_ring_arg ring = { .size = 4096 };
 	struct perfmon_nway_arg nway = { .size = 4096, .nr = 2 };
 	struct perfmon_histogram_arg hist = { .nr = 100 };
 	struct perfmon_create create = { .uuid = PFM_DFL_SMPL_UUID, .arg = (__u64)&dfl,
@@ -58,7 +57,6 @@ static void refusals(void)
 	is(pfm_call(fd, PERFMON_CREATE_FORMAT, &create), 0, "1.9 a format by its UUID");
 	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 1 }), -EINVAL, "2.4 which is no ring, to pause");
 	close(fd);
-	is(pfm_create_format(0, "unheard-of", &dfl, sizeof(dfl)), -ENOENT, "1.9 no such format");
 	is(pfm_create_format(0, "../default", &dfl, sizeof(dfl)), -EINVAL, "1.9 no such name");
 	is(pfm_create_format(0, "default", &dfl, 63), -EINVAL, "1.9 an argument too short");
 	is(pfm_create_format(0, "default", NULL, sizeof(dfl)), -EFAULT, "1.9 or nowhere");
@@ -67,11 +65,6 @@ static void refusals(void)
 	   "1.9 a buffer without room for an entry");
 	dfl.buf_size = 1ULL << 62;
 	is(pfm_create_format(0, "default", &dfl, sizeof(dfl)), -EINVAL, "1.9 or too large");
-	ring.size = 5000;
-	is(pfm_create_format(0, "ring", &ring, sizeof(ring)), -EINVAL, "2.3 a ring of an odd size");
-	ring.size = 4096;
-	ring.flags = 4;
-	is(pfm_create_format(0, "ring", &ring, sizeof(ring)), -EINVAL, "2.1 or of unknown flags");
 	nway.nr = 17;
 	is(pfm_create_format(0, "n-way", &nway, sizeof(nway)), -EINVAL, "1.10 17 buffers");
 	hist.shift = 64;
@@ -80,10 +73,7 @@ static void refusals(void)
 	is(insmod("pfm_ring", ""), 0, "1.9 and comes");
 	fd = pfm_create_ring(0, "ring", 4096, 0);
 	is(rmmod("pfm_ring"), -EWOULDBLOCK, "1.9 it stays while a context uses it");
-	ok(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED,
-	   "2.2 the data cannot be written");
-	ok(mmap(NULL, 4096 * 3, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED,
-	   "1.9 nor mapped beyond their end");
+	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 2 }), -EINVAL, "2.4 a pause is 0 or 1");
 	close(fd);
 }
 
@@ -104,122 +94,38 @@ static const struct perfmon_sample *record(const char *data, __u64 size, __u64 a
 
 static char copy[4096] __attribute__((aligned(8)));
 
-static void forward(void)
+/* A message at the watermark and not before; a tail beyond the head. */
+static void watermark(void)
 {
-	int fd = pfm_create_ring(0, "ring", SIZE, 0), samples = 0, wrong = 0, lost = 0;
-	const volatile struct perfmon_ring_page *page;
-	volatile struct perfmon_ring_tail *tail;
-	__u64 at = 0, last = 0, total, begin;
+	int fd = pfm_create_ring(0, "ring", SIZE, 0);
+	const volatile struct perfmon_ring_page *page = mmap(NULL, 4096 + SIZE, PROT_READ,
+							     MAP_SHARED, fd, 0);
+	volatile struct perfmon_ring_tail *tail = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+						       MAP_SHARED, fd, PERFMON_TAIL_OFFSET);
 	struct pfarg_ovfl_msg msg;
-	const char *data;
-	struct pfarg_pmd pmd = {
-		.reg_num = PERFMON_TASK_CLOCK, .reg_value = -MS, .reg_short_reset = -MS,
-		.reg_smpl_eventid = 99,
-	};
+	__u64 at, lost;
 
-	page = mmap(NULL, 4096 + SIZE, PROT_READ, MAP_SHARED, fd, 0);
-	tail = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, PERFMON_TAIL_OFFSET);
-	if (!ok(page != MAP_FAILED && tail != MAP_FAILED, "2.2 a ring and its tail are mapped"))
-		bail("mmap");
-	data = (char *)page + page->data_offset;
-	is(page->data_size, SIZE, "2.2 as large as asked for");
-	pmd.reg_smpl_pmds[PERFMON_TID / 64] = 1ULL << (PERFMON_TID % 64);
-	is(pfm_write_smpl(fd, &pmd), 0, "1.13 a virtual PMD that samples records another");
-	is(pfm_load(fd, this_thread()), 0, "1.7 a clock samples without a PMU");
-	begin = now();
-	pfm_start(fd);
-	burn_until(page->head > 10 * 72);
-	ok(!pfm_message(fd, &msg, 0), "2.4 no message before the watermark");
-	while (at != page->head) {
-		const struct perfmon_sample *s = record(data, SIZE, at, copy);
-
-		if (s->header.type == PERFMON_RECORD_SAMPLE) {
-			samples++;
-			if (s->tid != this_thread() || s->pid != (__u32)getpid() ||
-			    s->eventid != 99 || s->nr_values != 1 ||
-			    s->more[0] != this_thread() || s->time < last ||
-			    s->pmd != PERFMON_TASK_CLOCK || s->header.size != 72)
-				wrong++;
-			last = s->time;
-		}
-		at += s->header.size;
-	}
-	begin = now() - begin;
-	if (!ok(samples >= 10 && samples <= begin / MS * 5 / 4 + 1,
-		"1.7 a sample for each ms, at most"))
-		note("%d in %llu ns", samples, begin);
-	is(wrong, 0, "2.3 whole and in order");
-	tail->tail = at;
-	/* Nobody reads: it fills, and the rest is lost. */
-	burn_until(page->lost);
-	ok(page->lost && page->head - tail->tail <= SIZE, "2.2 a full ring loses what comes");
-	ok(pfm_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL, "2.4 a message at the watermark");
-	pfm_stop(fd);
-	total = page->lost;
-	is(page->head, page->reserve, "2.5 nothing is being written");
-	tail->tail = page->head;
-	at = page->head;
-	pfm_start(fd);
-	burn_until(page->head != at);
-	pfm_stop(fd);
-	while (at != page->head) {
-		const struct perfmon_sample *s = record(data, SIZE, at, copy);
-
-		if (s->header.type == PERFMON_RECORD_LOST)
-			memcpy(&last, copy + 8, sizeof(last)), lost += last;
-		at += s->header.size;
-	}
-	is(lost, total, "2.2 the ring says how many");
-	tail->tail = page->head + 12345;
-	at = page->head;
-	pfm_start(fd);
-	burn_until(page->lost > total);
-	pfm_stop(fd);
-	ok(page->head == at && page->lost > total, "2.5 a tail that makes no sense: a full ring");
-	munmap((void *)page, 4096 + SIZE);
-	munmap((void *)tail, 4096);
-	close(fd);
-}
-
-static void backward(void)
-{
-	int fd = pfm_create_ring(0, "flight-recorder", 4096, 0), samples = 0, wrong = 0;
-	const volatile struct perfmon_ring_page *page = mmap(NULL, 8192, PROT_READ, MAP_SHARED,
-							     fd, 0);
-	const char *data = (char *)page + 4096;
-	__u64 at, head, last = -1ULL, bytes, lost;
-
-	pfm_period(fd, PERFMON_TASK_CLOCK, MS / 5, 0);
+	if (page == MAP_FAILED || tail == MAP_FAILED)
+		bail("mmap of a ring");
+	pfm_period(fd, PERFMON_TASK_CLOCK, MS, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	/* It grows downwards from 0: until it is full and more. */
-	burn_until(-page->head > 4096 * 3 / 2);
-	is(page->flags, PERFMON_RING_BACKWARD | PERFMON_RING_OVERWRITE, "2.1 a flight recorder");
-	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 1 }), 0, "2.4 is paused");
-	at = page->head;
-	head = at;
-	while (at - head < 4096) {
-		const struct perfmon_sample *s = record(data, 4096, at, copy);
-
-		bytes = s->header.size;
-		if (at - head + bytes > 4096)
-			break;
-		samples++;
-		if (bytes != 64 || s->tid != this_thread() || s->time > last)
-			wrong++;
-		last = s->time;
-		at += bytes;
-	}
-	ok(samples == 64 && !wrong, "2.1 and has the newest 64 records, the newest first");
-	/* What comes is lost, and counted. */
+	burn_until(page->head > 10 * 64);
+	ok(!pfm_message(fd, &msg, 0), "2.4 no message before the watermark");
+	/* Nobody reads: it fills, and the rest is lost. */
+	burn_until(page->lost);
+	ok(pfm_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL, "2.4 a message at the watermark");
+	pfm_stop(fd);
+	is(page->head, page->reserve, "2.5 nothing is being written");
 	lost = page->lost;
-	burn_until(page->lost > lost + 10);
-	ok(page->head == head && page->lost > lost, "2.4 nothing comes meanwhile");
-	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 0 }), 0, "2.4 then goes on");
-	burn_until(page->head != head);
-	ok(page->head != head, "2.4 with new ones");
-	is(pfm_call(fd, PERFMON_PAUSE, &(__u32){ 2 }), -EINVAL, "2.4 there is nothing between");
-	munmap((void *)page, 8192);
+	at = page->head;
+	tail->tail = at + 12345;
+	pfm_start(fd);
+	burn_until(page->lost > lost);
+	pfm_stop(fd);
+	ok(page->head == at && page->lost > lost, "2.5 a tail that makes no sense: a full ring");
+	munmap((void *)page, 4096 + SIZE);
+	munmap((void *)tail, 4096);
 	close(fd);
 }
 
@@ -257,10 +163,22 @@ static void ways(void)
 	close(fd);
 }
 
+/*
+ * Spins until the histogram has @samples samples. It makes no system call: burn() reads a clock
+ * every 20,000 instructions, and under the emulator that may take longer than the instructions do.
+ * The number of rounds is limited in case samples are missing.
+ */
+static __attribute__((noinline, noclone))
+void spin_until(const volatile struct perfmon_histogram *h, __u64 samples)
+{
+	for (int left = 10000; left && h->samples < samples; left--)
+		spin(1000000);
+}
+
 static void histogram(void)
 {
 	struct perfmon_histogram_arg arg = {
-		.base = (__u64)burn & ~0xfffULL, .shift = 12, .nr = 64
+		.base = (__u64)spin_until & ~0xfffULL, .shift = 12, .nr = 64
 	};
 	int fd = pfm_create_format(0, "histogram", &arg, sizeof(arg)), i;
 	volatile struct perfmon_histogram *h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
@@ -269,13 +187,14 @@ static void histogram(void)
 	pfm_period(fd, PERFMON_TASK_CLOCK, MS / 5, 0);
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
-	burn_until(h->samples >= 100);
+	spin_until(h, 100);
 	pfm_stop(fd);
 	for (i = 0; i < 64; i++)
 		sum += h->buckets[i];
 	ok(h->samples >= 100 && sum + h->outside == h->samples, "1.10 a histogram has all samples");
 	if (!ok(h->buckets[0] + h->buckets[1] > h->samples / 2, "1.10 most where the time goes"))
-		note("%llu and %llu of %llu", h->buckets[0], h->buckets[1], h->samples);
+		note("%llu and %llu of %llu, %llu outside of all buckets", h->buckets[0],
+		     h->buckets[1], h->samples, h->outside);
 	munmap((void *)h, 4096);
 	close(fd);
 }
@@ -400,7 +319,7 @@ static void storm(void)
 
 int main(void)
 {
-	plan(55);
+	plan(36);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
@@ -411,8 +330,7 @@ int main(void)
 	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
 	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
 	refusals();
-	forward();
-	backward();
+	watermark();
 	ways();
 	histogram();
 	on_cpu(1);

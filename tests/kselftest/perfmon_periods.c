@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu-skylake pmu-amd2 pmu-k8 pmu-skid pmu-late pmu-merge pmu-spurious
+ * gate: pmu-skylake pmu-amd2 pmu-late pmu-spurious
  * timeout: 200
  *
  * Random periods are as asked for, and see what fixed ones in step with a loop do not;

@@ -2,6 +2,7 @@
 /*
  * worlds: stock debug
  * guest: pmu-skylake pmu-amd2
+ * gate: pmu-skylake
  * timeout: 120
  *
  * Who may watch whom: each cell of the table in Documentation/perfmon.md. A child

@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu
+ * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
  * A sample each so many instructions, on each model of the emulated PMU: as many as

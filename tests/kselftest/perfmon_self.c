@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu
+ * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
  * The self page: a thread reads its counters by RDPMC, without a call. And that
@@ -310,15 +311,17 @@ static void both(void)
 /* Its hardware is asked for only by contexts that use it. */
 static void unused(void)
 {
-	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1), i;
+	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
+	long long blocked;
 	__u64 by_perf;
 
 	ok(perf >= 0, "1.3 perf has the PMU");
 	is(pfm_load(fd, this_thread()), 0, "1.3 a context without a counter does not want it");
 	by_perf = perf_spin(perf, 1000000) - perf_spin(perf, 1000);
 	is(pfm_start(fd), 0, "1.3 nor while it counts");
-	for (i = 0; i < 20; i++)
-		usleep(1000);
+	/* The thread is switched out and in, and its context with it. */
+	blocked = task_blocked(getpid());
+	wait_until(task_blocked(getpid()) >= blocked + 20);
 	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), by_perf, "1.3 and perf counts on");
 	pfm_stop(fd);
 	is(pfm_write_pmc(fd, 0, pfm_instructions(m)), -EBUSY, "1.3 until one is written");

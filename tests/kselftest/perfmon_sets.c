@@ -2,6 +2,7 @@
 /*
  * worlds: stock debug
  * guest: pmu-skylake pmu-amd2 pmu-k8
+ * gate: pmu-skylake pmu-amd2
  * timeout: 240
  *
  * Event sets: what is refused; switched by time and by overflows, to the count; turns

@@ -149,13 +149,12 @@ static bool round_is_good(bool flight, int n)
 
 int main(int argc, char **argv)
 {
-	int log, good[2] = { 0 }, rounds = bounded(ROUNDS / 2);
+	int good[2] = { 0 }, rounds = bounded(gate_or_long(ROUNDS / 8, ROUNDS / 2));
 
 	if (argc > 1)
 		writer();
 	perftrace_off(argv);
-	plan(4);
-	log = klog_mark();
+	plan(3);
 	trace_load();
 	shared = perftrace_shared(sizeof(*shared));
 	srandom(getpid());
@@ -165,7 +164,6 @@ int main(int argc, char **argv)
 	     early);
 	is(good[0], rounds, "3.1 killed: each event that was committed is read, once");
 	is(good[1], rounds, "3.11 killed: flight recorders have the newest events");
-	ok(!klog_bad(log), "3.7 the kernel has nothing to say");
 	unload();
 	ok(!is_loaded("perfcounters"), "3.8 the module goes");
 	return finish();

@@ -204,25 +204,21 @@ static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 
 int main(int argc, char **argv)
 {
-	int log;
-
 	if (argc > 1)
 		writer();
 	perftrace_off(argv);
-	plan(5 * 9 + 2);
-	log = klog_mark();
+	plan(5 * 9 + 1);
 	trace_load();
 	shared = perftrace_shared(sizeof(*shared));
 	for (int i = 0; i < THREADS; i++)
 		for (int kind = 0; kind < 2; kind++)
 			got.seen[i][kind] = calloc(1, EVENTS / 8 + 1);
-	run("large buffers", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS));
+	run("large buffers", 0, PERFTRACE_BYTES_MAX, bounded(gate_or_long(EVENTS / 3, EVENTS)));
 	run("small buffers", 0, PERFTRACE_BYTES_MIN, bounded(EVENTS / 10));
 	run("waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
 	setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0", 1);
 	run("without sequences", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS / 10));
 	run("without sequences, waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
-	ok(!klog_bad(log), "3.7 the kernel has nothing to say");
 	unload();
 	ok(!is_loaded("perfcounters"), "3.8 the module goes");
 	return finish();

@@ -35,7 +35,8 @@ provider() {
 	doctor 0 && says ok counters providers pfc_sched
 }
 json_keys() {
-	doctor 0
+	local with_json=1
+	doctor 0 && says note contexts PMU "shows no PMU" "pmu=on" || return 1
 	grep -q '"schema":1' json && grep -qF "\"kernel\":\"$release\"" json && grep -q '"pfc":"[0-9.]*"' json && grep -q '"problems":0' json &&
 		grep -qE '"build_id":"[0-9a-f]{40}".*"name":"perfcounters"' json && grep -qF "\"vermagic\":\"$release " json
 }

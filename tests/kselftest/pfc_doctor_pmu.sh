@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
 # guest: pmu-skylake pmu-amd2
+# gate: pmu-amd2
 # timeout: 120
 # shellcheck disable=SC2086,SC2317,SC2329,SC3043
 #
@@ -69,7 +70,9 @@ unload
 insmod /modules/perfcounters.ko
 check "doctor there is a PMU, and no description" no_description
 check "doctor which its own try has the kernel load" loads_it
+with_json=1
 check "doctor a machine with a PMU that is well set up is clean" clean
+with_json=${LONG:-}
 check "doctor the watchdog has it" watchdog
 check "doctor perf has it, and who" perf_has_it
 check "doctor others have contexts: a note" others

@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu-skylake pmu-amd2
+ * gate: pmu-amd2
  * timeout: 200
  * symbols: kept
  *

@@ -12,7 +12,8 @@
 . /tests/kselftest_pc.sh
 
 program=/tests/pfc_follow
-rounds=60000000
+rounds=20000000
+[ -z "${LONG:-}" ] || rounds=60000000
 
 status() { # WANTED COMMAND...
 	local want=$1 rc=0
@@ -30,18 +31,27 @@ settled() { # PID
 		sleep 0.1
 	done
 }
+stopped() { # PID
+	[ "$(awk '{ print $3 }' "/proc/$1/stat")" = T ]
+}
 begun() { # PID
 	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 settled $1
 }
 # The first line's share, in percent, if it is that function's.
 top() { # FILE FUNCTION
-	pfc report -i "$1" | awk -v f="$2" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
+	pfc report -i "$1" | top_of "$2"
+}
+top_of() { # FUNCTION: the same of a report on standard input
+	awk -v f="$1" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
 }
 
 # A busy machine gives a guest little time: what takes some is tried with more of it.
 patience=1
 patiently() { # COMMAND...
 	for patience in 1 2 4; do
+		# On an idle machine 0.3 seconds have enough samples.
+		nap=$((patience * 1000))
+		[ -n "${LONG:-}" ] || [ $patience != 1 ] || nap=300
 		"$@" && return 0
 	done
 	return 1
@@ -67,9 +77,10 @@ plain_record() {
 }
 where() {
 	[ "$patience" = 1 ] || plain_record || return 1
-	share=$(top a work_inner)
+	pfc report -i a >table
+	share=$(top_of work_inner <table)
 	echo "$share%"
-	pfc report -i a | head -n 15
+	head -n 15 table
 	[ "$share" -ge 80 ]
 }
 stacks() {
@@ -93,17 +104,18 @@ periods() {
 }
 threads() {
 	pfc record -F 500 -o t $program threads $((rounds * patience)) 3 || return 1
-	[ "$(pfc script --json -i t | grep -o '"tid":[0-9]*' | sort -u | wc -l)" -ge 3 ]
+	pfc script --json -i t >of_all
+	[ "$(grep -o '"tid":[0-9]*' of_all | sort -u | wc -l)" -ge 3 ]
 }
 children() {
-	pfc record -F 500 -o c sh -c "$program calls $((rounds * patience)); sha256sum $program $program $program; :" || return 1
+	pfc record -F 500 -o c sh -c "$program calls $((rounds * patience)); sha256sum $program ${LONG:+$program $program}; :" || return 1
 	pfc report -i c --sort comm >table
 	cat table
 	grep -q pfc_follow table && [ "$(top c work_inner)" -ge 50 ]
 }
 only_first() {
 	pfc record -i -F 500 -o i $program threads $((rounds * patience)) 3 || return 1
-	[ "$(samples i)" -lt "$(($(samples t) / 2))" ]
+	[ "$(samples i)" -lt "$(($(wc -l <of_all) / 2))" ]
 }
 kernel() {
 	pfc record -e task-clock -F 500 -g -o k cat /proc/kallsyms >/dev/null || return 1
@@ -114,10 +126,10 @@ kernel() {
 everything() {
 	taskset -c 0 $program calls 100000000000 &
 	victim=$!
-	pfc record -a -F 500 -o all -- sleep $patience
+	pfc record -a -F 500 -o all -- sh -c "$run_for" $victim $nap
 	rc=$?
-	pfc record -p $victim -F 500 -o one -- sleep $patience || rc=1
-	pfc record -C 0 -F 100 -o cpu -- sleep $patience || rc=1
+	pfc record -p $victim -F 500 -o one -- sh -c "$run_for" $victim $nap || rc=1
+	pfc record -C 0 -F 100 -o cpu -- sh -c "$run_for" $victim $nap || rc=1
 	kill -9 $victim
 	wait $victim 2>/dev/null
 	pfc report -i all >table
@@ -131,7 +143,7 @@ until_interrupted() {
 	pfc record -p $victim -F 200 -o u &
 	recorder=$!
 	begun $recorder
-	sleep $patience
+	run_for $victim $nap
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
@@ -146,10 +158,10 @@ recorder() {
 	pfc record --overwrite --switch-output -p $victim -F 1000 -m 1 -o f &
 	recorder=$!
 	begun $recorder
-	sleep $patience
+	run_for $victim $nap
 	kill -USR2 $recorder
 	within 60 sh -c 'ls f.*'
-	sleep $patience
+	run_for $victim $nap
 	kill -INT $recorder
 	wait $recorder
 	rc=$?
@@ -171,9 +183,10 @@ switched() {
 	pfc record --switch-output -p $victim -F 200 -o s &
 	recorder=$!
 	begun $recorder
-	sleep $patience
+	run_for $victim $nap
 	kill -USR2 $recorder
-	sleep $patience
+	within 60 sh -c 'ls s.*'
+	run_for $victim $nap
 	kill -INT $recorder
 	wait $recorder
 	kill -9 $victim
@@ -191,9 +204,12 @@ lost() {
 	begun $recorder
 	# Nobody reads: the ring is full before it is seen to.
 	kill -STOP $recorder
-	sleep $patience
+	within 60 stopped $recorder
+	run_for $victim $nap
 	kill -CONT $recorder
-	sleep 1
+	# Once it has read the ring, it waits again, and the next sample tells what was lost.
+	within 300 settled $recorder
+	run_for $victim 1000
 	kill -INT $recorder
 	wait $recorder
 	kill -9 $victim
@@ -300,6 +316,6 @@ with_perf "1.9 perf script prints as many samples" perf_script
 with_perf "1.9 perf knows the threads" perf_threads
 with_perf "1.9 pfc reads perf's own file" perfs_file
 check "1.2 no context is left" busybox rmmod pfm_ring
-rm -f a b c f.* g g.svg i k l p s.* t u x two all one cpu folded table lines words theirs theirs.data said
+rm -f a b c f.* g g.svg i k l of_all p s.* t u x two all one cpu folded table lines words theirs theirs.data said
 unload
 exit $failed

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # worlds: stock
 # guest: pmu-skylake pmu-amd2
+# gate: pmu-skylake
 # timeout: 300
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
@@ -17,6 +18,9 @@ amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTI
 *) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
 esac
 program=/tests/pfc_follow
+# Seconds for which a process is counted; a hundredth of them has enough instructions.
+nap=300
+[ -z "${LONG:-}" ] || nap=1000
 fixed_addresses="linux64 -R"
 
 status() { # WANTED COMMAND...
@@ -115,10 +119,10 @@ process() {
 	$program threads 100000000000 2 &
 	victim=$!
 	within 60 test -e /proc/$victim/task && within 60 sh -c "[ \$(ls /proc/$victim/task | wc -l) = 3 ]"
-	pfc stat -x, -o all -e instructions:u -p $victim -- sleep 1
-	rc=$?
 	for tid in "/proc/$victim/task/"*; do tid=${tid##*/}; done
-	pfc stat -x, -o one -e instructions:u -t "$tid" -- sleep 1 || rc=1
+	pfc stat -x, -o all -e instructions:u -p $victim -- sh -c "$run_for" "$victim/task/$tid" $nap
+	rc=$?
+	pfc stat -x, -o one -e instructions:u -t "$tid" -- sh -c "$run_for" "$victim/task/$tid" $nap || rc=1
 	kill -9 $victim
 	wait $victim 2>/dev/null
 	cat all one

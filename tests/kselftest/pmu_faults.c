@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu-skid pmu-late pmu-merge pmu-spurious pmu-held
+ * gate: pmu-late pmu-spurious
  *
  * The faults that the emulated PMU can be asked for, each seen in the registers
  * (tests/vm/guests says how they are ordered), and perf's counts right all the same.

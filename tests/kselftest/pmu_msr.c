@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu
+ * gate: pmu-skylake pmu-amd2
  *
  * Each register of each model, bit by bit: what it takes, what it refuses with
  * #GP, what it reads as afterwards. The masks are the manuals' (Intel SDM volume

@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu pmu1-skylake pmu4-skylake
+ * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
  * The kernel's own perf is the judge of the emulated PMU: it finds each model,

@@ -2,6 +2,7 @@
 /*
  * worlds: stock
  * guest: pmu
+ * gate: pmu-skylake pmu-amd2
  *
  * The emulated PMU register by register, without perf: counts, events, widths,
  * overflow to the instruction, NMIs, several overflows at once, RDPMC.

@@ -61,7 +61,8 @@ static void *sleeper(void *arg)
 		usleep(30000);
 }
 
-static void worker(int n)
+/* Writes a byte to @ready when it has started its threads and has done its work once. */
+static void worker(int n, int ready)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(9),
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -77,6 +78,12 @@ static void worker(int n)
 		if (!fork())
 			_exit(0);
 		wait(NULL);
+		if (ready < 0)
+			continue;
+		if (write(ready, "", 1) != 1)
+			_exit(1);
+		close(ready);
+		ready = -1;
 	}
 }
 
@@ -161,14 +168,22 @@ static void again(int times)
 {
 	int pids[WORKERS], i, rc = 0, lost = 0, least = MOST, nr, refused = 0;
 	__u64 on = 0, off = 0, begin, most_on = 0, most_off = 0;
+	int ready[2];
+	char byte;
 
+	if (pipe(ready))
+		bail("pipe");
 	fflush(stdout);
 	for (i = 0; i < WORKERS; i++) {
 		pids[i] = fork();
 		if (!pids[i])
-			worker(i);
+			worker(i, ready[1]);
 	}
-	sleep_ms(100);
+	close(ready[1]);
+	for (i = 0; i < WORKERS; i++)
+		if (read(ready[0], &byte, 1) != 1)
+			bail("a worker");
+	close(ready[0]);
 	for (i = 0; i < times; i++) {
 		/* Of all levels' some 35 probes each costs a round of interrupts to all CPUs. */
 		rc |= ppa_write(LEVELS, i % 8 == 0 ? "15" : i % 8 == 4 ? "5" : "1");
@@ -201,7 +216,7 @@ static void again(int times)
 
 int main(int argc, char **argv)
 {
-	int times = argc > 1 ? atoi(argv[1]) : bounded(30);
+	int times = argc > 1 ? atoi(argv[1]) : bounded(gate_or_long(6, 30));
 	int log;
 	__u64 on = -1ULL, off = -1ULL;
 	struct ppa_task t;
@@ -221,7 +236,7 @@ int main(int argc, char **argv)
 	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0, "4.8 nor kept");
 	/* With system calls. In turns: a busy host is not as busy all the time. */
 	ppa_write(LEVELS, "15");
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < gate_or_long(3, 8); i++) {
 		__u64 cost;
 
 		ppa_write(SETTINGS, "1 0 0 1");

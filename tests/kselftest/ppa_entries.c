@@ -341,6 +341,7 @@ static void with_all(void)
 	static struct raw r;
 	struct ppa_task t;
 	int me = getpid();
+	long long blocked;
 
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all are accounted");
 	is(set(me, "1 1 0 2"), 0, "4.7 one in its own way");
@@ -349,7 +350,8 @@ static void with_all(void)
 	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 without latencies");
 	is(set(me, "0 0 0 1"), 0, "4.7 it is like all others");
 	ok(gone(me), "4.7 without files");
-	usleep(1000);
+	blocked = task_blocked(me);
+	wait_until(task_blocked(me) > blocked);
 	is(ppa_try(dev, me, &t), 0, "4.7 and accounted still");
 	ok(!(t.flags & PPA_TASK_LATENCIES), "4.7 like all others");
 	is(set(me, "1 1 0 1"), 0, "4.7 once more");
@@ -357,7 +359,6 @@ static void with_all(void)
 	is(ppa_try(dev, 1, &t), -ENODATA, "4.7 they are not");
 	is(raw(me, info.nr_cpus, true, &r), 0, "4.7 but this one");
 	is(ppa_write(LEVELS, "1"), 0, "4.7 by another level");
-	usleep(1000);
 	wait_until(!raw(me, info.nr_cpus, true, &r) &&
 		   sum_of(&r, info.nr_cpus, PPA_SCHEDOUTCNT));
 	is(raw(me, info.nr_cpus, true, &r), 0, "4.7 still");
@@ -433,7 +434,7 @@ static void reaped(void)
 	int nobody = 0, twice = 0, ended = 0, i, n, k, nr;
 
 	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.7 all are accounted");
-	for (i = 0; i < bounded(500); i++) {
+	for (i = 0; i < bounded(gate_or_long(150, 500)); i++) {
 		int pid = fork();
 
 		if (!pid)
@@ -472,8 +473,6 @@ static void unloaded(void)
 
 int main(int argc, char **argv)
 {
-	int mark;
-
 	if (argc > 1 && !strcmp(argv[1], "self")) {
 		static struct raw r;
 		sigset_t set;
@@ -487,20 +486,18 @@ int main(int argc, char **argv)
 		sigwait(&set, &sig);
 		return raw(getpid(), sysconf(_SC_NPROCESSORS_CONF), false, &r) != 0;
 	}
-	plan(11 + 38 + 4 + 20 + 3 + 3 + 4 + 1);
+	plan(11 + 38 + 4 + 20 + 3 + 3 + 4);
 	unload();
 	ppa_write("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
-	mark = klog_mark();
 	dev = ppa_open();
 	info = ppa_info(dev);
 	bad_input();
 	known_work();
 	as_nobody();
 	with_all();
-	storm(bounded(90));
+	storm(bounded(gate_or_long(20, 90)));
 	reaped();
 	unloaded();
-	ok(!klog_bad(mark), "4.7 the kernel has nothing to say");
 	return finish();
 }

@@ -7,15 +7,18 @@
 #include <linux/membarrier.h>
 #include <termios.h>
 
-static volatile bool stop;
+static volatile bool stop, spins;
+static volatile sig_atomic_t noticed;
 
-static void noticed(int signal)
+static void notice(int signal)
 {
+	noticed++;
 }
 
 static void *spin(void *arg)
 {
 	on_cpu(1);
+	spins = true;
 	while (!stop)
 		;
 	return NULL;
@@ -30,14 +33,19 @@ static void busy(void)
 	pthread_t thread;
 
 	stop = false;
-	signal(SIGUSR1, noticed);
+	spins = false;
+	noticed = 0;
+	signal(SIGUSR1, notice);
 	pthread_create(&thread, NULL, spin, NULL);
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 	on_cpu(0);
+	wait_until(spins);
 	for (int i = 0; i < 40; i++) {
 		syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 		pthread_kill(thread, SIGUSR1);
 		sleep_ms(5);
+		/* A signal that is sent while another one is pending causes no interrupt. */
+		wait_until(noticed > i);
 		printf("# output, for the interrupts of the serial line\n");
 		tcdrain(1);
 	}

@@ -95,10 +95,16 @@ static void grow(void)
 	__atomic_store_n(&s->nr_pairs, s->nr_pairs + 1, __ATOMIC_RELEASE);
 }
 
+/* How many chunks there are in the end. */
+static __u32 max_chunks(void)
+{
+	return bounded(gate_or_long(10, MAX_CHUNKS));
+}
+
 static void grower(void)
 {
 	while (!s->stop) {
-		if (pc.h->nr_chunks < bounded(MAX_CHUNKS)) {
+		if (pc.h->nr_chunks < max_chunks()) {
 			grow();
 			happened(CHUNKS);
 		}

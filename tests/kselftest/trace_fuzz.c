@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 
 #define FIELDS	"number:u64"
-#define SECONDS	5
+#define SECONDS	gate_or_long(2, 5)
 #define TRACES	4
 
 static const __u32 modes[TRACES] = { 0, PERFTRACE_FLIGHT, PERFTRACE_SHARED, PERFTRACE_WAIT };
@@ -170,7 +170,7 @@ static void start_good(void *arg)
 
 int main(void)
 {
-	int fds[TRACES], slots[TRACES], log, good_slot, good_fd, strange = 0;
+	int fds[TRACES], slots[TRACES], good_slot, good_fd, strange = 0;
 	__u64 readings = 0, bytes = 0, cut = 0;
 	struct tally good = { 0 };
 	time_t end;
@@ -178,9 +178,8 @@ int main(void)
 	char name[12];
 
 	trace_load();
-	log = klog_mark();
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(7);
+	plan(6);
 	for (int i = 0; i < TRACES; i++) {
 		snprintf(name, sizeof(name), "fuzz%d", i);
 		fds[i] = trace_create(name, "fuzz:bad", modes[i], 4096 << i % 2, &slots[i]);
@@ -242,6 +241,5 @@ int main(void)
 	good_fd = trace_create("after", "", 0, 0, &good_slot);
 	ok(good_fd >= 0, "3.7 traces go on beginning");
 	close(good_fd);
-	ok(!klog_bad(log), "3.7 the kernel log is clean");
 	return finish();
 }

@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 
 #define FIELDS		"number:u64"
-#define SECONDS		8
+#define SECONDS		gate_or_long(3, 8)
 #define WRITERS		4
 #define TRACERS		3
 
@@ -159,12 +159,11 @@ int main(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
 	struct perftrace_describe d = { 0 };
-	int log, fd;
+	int fd;
 
 	trace_load();
-	log = klog_mark();
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(7);
+	plan(6);
 	for (int i = 0; i < WRITERS + TRACERS; i++) {
 		if (fork())
 			continue;
@@ -187,6 +186,5 @@ int main(void)
 	close(fd);
 	rmmod("puppet");
 	is(rmmod("perfcounters"), 0, "3.11 nor does the module stay for anybody");
-	ok(!klog_bad(log), "3.7 the kernel log is clean");
 	return finish();
 }

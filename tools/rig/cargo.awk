@@ -2,6 +2,7 @@
 #
 # The output of cargo test in, KTAP out. A test r0_10_same_name is shown as
 # "0.10 same name"; any other begins with its crate's name.
+# Variable: paths, a file for the failed tests: "NAME<tab>PATH", as cargo's --exact takes it.
 
 function title(crate, path,    n, parts, i, out, last) {
 	if (path ~ / - /) {
@@ -70,6 +71,10 @@ END {
 		} else {
 			printf "%s", said[key[i]]
 			print "not ok " i " " name[i]
+			if (paths != "") {
+				split(key[i], part, SUBSEP)
+				print name[i] "\t" part[2] >paths
+			}
 		}
 	}
 	for (i in slow) {

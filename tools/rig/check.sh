@@ -90,8 +90,8 @@ checker "rustfmt, modules" kernel_rustfmt
 if [ -e "$TOP/Kbuild" ]; then
 	checker "clippy, modules" clippy_kernel
 fi
-checker "rustdoc, kernel-doc" host_script kerneldoc
-checker "SPDX, purpose of each file" host_script headers
+LONG=1 checker "rustdoc, kernel-doc" host_script kerneldoc
+checker "SPDX, length of each file" host_script headers
 checker "orderings and locks, as described" host_script orderings
 checker "interfaces, as promised" host_script abi
 checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' ! -path './tests/abi/*'

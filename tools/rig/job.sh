@@ -3,6 +3,7 @@
 #
 # One job of a test run (test.sh): its results go to $work/NAME.tap.
 # Usage: job.sh cargo NAME RUSTFLAGS CARGO-TEST-ARGUMENT...
+#                                 with EXACT=PATH, only the test of that path
 #        job.sh script NAME       tests/host/NAME
 #        job.sh guest NAME        the boot of $work/NAME: WORLD.GUEST or WORLD.GUEST.N
 
@@ -25,8 +26,8 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 	set_up base
 	# Other flags, another directory: else each run would build all anew. The directory is
 	# cargo's to lock, but for what a new clone begins with.
-	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} timeout -s KILL "$limit" cargo test \
-		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast >"$log" 2>&1 </dev/null || rc=$?
+	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} "PROPTEST_CASES=$([ -n "${LONG:-}" ] && echo 256 || echo 64)" timeout -s KILL "$limit" cargo test \
+		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast ${EXACT:+-- --exact "$EXACT"} >"$log" 2>&1 </dev/null || rc=$?
 	if ! grep -qE '^test (result:|.* has been running)' "$log"; then
 		one host "rig the host tests ($label) compile" "not ok" "$(grep -E -A 12 '^error' "$log" | head -n 60 || tail -n 20 "$log")"
 		printf '%-18s %-26s FAIL, does not compile\n' host "$label"
@@ -34,7 +35,8 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 	fi
 	# Status 101 is cargo's for failed tests, which the list names already.
 	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$log" || rc=0
-	awk -f "$TOP/tools/rig/cargo.awk" "$log" | collect host "$label" "$rc" "$limit" $((SECONDS - start))
+	# The paths of failed tests, by which a second attempt names them (retry.sh).
+	awk -v paths="$work/$label.paths" -f "$TOP/tools/rig/cargo.awk" "$log" | collect host "$label" "$rc" "$limit" $((SECONDS - start))
 }
 
 script() {
@@ -50,7 +52,7 @@ script() {
 		return
 	}
 	[ -z "$emulator" ] || emulator=$("$TOP/tests/qemu-$emulator/build.sh") || {
-		one host "rig $1" skip "$(cat "$CACHE/qemu-$emulator/why")"
+		one host "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "make qemu-$emulator says why")"
 		return
 	}
 	start=$SECONDS

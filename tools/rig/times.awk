@@ -2,7 +2,7 @@
 #
 # Where the time of a test run went: a table from the lines of timed.sh and results.sh.
 # Variables: begin, end (seconds since 1970), before, after (the processors' ticks and
-# those that were idle).
+# those that were idle), earlier (a file of the seconds that programs took before, to compare with).
 
 function clock(s) { return sprintf("%d:%02d", s / 60, s % 60) }
 
@@ -29,12 +29,12 @@ END {
 	idle = a[1] > b[1] ? 100 * (a[2] - b[2]) / (a[1] - b[1]) : 0
 	printf "\nWhere the time went: %s; the processors were idle for %.0f %% of it\n", clock(end - begin), idle
 	printf "  %-26s %7s %7s %7s\n", "", "from", "to", "CPU"
-	split("set-up builds host stock debug kcsan", order, " ")
-	for (o = 1; o <= 6; o++) {
+	count = split("set-up builds host stock debug kcsan second", order, " ")
+	for (o = 1; o <= count; o++) {
 		g = order[o]
 		if (!(g in first))
 			continue
-		row(g, first[g], last[g], cpu[g])
+		row(g == "second" ? "second attempts" : g, first[g], last[g], cpu[g])
 		n = split(parts[g], lines, "\n")
 		for (i = 1; i < n; i++) {
 			split(lines[i], f, "\t")
@@ -50,5 +50,31 @@ END {
 				most = i
 		shown[most] = 1
 		printf "  %7d  %s\n", seconds[most], program[most]
+	}
+	if (earlier != "")
+		compare()
+}
+
+# The seconds of each world's programs, and those of the last run of the same programs; the
+# five that grew most.
+function compare(  i, k, world, most, n, sum, old, shown, names) {
+	for (i = 1; i <= programs; i++) {
+		world = program[i]
+		sub(/[\/ ].*/, "", world)
+		if (!(world in sum)) names[++n] = world
+		sum[world] += seconds[i]
+		old[world] += took[program[i]]
+	}
+	for (k = 1; k <= n; k++)
+		printf "  %s: %d seconds of programs, %d the last time\n", names[k], sum[names[k]], old[names[k]]
+	for (k = 1; k <= 5; k++) {
+		most = 0
+		for (i = 1; i <= programs; i++)
+			if (!(i in shown) && seconds[i] > took[program[i]] && (!most || seconds[i] - took[program[i]] > seconds[most] - took[program[most]]))
+				most = i
+		if (!most)
+			break
+		shown[most] = 1
+		printf "%s  %+7d  %s\n", k == 1 ? "  grown most since then:\n" : "", seconds[most] - took[program[most]], program[most]
 	}
 }

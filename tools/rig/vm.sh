@@ -85,6 +85,8 @@ boot() { # boot QEMU-ARGUMENTS...
 	# How much slower this kernel is; and how much longer its tests may wait, with LOAD.
 	order slowness "$SLOWNESS"
 	order patience $((SLOWNESS * PATIENCE))
+	# 1: the tests run their long forms.
+	order long "${LONG:-}"
 	# shellcheck disable=SC2046 # words
 	case $mode in
 	demo) ;;

@@ -32,6 +32,13 @@ within() {
 	done
 }
 
+# run_for TASK MS: waits until TASK, which is PID or PID/task/TID, has had MS more milliseconds of
+# processor time. To pass it to another program as a command: sh -c "$run_for" TASK MS.
+run_for() { within 60 has_had "$1" $(($(had "$1") + $2 * 1000000)); }
+had() { cut -d ' ' -f 1 "/proc/$1/schedstat"; }
+has_had() { [ "$(had "$1")" -ge "$2" ]; }
+run_for='. /tests/kselftest_pc.sh; run_for "$0" "$1"'
+
 # catches_int PID: does it act on SIGINT yet? A shell's job in the background ignores that at first.
 catches_int() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status"; }
 # The shell may have asked for its status already.

@@ -539,8 +539,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(if long_run() { 4000 } else { 400 }))]
 
     #[test]
     fn r3_10_agrees_with_a_naive_model(steps in steps(), held in vec(held(), 0..4)) {

@@ -297,8 +297,13 @@ struct Known {
     live: bool,
 }
 
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(if long_run() { 200 } else { 50 }))]
     #[test]
     fn r0_10_registry_behaves_like_a_map_of_names(acts in prop::collection::vec(acts(), 1..300)) {
         let mut r = registry(512);

@@ -614,6 +614,11 @@ fn run(flags: u32, records: u64, mut reader: impl FnMut(&Shared<'_>, &Ends)) {
     });
 }
 
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
 /// Is it one of `run`'s, and whole? Its number.
 fn whole(copied: &[u64]) -> u64 {
     let n = copied[1];
@@ -624,7 +629,8 @@ fn whole(copied: &[u64]) -> u64 {
 
 #[test]
 fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
-    run(BACKWARD | OVERWRITE, 300_000, |ring, ends| {
+    let records = if long_run() { 300_000 } else { 60_000 };
+    run(BACKWARD | OVERWRITE, records, |ring, ends| {
         let mut to = [0; 64];
         let mut seen = 0u64;
         while !ends.done.load(Ordering::Acquire) {
@@ -646,7 +652,8 @@ fn r2_5_no_torn_record_is_accepted_while_it_is_written() {
 
 #[test]
 fn r2_7_every_record_arrives_while_it_is_written() {
-    run(0, 100_000, |ring, ends| {
+    let records = if long_run() { 100_000 } else { 20_000 };
+    run(0, records, |ring, ends| {
         let mut to = [0; 64];
         let (mut at, mut last) = (0u64, 0);
         // The ring is full until it reads.

@@ -160,8 +160,13 @@ fn library_instances_that_overlap_are_refused() {
     assert!(all.find("h").is_none() && all.find("after").is_some());
 }
 
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(if long_run() { 200 } else { 50 }))]
     #[test]
     fn library_lying_headers_do_no_harm(
         words in prop::collection::vec((0..140u64, prop_oneof![

@@ -10,9 +10,13 @@ use fake::Fake;
 use perfcounters::{Counters, Error, Pattern, Snapshot, State};
 
 const CPUS: u32 = 2;
-const LONG: Duration = Duration::from_millis(1500);
 /// By then a busy machine, too, has let everybody run for long enough.
 const TOO_LONG: Duration = Duration::from_secs(900);
+
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
 
 /// Runs `reader` for some time, and until it says that it has seen enough, while `others` run.
 fn while_running(others: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnMut() -> bool) {
@@ -26,10 +30,11 @@ fn while_running(others: Vec<Box<dyn FnMut() + Send + '_>>, mut reader: impl FnM
                 }
             });
         }
+        let time = Duration::from_millis(if long_run() { 1500 } else { 300 });
         let begin = Instant::now();
         // A failed assertion must not leave the others running.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            while (!reader() || begin.elapsed() < LONG) && begin.elapsed() < TOO_LONG {}
+            while (!reader() || begin.elapsed() < time) && begin.elapsed() < TOO_LONG {}
         }));
         stop.store(true, Ordering::Relaxed);
         if let Err(panic) = result {

@@ -49,8 +49,13 @@ fn acts() -> impl Strategy<Value = Act> {
 /// The model's instance: life, liveness, value of each CPU.
 type Model = HashMap<u8, (u32, bool, [i64; 3])>;
 
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if long_run() { 64 } else { 16 }))]
     #[test]
     fn r0_5_values_are_what_was_added(acts in prop::collection::vec(acts(), 1..200)) {
         let (mut fake, path) = Fake::in_memory(3, 1).expect("memory");

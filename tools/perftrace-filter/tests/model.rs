@@ -141,8 +141,13 @@ fn naive(node: &Meant, given: &Given) -> bool {
     }
 }
 
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(ProptestConfig::with_cases(if long_run() { 3000 } else { 300 }))]
 
     #[test]
     fn r3_10_compiled_filters_say_what_was_meant(

@@ -167,8 +167,13 @@ fn through(bytes: &[u8], key: u64, flight: bool, lost: u64) -> (u64, u64) {
     (totals.cut, totals.events)
 }
 
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if long_run() { 400 } else { 100 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn r3_7_any_bytes_are_records_or_cut(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {

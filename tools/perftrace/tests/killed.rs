@@ -17,9 +17,13 @@ use common::{move_to, number, words};
 use perftrace::event;
 use perftrace::simulate::{Kernel, Record, FLIGHT, WAIT};
 
-const KILLS: u64 = 200;
 const THREADS: u32 = 3;
 const CHILD: &str = "PERFTRACE_TEST_CHILD";
+
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
 
 /// Writes until it is killed, and says how far it has come.
 fn write_for_ever(who: u32, done: &AtomicU64) {
@@ -137,7 +141,7 @@ fn kills(test: &str, flags: u32, tunables: &str, look: fn(&Kernel, bool) -> Vec<
         return child(&progress);
     }
     let directory = Directory::new(test);
-    for round in 0..KILLS {
+    for round in 0..if long_run() { 200 } else { 40 } {
         let mut writer = Writer::new(test, flags, tunables, &directory);
         let mut records = Vec::new();
         // Some hundred microseconds, each time others.

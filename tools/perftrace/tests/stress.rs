@@ -196,37 +196,46 @@ fn alone(name: &str, tunables: &str, test: impl FnOnce()) {
     assert!(output.status.success());
 }
 
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
 const NO_RSEQ: &str = "glibc.pthread.rseq=0";
-const TIME: Duration = Duration::from_secs(2);
+
+/// Returns how long the threads write.
+fn time() -> Duration {
+    Duration::from_millis(if long_run() { 2000 } else { 500 })
+}
 
 #[test]
 fn r3_4_threads_that_move_and_are_interrupted_lose_nothing_uncounted() {
     let name = "r3_4_threads_that_move_and_are_interrupted_lose_nothing_uncounted";
-    alone(name, "", || storm(0, TIME));
+    alone(name, "", || storm(0, time()));
 }
 
 #[test]
 fn r3_4_nor_do_they_without_restartable_sequences() {
     let name = "r3_4_nor_do_they_without_restartable_sequences";
-    alone(name, NO_RSEQ, || storm(0, TIME));
+    alone(name, NO_RSEQ, || storm(0, time()));
 }
 
 #[test]
 fn r3_3_threads_that_wait_lose_nothing() {
     alone("r3_3_threads_that_wait_lose_nothing", "", || {
-        storm(WAIT, TIME)
+        storm(WAIT, time())
     });
 }
 
 #[test]
 fn r3_3_nor_without_restartable_sequences() {
     alone("r3_3_nor_without_restartable_sequences", NO_RSEQ, || {
-        storm(WAIT, TIME)
+        storm(WAIT, time())
     });
 }
 
 #[test]
 fn r3_2_shared_buffers_have_the_key_before_the_fields() {
     let name = "r3_2_shared_buffers_have_the_key_before_the_fields";
-    alone(name, "", || storm(SHARED, TIME));
+    alone(name, "", || storm(SHARED, time()));
 }

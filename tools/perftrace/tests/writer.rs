@@ -229,12 +229,17 @@ fn r3_11_traces_at_once_have_an_event_each() {
     write(0, 20);
 }
 
+/// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).
+fn long_run() -> bool {
+    std::env::var_os("LONG").is_some_and(|value| !value.is_empty())
+}
+
 #[test]
 fn r3_5_an_event_of_one_trace_is_never_in_the_next_one() {
     let (_alone, kernel) = alone();
     // The slot is one trace's, another's of another kind, and nobody's, while a thread writes.
     thread::scope(|scope| {
-        let writer = scope.spawn(|| write(0, 3_000_000));
+        let writer = scope.spawn(|| write(0, if long_run() { 3_000_000 } else { 500_000 }));
         let mut turns = 0;
         while !writer.is_finished() {
             for flags in [0, FLIGHT] {

@@ -1,0 +1,240 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Second attempts, LIMIT=, the lists `runs` and `proved`: test.sh in a repository of its own, with
+# jobs that are stubs. A stub of a test is a shell script that prints KTAP.
+
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
+
+clone=$work/project cache=$work/cache
+mkdir -p "$clone"/tools/rig "$clone"/tests/{host,kselftest,vm} "$clone"/Documentation "$cache"
+cp "$TOP"/tools/rig/*.{sh,awk,mk} "$TOP/tools/rig/kernels" "$clone/tools/rig/"
+cp "$TOP/tests/vm/guests" "$clone/tests/vm/"
+# shellcheck disable=SC2016 # the page's own quotes
+printf 'Skipped in `make test`:\n\n```text\nlisted *\n```\n' >"$clone/Documentation/testing.md"
+
+# One job after the other, as make -k would.
+cat >"$clone/tools/rig/plan.sh" <<'E2'
+#!/bin/bash
+[ "${*: -1}" = jobs ] || exit 0
+while IFS=$'\t' read -r _ _ _ command; do eval "tools/rig/job.sh $command"; done <"$work/jobs"
+E2
+
+# A program NAME of a guest is tests/kselftest/NAME.sh; status 77 is a guest that hangs there.
+# SPLAT in what it prints is a report of the kernel.
+cat >"$clone/tools/rig/job.sh" <<'E2'
+#!/bin/bash
+kind=$1 name=$2 rc=0
+tap=$work/$name.tap
+: >"$tap"
+TOP=$PWD
+. tools/rig/results.sh
+case $kind in
+cargo)
+	if [ -n "${EXACT:-}" ]; then
+		printf '1..1\n%s 1 crate steady\n' "$(bash tests/cargo "$EXACT" && echo ok || echo not ok)"
+	else
+		printf 'crate steady\tpath::steady\n' >"$work/$name.paths"
+		printf '1..2\nok 1 crate other\n# it said so\n%s 2 crate steady\n' "$(bash tests/cargo "" && echo ok || echo not ok)"
+	fi | collect host "$name" 0 1500 1
+	;;
+script)
+	out=$(bash "tests/host/$name") || rc=$?
+	collect host "$name" "$rc" 120 1 <<<"$out"
+	;;
+guest)
+	hung="" log=ok
+	while read -r program limit; do
+		if [ -n "$hung" ]; then
+			collect stock "$program" "" "$limit" "" </dev/null
+			continue
+		fi
+		rc=0
+		out=$(bash "tests/kselftest/$program") || rc=$?
+		[[ $out != *SPLAT* ]] || log="not ok"
+		if [ $rc = 77 ]; then hung=1; collect stock "$program" "" "$limit" "" <<<"$out"; else collect stock "$program" "$rc" "$limit" 1 <<<"$out"; fi
+	done <"$work/$name/list"
+	one stock "rig the guest boots" ok
+	one stock "rig the guest runs to its end" "$([ -z "$hung" ] && echo ok || echo not ok)" "${hung:+the guest hung}"
+	one stock "rig the kernel log is clean" "$log" "$([ "$log" = ok ] || echo "BUG: a report")"
+	;;
+esac
+: >"$work/$name.done"
+E2
+
+# The tests of every run: they pass.
+good='echo 1..1; echo ok 1 a result'
+test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
+for name in a b c; do
+	test_is "host/$name.sh" "$good"
+	test_is "kselftest/$name.sh" "$good"
+done
+test_is cargo :
+
+# once NAME: a condition that is false at its first time.
+once() { echo "[ -e $work/seen.$1 ] || { : >$work/seen.$1; false; }"; }
+# every_other_time NAME: a test that fails, passes, fails ...
+every_other_time() { echo "echo 1..1; if $(once "$1"); then rm $work/seen.$1; echo ok 1 it is so; else echo not ok 1 it is so; echo '#   it was not'; exit 1; fi"; }
+
+git_is() { git -C "$clone" -c user.name=x -c user.email=x@localhost "$@" >/dev/null 2>&1; }
+commit() { git_is add -A && git_is commit -m "x: a tree" --allow-empty; }
+git_is init -b main
+commit
+
+# run [VARIABLE=VALUE...]: prints the output of make test, and its status.
+run() {
+	rm -rf "$work"/seen.*
+	(cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" "$@" tools/rig/test.sh 2>&1
+	echo "status $?")
+}
+said="" name=""
+ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
+says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
+says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
+lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
+# remove TEST...: as if they had never been; the runs that counted them, too.
+remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
+
+plan 41
+said=$(run)
+ends "a green run ends with its count" "11 passed, 0 failed status 0"
+as_wanted "rig a green whole run of a committed tree is in proved" \
+	"$(sed -E 's/ [0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z / TIME /' "$cache/proved")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') TIME test 11/0/0"
+as_wanted "rig and in runs, with no second attempts" "$(cut -d' ' -f1,3-5,8 "$cache/runs")" "$(git -C "$clone" rev-parse 'HEAD^{tree}') test 11/0/0 0 -"
+
+for name in ONLY=a WORLDS=host KERNEL_RELEASE=7 GUEST=plain PMU=arch SMP=2 MEM=1G APPEND=quiet; do run "$name" >/dev/null; done
+as_wanted "rig a run that is not whole is in neither" "$(lines proved) $(lines runs)" "1 1"
+echo >"$clone/new"
+run >/dev/null
+as_wanted "rig a run of a tree that is not committed is in runs, not in proved" "$(lines proved) $(lines runs) $(tail -n 1 "$cache/runs" | cut -d' ' -f1)" "1 2 -"
+rm "$clone/new"
+test_is host/d.sh "$good; echo >$clone/new"
+commit
+run >/dev/null
+as_wanted "rig so is one whose tree changed meanwhile" "$(lines proved) $(lines runs)" "1 3"
+rm -f "$clone/new"
+remove host/d.sh
+proved() { (cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" tools/rig/proved.sh 2>&1); }
+said=$(proved)
+says "make proved names the commit, and how many are on top" "^make test: [0-9a-f]+ x: a tree, at 2.*Z; 0 commits on top$"
+says "and that none passed make test-all" "^make test-all: no commit"
+git_is commit --allow-empty -m "x: one more"
+echo >"$clone/new"
+commit
+said=$(proved)
+says "commits on top are counted" "; 1 commits on top$"
+
+# Fails always.
+test_is host/bad.sh "echo 1..1; echo not ok 1 a fault; echo '#   what it said'; exit 1"
+commit
+said=$(run)
+ends "what fails again has failed" "11 passed, 1 failed status 1"
+says "it was run once more, alone" "^Once more, alone: host:bad.sh$"
+says "and is shown" "^ +what it said$"
+as_wanted "rig a red run is in runs, with its second attempt, not in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "1 11/1/0 host:bad.sh"
+remove host/bad.sh
+
+# Fails every other time: in a script, in a guest, in cargo.
+test_is host/moody.sh "$(every_other_time moody)"
+commit
+said=$(run)
+ends "what passes alone has passed" "12 passed, 0 failed status 0"
+says "and is listed" "^Passed at the second attempt"
+says "with what the first attempt said" "^ +it was not$"
+as_wanted "rig it is in runs and in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "2 12/0/0 host:moody.sh"
+run >/dev/null
+said=$(run)
+ends "at its third second attempt in ten runs it fails" "12 passed, 1 failed status 1"
+says "as unreliable" "unreliable: it needed a second attempt in 3 of the last ten whole runs"
+for ((i = 0; i < 8; i++)); do echo "- 2026-01-01T00:00:00Z test 1/0/0 0 1 1% -"; done >>"$cache/runs"
+said=$(run)
+ends "an older run does not count" "12 passed, 0 failed status 0"
+remove host/moody.sh
+
+test_is kselftest/moody.sh "$(every_other_time moody)"
+commit
+said=$(run)
+ends "a program of a guest is run once more" "12 passed, 0 failed status 0"
+remove kselftest/moody.sh
+test_is cargo "[ \"\$1\" = path::steady ]"
+commit
+said=$(run)
+ends "one cargo test is run once more, by its path" "11 passed, 0 failed status 0"
+test_is cargo :
+
+# A second attempt that is no better.
+test_is host/skips.sh "if $(once skips); then echo 1..1; echo 'ok 1 it is so # SKIP no'; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
+commit
+said=$(run)
+says "a result that is skipped at the second attempt has not passed" "^11 passed, 1 failed"
+remove host/skips.sh
+test_is host/fewer.sh "if $(once fewer); then echo 1..2; echo 'ok 1 it is so'; else echo 1..2; echo not ok 1 it is so; echo ok 2 more; exit 1; fi"
+commit
+said=$(run)
+says "nor one that prints fewer results" "^12 passed, 1 failed"
+remove host/fewer.sh
+
+# Reports of the kernel.
+test_is kselftest/splat.sh "if $(once splat); then $good; else echo SPLAT; echo 1..1; echo not ok 1 it is so; exit 1; fi"
+commit
+said=$(run)
+ends "a program whose kernel reported something has failed" "10 passed, 2 failed status 1"
+says_not "and is not run once more" "^Once more"
+test_is kselftest/splat.sh "echo SPLAT; $good"
+commit
+said=$(run)
+ends "nor is a report forgiven where all passes" "11 passed, 1 failed status 1"
+test_is kselftest/splat.sh "if $(once splat); then echo SPLAT; $good; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
+commit
+said=$(run)
+says "a report in the second attempt is a failure" "^11 passed, 1 failed"
+remove kselftest/splat.sh
+
+# A guest that hangs.
+test_is kselftest/b.sh "if $(once hang); then $good; else exit 77; fi"
+commit
+said=$(run)
+ends "what a hung guest did not finish is run in boots of their own" "11 passed, 0 failed status 0"
+as_wanted "rig the guest counts as one" "$(tail -n 1 "$cache/runs" | cut -d' ' -f8)" "stock:guest"
+test_is kselftest/b.sh "exit 77"
+commit
+said=$(run)
+says "a guest that hangs twice has failed" "^9 passed, 2 failed"
+test_is kselftest/b.sh "$good"
+
+# Two of some ten units are more than 2 %, rounded up.
+test_is host/moody.sh "$(every_other_time one)"
+test_is host/moodier.sh "$(every_other_time two)"
+commit
+said=$(run)
+ends "many failures are not luck" "11 passed, 3 failed status 1"
+says "the run says so" "too many second attempts: 2 of 10 units, 0 guests; 1 units and 2 guests may need one"
+says_not "and runs none of them" "^Once more"
+said=$(run ONLY=moody)
+ends "what was asked for by name runs once" "0 passed, 1 failed status 1"
+remove host/moody.sh host/moodier.sh
+
+# LIMIT=
+test_is host/slow.sh "echo 1..1; sleep 60; echo ok 1 slow"
+commit
+begin=$SECONDS
+said=$(run LIMIT=2)
+says "a run ends when its time is up" "^[0-9]+ passed, [1-9][0-9]* failed$"
+[ $((SECONDS - begin)) -lt 40 ]
+result $? "rig and not later"
+says "it names what did not run" "^  host: slow.sh$"
+as_wanted "rig and is not proved" "$(tail -n 1 "$cache/runs" | cut -d' ' -f4 | cut -d/ -f2 | grep -c '^0$') $(grep -c "$(git -C "$clone" rev-parse 'HEAD^{tree}')" "$cache/proved")" "0 0"
+remove host/slow.sh
+
+# Skips.
+test_is host/skips.sh "echo 1..2; echo 'ok 1 listed one # SKIP no'; echo 'ok 2 another # SKIP no'"
+commit
+said=$(run)
+ends "a skip that testing.md does not list fails make test" "11 passed, 1 failed, 2 skipped status 1"
+said=$(run WORLDS="host stock")
+ends "not a run that is not whole" "11 passed, 0 failed, 2 skipped status 0"
+exit $failed

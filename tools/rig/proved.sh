@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# make proved: the last commit of main, by first parents, whose tree passed `make test`, and
+# `make test-all`, on this machine, and how many commits are on top of each. A tree
+# that passed `make test-all` has passed `make test`.
+
+# shellcheck source=tools/rig/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+git -C "$TOP" rev-parse -q --verify main >/dev/null || die "there is no branch main here"
+status=0
+for target in test test-all; do
+	git -C "$TOP" log --first-parent --format='%T %h %s' main | awk -v target="$target" '
+		FILENAME != "-" { if ($3 == target || $3 == "test-all") proved[$1] = $2; next }
+		$1 in proved { time = proved[$1]; sub(/^[^ ]* /, ""); printf "make %s: %s, at %s; %d commits on top\n", target, $0, time, n + 0; found = 1; exit }
+		{ n++ }
+		END { if (!found) { printf "make %s: no commit of main has passed it on this machine\n", target; exit 1 } }' "$(
+		[ -e "$CACHE/proved" ] || : >>"$CACHE/proved"
+		echo "$CACHE/proved"
+	)" - || status=1
+done
+exit $status

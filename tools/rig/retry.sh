@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash disable=SC2015 # in "A && B || C" here, C is meant for both
+#
+# Second attempts (test.sh sources this): at the end of a run each unit that failed runs once
+# more, with nothing beside it.
+#
+# A unit is a program in one guest, a script of tests/host, or one named cargo test. A guest that
+# hung or died is one unit, and each program that it did not finish runs again in a boot of its
+# own. A report of the kernel (an oops, a warning, lockdep, KASAN, a leak, a lockup) is final: no
+# unit of that boot gets a second attempt. A failure of a job as a whole is final, too.
+
+: "${work:?}" "${TOP:?}" "${CACHE:?}"
+
+# units_of JOB KIND: a line "STATE KIND JOB LABEL PROGRAM" for each unit of a job, separated by
+# tabs. STATE is ok, failed, unfinished (its guest hung or died), guest (the boot itself failed;
+# PROGRAM is "guest"), or final.
+units_of() {
+	local whole=""
+	[ ! -e "$work/$1.done" ] || whole=1
+	awk -v job="$1" -v kind="$2" -v whole="$whole" '
+		function unit(state, label, program) { print state "\t" kind "\t" job "\t" label "\t" program }
+		/^# [^ ]+ / { label[++n] = $2; program[n] = substr($0, length($2) + 4); state[n] = "ok"; next }
+		kind == "cargo" && /^(not )?ok - / {
+			name = $0
+			sub(/^(not )?ok - /, "", name)
+			if (/^not / && name ~ /^rig /) final = 1
+			else { tests++; test[tests] = name; of[tests] = n; good[tests] = !/^not / }
+			next
+		}
+		/^not ok - / {
+			name = substr($0, 10)
+			if (program[n] == "rig" && name ~ /^rig the guest(\047s clock goes right| boots| runs to its end)$/) { guest = 1; boot = n }
+			else if (program[n] == "rig" || program[n] ~ /, as reported$/) final = 1
+			else if (name == "rig " program[n] " did not end") state[n] = "unfinished"
+			else if (state[n] == "ok") state[n] = "failed"
+		}
+		END {
+			final = final || !whole
+			for (i = 1; i <= tests; i++)
+				unit(good[i] ? "ok" : final ? "final" : "failed", label[of[i]], test[i])
+			for (i = 1; kind != "cargo" && i <= n; i++)
+				if (program[i] != "rig" && program[i] !~ /, as reported$/)
+					unit(state[i] == "ok" ? "ok" : final ? "final" : state[i], label[i], program[i])
+			if (guest)
+				unit(final ? "final" : "guest", label[boot], "guest")
+		}' "$work/$1.tap"
+}
+
+# name_of LABEL PROGRAM: a unit in one word.
+name_of() { tr ' ' _ <<<"$1:$2"; }
+
+# command_of JOB: the words of the plan's command for it.
+command_of() { awk -F '\t' -v job="$1" '$2 == job { print $4; exit }' "$work/jobs"; }
+
+# failures_of JOB LABEL PROGRAM: the failed results of a unit, with what they said.
+failures_of() {
+	awk -v head="# $2 $3" -v test="not ok - $3" '
+		/^# [^ ]+ / { on = $0 == head; cargo = $3 == "cargo" || $3 == "loom"; next }
+		/^not ok - / { shown = on || (cargo && $0 == test) }
+		/^ok - / { shown = 0 }
+		shown' "$work/$1.tap"
+}
+
+# attempt DIR KIND JOB LABEL PROGRAM: runs the unit alone. Its results are DIR/JOB.tap.
+attempt() {
+	local dir=$1 kind=$2 job=$3 label=$4 program=$5 path="" world
+	mkdir -p "$dir"
+	if [ "$kind" = guest ]; then
+		IFS=. read -r world _ <<<"$job"
+		# The image of this run.
+		ln "$work/$world.cpio" "$dir/" 2>/dev/null || :
+		[ ! -e "$work/$world.programs" ] || ln -s "$work/$world.programs" "$dir/"
+		mkdir "$dir/$job"
+		# For "guest" an empty list: that it boots and ends is what is tried.
+		awk -v p="$program" '$1 == p' "$work/$job/list" >"$dir/$job/list"
+	elif [ "$kind" = cargo ]; then
+		path=$(awk -F '\t' -v p="$program" '$1 == p { print $2; exit }' "$work/$job.paths")
+	fi
+	eval "set -- $(command_of "$job")"
+	until_limit "$TOP/tools/rig/timed.sh" second "$(name_of "$label" "$program")" \
+		env "work=$dir" TIMES= LOAD= "EXACT=$path" "$TOP/tools/rig/job.sh" "$@"
+}
+
+# passed DIR JOB LABEL PROGRAM: did the second attempt come to its end, without a failure, and
+# did each result that failed at first pass? A skipped result did not.
+passed() {
+	local tap=$1/$2.tap name
+	[ -e "$1/$2.done" ] && grep -q '^ok - ' "$tap" && ! grep -q '^not ok ' "$tap" || return 1
+	while read -r name; do
+		grep -qxF "ok - $name" "$tap" || return 1
+	done < <(failures_of "$2" "$3" "$4" | sed -n 's/^not ok - //p' | grep -v "^rig ")
+}
+
+# forgive DIR JOB LABEL PROGRAM: the unit's results are those of the second attempt. The failures
+# of the first one are kept in second.tap.
+forgive() {
+	local tap=$work/$2.tap
+	{
+		printf '# %s %s\n' "$3" "$4"
+		failures_of "$2" "$3" "$4"
+	} >>"$work/second.tap"
+	case $(command_of "$2") in
+	cargo*) awk -v test="not ok - $4" '$0 == test { sub(/^not /, ""); print; said = 1; next }
+		said && /^#   / { next } { said = 0; print }' "$tap" ;;
+	*)
+		awk -v head="# $3 $4" '/^# [^ ]+ / { on = $0 == head } !on' "$tap"
+		awk -v head="# $3 $4" '/^# [^ ]+ / { on = $0 == head } on' "$1/$2.tap"
+		;;
+	esac >"$tap.new"
+	mv "$tap.new" "$tap"
+}
+
+# forgive_boot JOB LABEL: each program that the boot did not finish has passed alone.
+forgive_boot() {
+	local tap=$work/$1.tap
+	{
+		printf '# %s rig\n' "$2"
+		failures_of "$1" "$2" rig
+	} >>"$work/second.tap"
+	awk -v head="# $2 rig" '/^# [^ ]+ / { on = $0 == head }
+		on && sub(/^not ok /, "ok ") { print; said = 1; next }
+		said && /^#   / { next } { said = 0; print }' "$tap" >"$tap.new"
+	mv "$tap.new" "$tap"
+}
+
+# second_attempts: runs failed units again and takes over the results of those that pass.
+second_attempts() {
+	local job command state kind label program n=0 units wanted guests
+	while IFS=$'\t' read -r _ job _ command; do
+		[ ! -e "$work/$job.tap" ] || units_of "$job" "${command%% *}"
+	done <"$work/jobs" >"$work/units"
+	# A job that LIMIT ended has not failed by itself.
+	[ -z "$ended" ] || return 0
+	grep -E $'^(failed|unfinished|guest)\t' "$work/units" >"$work/wanted" || return 0
+	units=$(grep -cvE $'^guest\t' "$work/units") wanted=$(grep -cvE $'^unfinished\t' "$work/wanted") guests=$(grep -cE $'^guest\t' "$work/wanted") || :
+	while IFS=$'\t' read -r state kind job label program; do
+		[ "$state" = unfinished ] || name_of "$label" "$program"
+	done <"$work/wanted" >"$work/second"
+	if [ "$wanted" -gt $(((2 * units + 99) / 100)) ] || [ "${guests:-0}" -gt 2 ]; then
+		one retry "rig few units need a second attempt" "not ok" "too many second attempts: $wanted of $units units, $((${guests:-0})) guests; $(((2 * units + 99) / 100)) units and 2 guests may need one"
+		return
+	fi
+	printf '\nOnce more, alone: %s\n' "$(paste -sd' ' "$work/second")"
+	while IFS=$'\t' read -r state kind job label program; do
+		[ "$state" != guest ] || continue
+		n=$((n + 1))
+		if attempt "$work/second.$n" "$kind" "$job" "$label" "$program" && passed "$work/second.$n" "$job" "$label" "$program"; then
+			forgive "$work/second.$n" "$job" "$label" "$program"
+		else
+			echo "$job" >>"$work/second.failed"
+		fi
+	done < <(sort "$work/wanted")
+	# A boot that failed with all programs done (its clock) is tried with none.
+	while IFS=$'\t' read -r _ kind job label program; do
+		n=$((n + 1))
+		if awk -F '\t' -v job="$job" '$1 == "unfinished" && $3 == job { found = 1 } END { exit !found }' "$work/wanted"; then
+			! grep -qxF "$job" "$work/second.failed" 2>/dev/null || continue
+		else
+			attempt "$work/second.$n" "$kind" "$job" "$label" guest && passed "$work/second.$n" "$job" "$label" guest || continue
+		fi
+		forgive_boot "$job" "$label"
+	done < <(grep -E $'^guest\t' "$work/wanted")
+	unreliable
+}
+
+# A unit that needs its third second attempt within ten whole runs is mended, not forgiven.
+unreliable() {
+	local name times
+	[ -n "$whole" ] || return 0
+	while read -r name; do
+		times=$({ tail -n 9 "$CACHE/runs" 2>/dev/null || :; } | awk -v name="$name" '{ n = split($8, units, ","); for (i = 1; i <= n; i++) if (units[i] == name) { times++; break } } END { print times + 1 }')
+		[ "$times" -lt 3 ] || one "${name%%:*}" "rig ${name#*:} is reliable" "not ok" "unreliable: it needed a second attempt in $times of the last ten whole runs"
+	done <"$work/second"
+}
