@@ -22,7 +22,7 @@ clone "$work/a/project"
 clone "$work/b/project"
 in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 21
+plan 22
 one=$(in_clone "$work/a" 'echo "$CLONE"') two=$(in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig two clones of one name have a directory each" "$one $two"
 as_wanted "rig and each says whose it is" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -220,7 +220,11 @@ part host cargo test 1060 1090 20
 program stock quick 3
 program stock slow 40
 END
-said=$(awk -v begin=1000 -v end=1120 -v before="0 0" -v after="200 50" -f "$rig/times.awk" "$work/times")
+printf 'stock quick 5\nstock slow 30\n' >"$work/earlier"
+said=$(awk -v begin=1000 -v end=1120 -v before="0 0" -v after="200 50" -v earlier="$work/earlier" -f "$rig/times.awk" "$work/times")
 result "$(grep -q '2:00; the processors were idle for 25 %' <<<"$said" && grep -qE 'stock +1:00 +2:00 +1:40' <<<"$said" && grep -A 1 slowest <<<"$said" | grep -q '40  stock slow'; echo $?)" \
 	"rig the table has stages, idle time, and the slowest program first" "$said"
+as_wanted "rig it compares with the run before, and names what grew" "$(sed -n '/seconds of programs/,$p' <<<"$said")" "  stock: 43 seconds of programs, 35 the last time
+  grown most since then:
+      +10  stock slow"
 exit $failed

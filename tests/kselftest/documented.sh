@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck disable=SC2016,SC2086,SC2154,SC3043,SC2094
+# shellcheck disable=SC2016,SC2086,SC2154,SC3043,SC2094,SC2317
 # timeout: 1800
 # worlds: stock
 # guest: full-skylake
