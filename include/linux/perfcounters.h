@@ -22,6 +22,7 @@
 
 #include <linux/bitops.h>
 #include <linux/errno.h>
+#include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <uapi/linux/perfcounters.h>
@@ -49,47 +50,53 @@ struct perf_counter_spec {
 	const char	*help;
 };
 
-/* A resolved instance: where this CPU's value is. NULL counts nowhere safely:
- * never hand NULL to the inlines.
- */
+/* A resolved instance: where this CPU's value is. */
 typedef s64 __percpu *perf_counter_t;
 
 #ifdef CONFIG_PERFCOUNTERS
+
+int __perf_add(const char *name, struct module *owner);
+int __perf_add_desc(const struct perf_counter_spec *spec, struct module *owner);
 
 /**
  * perf_add() - add a counter of events
  * @name: 1 to 127 bytes of UTF-8 without control characters
  *
+ * The instance is this module's: what it has not deleted when it goes is made
+ * dormant then. Whatever perf_add() returns may be given to all other calls, so
+ * no driver need fail for a counter.
+ *
  * Context: process; may sleep.
  * Return: the instance number, the same for the name as long as perfcounters.ko
- * is loaded; values are zero. -EINVAL, -ENAMETOOLONG, -EILSEQ, -EEXIST (the
- * name is live), -ENOSPC or -ENOMEM; then nothing has changed and the kernel
- * log says why.
+ * is loaded, unless it returns with more slots than before; values are zero.
+ * -EINVAL, -ENAMETOOLONG, -EILSEQ, -EEXIST (the name is live), -ENOSPC or
+ * -ENOMEM; then nothing has changed and the kernel log says why.
  */
-int perf_add(const char *name);
+#define perf_add(name)	__perf_add(name, THIS_MODULE)
 
 /**
  * perf_add_desc() - add an instance of any kind
- * @spec: what to add
+ * @spec: what to add, a pointer to a struct perf_counter_spec
  *
  * Context: as perf_add().
  * Return: as perf_add().
  */
-int perf_add_desc(const struct perf_counter_spec *spec);
+#define perf_add_desc(spec)	__perf_add_desc(spec, THIS_MODULE)
 
 /**
  * perf_del() - make an instance dormant
  * @instance: its number; it and the last values stay
  *
- * The caller has stopped its updates through handles. A number that is not live
- * changes nothing and is noted in the kernel log.
+ * The caller has stopped its updates through handles. An errno of perf_add()
+ * changes nothing; neither does a number that is not live, which is noted in
+ * the kernel log.
  * Context: process; may sleep.
  */
 void perf_del(int instance);
 
 /**
  * perf_adjust() - add to this CPU's value, seen whole and in order by snapshots
- * @instance: a number; one that is not live changes nothing
+ * @instance: a number; one that is not live, or an errno, changes nothing
  * @delta: may be negative
  *
  * Context: any, NMI included.
@@ -101,9 +108,13 @@ void perf_adjust(int instance, s64 delta);
  * @instance: a number
  *
  * Context: any.
- * Return: the handle, valid until perf_del(); NULL if the number is not live.
+ * Return: the handle, valid until perf_del(); perf_counter_nowhere if the
+ * number is not live.
  */
 perf_counter_t perf_counter_handle(int instance);
+
+/* 64 slots for each CPU that nobody reads: updates of what is not live end here. */
+extern perf_counter_t perf_counter_nowhere;
 
 /* The seqflags, slot 0 of every CPU. Set before any driver can be loaded. */
 extern u64 __percpu *perf_counter_seqflag;
@@ -157,7 +168,8 @@ static __always_inline void perf_counter_hist(perf_counter_t counter,
 {
 	unsigned int bucket = value > 0 ? fls64(value) : 0;
 
-	if (bucket >= nr_slots)
+	/* At most 63, also where no instance has so few slots. */
+	if (bucket > nr_slots - 1)
 		bucket = nr_slots - 1;
 	this_cpu_inc(counter[bucket]);
 }
@@ -189,6 +201,8 @@ static __always_inline void perf_counter_end(void)
 }
 
 #else /* !CONFIG_PERFCOUNTERS */
+
+#define perf_counter_nowhere	((perf_counter_t)NULL)
 
 static inline int perf_add(const char *name)
 {

@@ -8,7 +8,7 @@
 //! #[path = ".../include/linux/perfcounters.rs"]
 //! mod perfcounters;
 //!
-//! let reads = perfcounters::Instance::add(&Spec::counter(c"disk/sda/reads"))?;
+//! let reads = perfcounters::Instance::add(&Spec::counter(c"disk/sda/reads"));
 //! reads.adjust(1);            // any context, in order with other updates
 //! reads.counter().add(1);     // any context, one instruction
 //! let group = perfcounters::Group::begin();
@@ -24,14 +24,30 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 
+/// C's `struct module`, of which only the address is wanted.
+#[repr(C)]
+struct Module([u8; 0]);
+
 extern "C" {
-    fn perf_add_desc(spec: *const RawSpec) -> c_int;
+    fn __perf_add_desc(spec: *const RawSpec, owner: *const Module) -> c_int;
     fn perf_del(instance: c_int);
     fn perf_adjust(instance: c_int, delta: i64);
     fn perf_counter_handle(instance: c_int) -> *mut i64;
     static perf_counter_seqflag: *mut u64;
     fn perf_counter_begin_slow();
     fn perf_counter_end_slow();
+    /// Of the module that this is linked into.
+    #[cfg(MODULE)]
+    static __this_module: Module;
+}
+
+/// C's `THIS_MODULE`.
+#[inline(always)]
+fn this_module() -> *const Module {
+    #[cfg(MODULE)]
+    return &raw const __this_module;
+    #[cfg(not(MODULE))]
+    core::ptr::null()
 }
 
 /// Is preempt_disable() what [`Group`] has inline: a per-CPU count and a static
@@ -148,22 +164,23 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// A live instance; [`Drop`] makes it dormant.
+/// An instance; [`Drop`] makes it dormant.
 ///
 /// # Invariants
 ///
-/// `number` is a live instance that this owns, and `counter` is its handle.
+/// `number` is a live instance that this owns, or what perf_add() has refused it with; `counter`
+/// is its handle.
 pub struct Instance {
     number: c_int,
     counter: Counter,
 }
 
 impl Instance {
-    /// Adds an instance, or revives the dormant one of that name. Process
-    /// context; may sleep. `EEXIST` if the name is live, `EINVAL`,
-    /// `ENAMETOOLONG` or `EILSEQ` for a bad spec, `ENOSPC` or `ENOMEM`.
+    /// Adds an instance, or revives the dormant one of that name. What cannot be added counts
+    /// where nobody reads, and the kernel log says why: no driver need fail for a counter. Process
+    /// context; may sleep.
     #[inline]
-    pub fn add(spec: &Spec<'_>) -> Result<Self> {
+    pub fn add(spec: &Spec<'_>) -> Self {
         let raw = RawSpec {
             size: core::mem::size_of::<RawSpec>() as u32,
             kind: spec.kind as u16,
@@ -174,20 +191,28 @@ impl Instance {
             name: spec.name.as_char_ptr(),
             help: spec.help.as_char_ptr(),
         };
-        // SAFETY: `raw` and its two strings outlive the call.
-        let number = unsafe { perf_add_desc(&raw) };
-        to_result(number)?;
+        // SAFETY: `raw` and its two strings outlive the call, and the module its instances.
+        let number = unsafe { __perf_add_desc(&raw, this_module()) };
         // SAFETY: Any number may be asked for; that of a live instance gives
-        // its handle.
+        // its handle, any other the place that nobody reads.
         let handle = unsafe { perf_counter_handle(number) };
-        // INVARIANT: just added, and nobody else knows that we own it.
-        Ok(Self {
+        // INVARIANT: just added, and nobody else knows that we own it; or refused.
+        Self {
             number,
             counter: Counter(handle),
-        })
+        }
     }
 
-    /// The instance number.
+    /// As [`Self::add`], where the driver has another way without it. `EEXIST` if the name is live,
+    /// `EINVAL`, `ENAMETOOLONG` or `EILSEQ` for a bad spec, `ENOSPC` or `ENOMEM`.
+    #[inline]
+    pub fn try_add(spec: &Spec<'_>) -> Result<Self> {
+        let this = Self::add(spec);
+        to_result(this.number)?;
+        Ok(this)
+    }
+
+    /// The instance number, or a negative errno.
     #[inline(always)]
     pub fn number(&self) -> i32 {
         self.number
@@ -210,7 +235,7 @@ impl Instance {
 impl Drop for Instance {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant the instance is ours.
+        // SAFETY: By the type's invariant the instance is ours, or none.
         unsafe { perf_del(self.number) }
     }
 }
@@ -296,11 +321,8 @@ impl Counter {
     /// is no such bucket.
     #[inline(always)]
     pub fn add_to_slot(self, slot: u32, nr_slots: u32, delta: i64) {
-        let slot = if slot < nr_slots {
-            slot
-        } else {
-            nr_slots.wrapping_sub(1)
-        };
+        // No instance has more than 64, and neither has the place that nobody reads.
+        let slot = slot.min(nr_slots.wrapping_sub(1)) & 63;
         Counter(self.0.wrapping_add(slot as usize)).add(delta)
     }
 

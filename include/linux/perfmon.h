@@ -14,6 +14,7 @@
 #include <linux/types.h>
 
 struct module;
+struct pid_namespace;
 struct pt_regs;
 struct task_struct;
 
@@ -85,8 +86,8 @@ struct perfmon_register {
  *	or refuse it with an errno; @pmc is its row; process context; may be NULL
  * @read: the virtual register at @address now, on this CPU. @control is the value
  *	of the first PMC of the row's @pmcs, @task the thread of the context or NULL
- *	if it is a CPU's or not attached. Any context, interrupts off for counters,
- *	preemption off for values; may be NULL
+ *	if it is a CPU's or not attached, @ns the pid name space of who made the context.
+ *	Any context, interrupts off for counters, preemption off for values; may be NULL
  * @cpu: a CPU has come (@online) or goes; on that CPU; also for each that is there
  *	when the description is registered, with interrupts off; perhaps twice; may
  *	be NULL
@@ -106,7 +107,8 @@ struct perfmon_pmu {
 	u64 global_clear;
 	int (*probe)(void);
 	int (*check)(unsigned int pmc, u64 *value);
-	u64 (*read)(u64 address, u64 control, struct task_struct *task);
+	u64 (*read)(u64 address, u64 control, struct task_struct *task,
+		    struct pid_namespace *ns);
 	void (*cpu)(unsigned int cpu, bool online);
 };
 
@@ -159,19 +161,20 @@ struct perfmon_layout {
 
 /**
  * struct perfmon_overflow - an overflow
- * @ip: the instruction
+ * @ip: the instruction, or PERFMON_IN_GUEST
  * @time: nanoseconds of CLOCK_MONOTONIC
  * @last_reset: what the counter held at the beginning of the period
  * @eventid: pfarg_pmd.reg_smpl_eventid
  * @values: PMDs of reg_smpl_pmds, ascending
  * @regs: where it was; NULL: only @ip is known
- * @pid: the process, in the initial name space
- * @tid: the thread
+ * @pid: the process, in the pid name space of who made the context; 0: not there
+ * @tid: the thread, the same
  * @cpu: this CPU
  * @nr_values: of @values
  * @flags: PERFMON_OVERFLOW_*
  * @pmd: the counter
  * @set: the event set
+ * @lost: samples that were not taken since the one before, as there were too many
  */
 struct perfmon_overflow {
 	u64 ip;
@@ -187,6 +190,7 @@ struct perfmon_overflow {
 	u32 flags;
 	u16 pmd;
 	u16 set;
+	u64 lost;
 };
 
 /* What perfmon_format.overflow() wants to be done. */
@@ -203,7 +207,7 @@ struct perfmon_overflow {
  * @size: sizeof(struct perfmon_format), which says the version, too
  * @arg_size: bytes of its argument
  * @state_size: bytes that perfmon_buffer.state has
- * @queue_depth: messages that wait at most, 1 to 31; what comes then is MASKed
+ * @queue_depth: messages that wait at most, 1 to 30; what comes then is MASKed
  * @flags: PERFMON_FORMAT_*
  * @reserved: zero
  * @owner: THIS_MODULE; it stays while a context uses the format

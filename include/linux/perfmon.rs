@@ -20,7 +20,7 @@
 
 use core::ptr;
 use kernel::alloc::{flags::GFP_KERNEL, KBox};
-use kernel::bindings::task_struct;
+use kernel::bindings::{pid_namespace, task_struct};
 use kernel::error::{to_result, Result};
 use kernel::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use kernel::prelude::*;
@@ -158,7 +158,12 @@ pub struct RawPmu {
 /// `perfmon_pmu.check`.
 pub type Check = unsafe extern "C" fn(pmc: c_uint, value: *mut u64) -> c_int;
 /// `perfmon_pmu.read`.
-pub type Read = unsafe extern "C" fn(address: u64, control: u64, task: *mut task_struct) -> u64;
+pub type Read = unsafe extern "C" fn(
+    address: u64,
+    control: u64,
+    task: *mut task_struct,
+    ns: *mut pid_namespace,
+) -> u64;
 
 extern "C" {
     fn perfmon_pmu_register(pmu: *const RawPmu) -> c_int;
@@ -298,6 +303,7 @@ pub struct Overflow {
     pub flags: u32,
     pub pmd: u16,
     pub set: u16,
+    pub lost: u64,
 }
 
 impl Default for Overflow {
@@ -316,6 +322,7 @@ impl Default for Overflow {
             flags: 0,
             pmd: 0,
             set: 0,
+            lost: 0,
         }
     }
 }

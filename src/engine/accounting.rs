@@ -78,8 +78,7 @@ const USER: u64 = 0;
 const SYSTEM: u64 = 1;
 const IDLE: u64 = 2;
 
-/// A CPU's words. It alone writes them, and only the functions of `Interrupts` in
-/// interrupts.
+/// A CPU's words. It alone writes them; in interrupts only the functions that are for those.
 #[derive(Default)]
 #[repr(C)]
 pub struct Cpu {
@@ -216,7 +215,8 @@ impl Cpu {
     }
 
     /// From one task, and why it leaves, to another; `None`: one that is not accounted, or
-    /// the idle task. After [`begin_switch`](Self::begin_switch). Interrupts off.
+    /// the idle task. After [`begin_switch`](Self::begin_switch), and [`Task::comes`] of the other
+    /// one. Interrupts off.
     #[inline]
     pub fn switch<V: Values>(
         &self,
@@ -252,12 +252,7 @@ impl Cpu {
             task.changes.end();
         }
         let mode = match next {
-            Some(task) => {
-                task.changes.begin();
-                let mode = task.come(cpu, bounds, now);
-                task.changes.end();
-                mode
-            }
+            Some(task) => task.come(cpu, bounds, now),
             None if next_idle() => IDLE,
             None => USER,
         };
@@ -394,10 +389,10 @@ impl Cpu {
         self.looking.load_acquire() != 0
     }
 
-    /// A hard interrupt begins. Interrupts off.
+    /// A hard interrupt begins, or the next handler of one. Interrupts off.
     #[inline]
-    pub fn interrupt(&self, clock: impl Fn() -> u64) {
-        add(&self.count, 1);
+    pub fn interrupt(&self, is_first: bool, clock: impl Fn() -> u64) {
+        add(&self.count, is_first.into());
         add(&self.turning, 1);
         let now = clock();
         match self.span.is_on() {

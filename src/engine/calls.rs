@@ -165,10 +165,35 @@ const _: () = {
     assert!(size_of::<SetDesc>() == 64);
     assert!(size_of::<SetInfo>() == 8 + 3 * 40 + 3 * 8 + 48);
     assert!(size_of::<Runs>() == 8 + 9 * 8);
+    assert!(size_of::<Status>() == 64);
 };
 
+/// How a context stands.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "documented in the uapi header")]
+pub struct Status {
+    pub flags: u32,
+    pub nr_throttles: u32,
+    pub throttled: u64,
+    pub lost: u64,
+    pub reserved: [u64; 5],
+}
+
+/// Bits of [`Status::flags`]: `PERFMON_STATUS_*`.
+pub mod status {
+    #![allow(missing_docs, reason = "documented in the uapi header")]
+    pub const STARTED: u32 = 0x01;
+    pub const MASKED: u32 = 0x02;
+    pub const THROTTLED: u32 = 0x04;
+    pub const ENDED: u32 = 0x08;
+}
+
+/// `PERFMON_TYPE`: free in the kernel's ioctl-number.rst.
+const TYPE: u32 = 0xbf;
+
 const fn write_call<T>(number: u32) -> u32 {
-    (1 << 30) | ((size_of::<T>() as u32) << 16) | (0xb6 << 8) | number
+    (1 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
 }
 
 /// Numbers of the calls.
@@ -182,15 +207,15 @@ pub const READ_PMDS: u32 = write_call::<Vector>(4);
 /// Attaches.
 pub const LOAD: u32 = write_call::<Load>(5);
 /// Detaches.
-pub const UNLOAD: u32 = (0xb6 << 8) | 6;
+pub const UNLOAD: u32 = (TYPE << 8) | 6;
 /// Counts.
 pub const START: u32 = write_call::<Start>(7);
 /// Counts no more.
-pub const STOP: u32 = (0xb6 << 8) | 8;
+pub const STOP: u32 = (TYPE << 8) | 8;
 /// Samples in a format.
 pub const CREATE_FORMAT: u32 = write_call::<Create>(9);
 /// Goes on after a notification.
-pub const RESTART: u32 = (0xb6 << 8) | 0x0a;
+pub const RESTART: u32 = (TYPE << 8) | 0x0a;
 /// Holds a ring.
 pub const PAUSE: u32 = write_call::<u32>(0x0b);
 /// Makes or changes event sets.
@@ -201,6 +226,13 @@ pub const DELETE_EVTSETS: u32 = write_call::<Vector>(0x0d);
 pub const GETINFO_EVTSETS: u32 = write_call::<Vector>(0x0e);
 /// How their turns differed.
 pub const READ_RUNS: u32 = write_call::<Vector>(0x0f);
+
+const fn read_call<T>(number: u32) -> u32 {
+    (2 << 30) | ((size_of::<T>() as u32) << 16) | (TYPE << 8) | number
+}
+
+/// How it stands.
+pub const STATUS: u32 = read_call::<Status>(0x10);
 
 const fn unless(wrong: bool, error: Error) -> Result<(), Error> {
     match wrong {

@@ -36,7 +36,7 @@ impl Claims {
     }
 
     /// In both?
-    fn meets(&self, other: &Self) -> bool {
+    pub fn meets(&self, other: &Self) -> bool {
         self.pmcs & other.pmcs != 0 || self.pmds & other.pmds != 0
     }
 }

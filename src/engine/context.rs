@@ -8,7 +8,10 @@
 //! 64-bit value, modulo its width. So nothing of another task can show.
 
 use crate::claims::Claims;
-use crate::pmu::{kind, Map, Numbers, Register, Rows, Scope, FIRST_SOFT, MOST, NUMBERS, ROWS};
+use crate::pmu::{kind, Map, Numbers, Register, Rows, Scope, FIRST_SOFT, ROWS};
+use crate::program::{
+    moved, replace, value, value_mut, Counter, Growth, Memory, Needs, Program, Room,
+};
 
 /// Why a call was refused. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,172 +55,54 @@ impl Error {
 /// `reg_flags` of a PMC.
 pub const NO_EMUL64: u32 = 0x04;
 
-/// A control register as it is programmed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Control {
-    /// The MSR.
-    pub address: u64,
-    /// While it counts.
-    pub on: u64,
-    /// While it does not.
-    pub off: u64,
+/// `PERFMON_REGFL_SHORT`.
+pub const SHORT: u32 = 0x100;
+
+/// The value that a write gives a PMC, if it may be written: `privileged`
+/// says that kernel mode may be monitored.
+pub fn check_pmc(
+    map: &Map<'_>,
+    scope: Scope,
+    privileged: bool,
+    number: u16,
+    flags: u32,
+    value: u64,
+) -> Result<u64, Error> {
+    let register = map.pmc(number).ok_or(Error::NoRegister)?;
+    register.usable(scope)?;
+    if flags & !NO_EMUL64 != 0 {
+        return Err(Error::Flags);
+    }
+    // Overflow interrupts are not the caller's to ask for: they are the
+    // kernel's, which counts without.
+    let value = register.settled(value) & !register.interrupt;
+    if value & register.kernel != 0 && !privileged {
+        return Err(Error::Kernel);
+    }
+    Ok(value)
 }
 
-/// A counter of the hardware as it is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counter {
-    /// The MSR.
-    pub address: u64,
-    /// For RDPMC.
-    pub rdpmc: u32,
-    /// The PMD.
-    pub pmd: u16,
-    /// Its bits.
-    pub mask: u64,
-    /// It is not made 64 bits wide.
-    pub narrow: bool,
-    /// Its overflow is waited for.
-    pub armed: bool,
-    /// Where it was when it was last looked at.
-    pub start: u64,
-}
-
-impl Counter {
-    /// Sets where it begins, so that it overflows when `value` does, or before: the
-    /// hardware takes 31 bits and their sign.
-    #[inline]
-    fn arm(&mut self, value: u64) {
-        let shown = if self.narrow { self.mask } else { u64::MAX };
-        // 0 is a whole turn away.
-        let left = value.wrapping_neg().wrapping_sub(1) & shown;
-        let reach = (self.mask >> 1).min(0x7fff_ffff);
-        // Some processors do not take the very last count.
-        let left = left.saturating_add(1).clamp(2, reach.max(2));
-        self.start = left.wrapping_neg() & self.mask;
-    }
-
-    /// It has turned over in the hardware, or not been set to.
-    #[inline]
-    fn is_spent(&self) -> bool {
-        self.start & (self.mask ^ (self.mask >> 1)) == 0
-    }
-}
-
-/// A virtual counter as it is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Growth {
-    /// What its description's read() understands.
-    pub address: u64,
-    /// The value of its PMC.
-    pub control: u64,
-    /// The PMD.
-    pub pmd: u16,
-    /// It grows wherever its thread is, and not by turns on a CPU.
-    pub carried: bool,
-    /// It is time, in nanoseconds.
-    pub clock: bool,
-    mask: u64,
-    start: u64,
-}
-
-/// What a counter of so many bits moved since it was at `start`; which it is at
-/// `now` from here on.
-#[inline]
-fn moved(start: &mut u64, now: u64, mask: u64) -> u64 {
-    let moved = now.wrapping_sub(*start) & mask;
-    *start = now & mask;
-    moved
-}
-
-/// Registers of a context that are in the hardware, in the order of their use.
-/// All zero is one that is empty.
-#[derive(Clone, Debug)]
-pub struct Program {
-    controls: [Control; MOST],
-    nr_controls: usize,
-    counters: [Counter; MOST],
-    nr_counters: usize,
-    growths: [Growth; ROWS],
-    nr_growths: usize,
-    /// Value of the MSR that lets counters count, if there is one.
-    pub global: u64,
-    /// Something that its thread carries is waited for.
-    pub carries: bool,
-    /// A clock is waited for.
-    pub clocks: bool,
-}
-
-impl Program {
-    fn clear(&mut self) {
-        self.nr_controls = 0;
-        self.nr_counters = 0;
-        self.nr_growths = 0;
-        self.global = 0;
-        self.carries = false;
-        self.clocks = false;
-    }
-
-    /// To write.
-    pub fn controls(&self) -> &[Control] {
-        self.controls.get(..self.nr_controls).unwrap_or(&[])
-    }
-
-    /// To read.
-    pub fn counters(&self) -> &[Counter] {
-        self.counters.get(..self.nr_counters).unwrap_or(&[])
-    }
-
-    fn counters_mut(&mut self) -> &mut [Counter] {
-        self.counters.get_mut(..self.nr_counters).unwrap_or(&mut [])
-    }
-
-    fn growths_mut(&mut self, carried: bool) -> impl Iterator<Item = &mut Growth> {
-        let all = self.growths.get_mut(..self.nr_growths).unwrap_or(&mut []);
-        all.iter_mut().filter(move |g| g.carried == carried)
-    }
-
-    fn control(&mut self, register: &Register, value: u64, interrupts: bool) {
-        let interrupt = match interrupts && value & register.enable != 0 {
-            true => register.interrupt,
-            false => 0,
-        };
-        if let Some(free) = self.controls.get_mut(self.nr_controls) {
-            *free = Control {
-                address: register.address,
-                on: value | interrupt,
-                off: value & !register.enable,
-            };
-            self.nr_controls = self.nr_controls.wrapping_add(1);
+/// Registers of the hardware that are claimed by those that are used.
+fn claims(map: &Map<'_>, pmcs: &Numbers, pmds: &Numbers) -> Claims {
+    let first = |numbers: &Numbers| numbers.0.first().copied().unwrap_or(0);
+    let (written, asked) = (first(pmcs), first(pmds));
+    let mut claims = Claims {
+        pmcs: written,
+        pmds: 0,
+    };
+    for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
+        let used = (asked >> n) & 1 != 0 || register.pmcs & written != 0;
+        if used && register.is(kind::COUNTER) {
+            claims.pmds |= 1u64.wrapping_shl(n as u32);
+            claims.pmcs |= register.pmcs;
         }
     }
-
-    fn counter(&mut self, register: &Register, pmd: u16, narrow: bool, armed: bool) {
-        if let Some(free) = self.counters.get_mut(self.nr_counters) {
-            *free = Counter {
-                address: register.address,
-                rdpmc: register.rdpmc,
-                pmd,
-                mask: register.mask(),
-                narrow,
-                armed,
-                start: 0,
-            };
-            self.nr_counters = self.nr_counters.wrapping_add(1);
-            self.global |= register.global_bit();
-        }
-    }
-
-    fn growth(&mut self, growth: Growth) {
-        if let Some(free) = self.growths.get_mut(self.nr_growths) {
-            *free = growth;
-            self.nr_growths = self.nr_growths.wrapping_add(1);
-        }
-    }
+    claims
 }
 
-/// The values. All zero is a context in which nothing was written.
-#[derive(Clone, Debug)]
-pub struct Registers {
+/// The values; by default nothing is written, and there is no room for any.
+#[derive(Default)]
+pub struct Registers<M: Memory> {
     pmc_used: Numbers,
     pmd_used: Numbers,
     /// PMCs whose counters are as wide as they are.
@@ -226,76 +111,77 @@ pub struct Registers {
     armed: Rows,
     /// Those of them that have overflowed.
     pending: Rows,
+    /// Nothing overflows, for now: counters count on.
+    held: bool,
+    /// PMDs that would have overflowed.
+    skipped: Rows,
     /// PMDs that were set since their counters were.
     touched: Rows,
+    /// PMDs whose counters were not there to be read: something is missing in them.
+    short: Rows,
     /// Some PMDs show their counter's own bits only.
     mixed: bool,
     /// Counters that turned over in the hardware, as it interrupts for, since asked.
     turned: u32,
-    pmc: [u64; NUMBERS],
-    pmd: [u64; NUMBERS],
+    /// The hardware's, the kernel's own.
+    pmc: [M::Of<u64>; 2],
+    pmd: [M::Of<u64>; 2],
     /// What all that makes the hardware do.
-    pub program: Program,
+    pub program: Program<M>,
 }
 
-/// Nothing written. Seven kilobytes: the kernel zeroes memory instead.
-#[cfg(not(engine_kernel))]
-impl Default for Registers {
-    fn default() -> Self {
-        Self {
-            pmc_used: Numbers::default(),
-            pmd_used: Numbers::default(),
-            narrow: Numbers::default(),
-            armed: Rows::default(),
-            pending: Rows::default(),
-            touched: Rows::default(),
-            mixed: false,
-            turned: 0,
-            pmc: [0; NUMBERS],
-            pmd: [0; NUMBERS],
-            program: Program {
-                controls: [Control::default(); MOST],
-                nr_controls: 0,
-                counters: [Counter::default(); MOST],
-                nr_counters: 0,
-                growths: [Growth::default(); ROWS],
-                nr_growths: 0,
-                global: 0,
-                carries: false,
-                clocks: false,
-            },
+impl<M: Memory> Registers<M> {
+    /// How much memory these need, once PMCs and PMDs were written, too.
+    pub fn needs(&self, map: &Map<'_>, pmcs: &Numbers, pmds: &Numbers) -> Needs {
+        let (mut all_pmcs, mut all_pmds) = (self.pmc_used, self.pmd_used);
+        all_pmcs.add(pmcs);
+        all_pmds.add(pmds);
+        let claims = claims(map, &all_pmcs, &all_pmds);
+        let soft = map.soft.pmds.iter().take(ROWS).enumerate();
+        let growths = soft.filter(|(n, register)| {
+            let number = usize::from(FIRST_SOFT).wrapping_add(*n);
+            register.is(kind::COUNTER) && all_pmds.has(number)
+        });
+        let growths = growths.count();
+        // A counter's PMD changes though nobody wrote it.
+        if let Some(first) = all_pmds.0.first_mut() {
+            *first |= claims.pmds;
+        }
+        Needs {
+            pmcs: Needs::values(&all_pmcs),
+            pmds: Needs::values(&all_pmds),
+            controls: claims.pmcs.count_ones() as usize,
+            counters: claims.pmds.count_ones() as usize,
+            growths,
         }
     }
-}
 
-impl Registers {
-    /// The value that a write gives a PMC, if it may be written: `privileged`
-    /// says that kernel mode may be monitored.
-    pub fn check_pmc(
-        map: &Map<'_>,
-        scope: Scope,
-        privileged: bool,
-        number: u16,
-        flags: u32,
-        value: u64,
-    ) -> Result<u64, Error> {
-        let register = map.pmc(number).ok_or(Error::NoRegister)?;
-        register.usable(scope)?;
-        if flags & !NO_EMUL64 != 0 {
-            return Err(Error::Flags);
+    /// How much there is.
+    pub fn room(&self) -> Needs {
+        let [controls, counters, growths] = self.program.room();
+        Needs {
+            pmcs: self.pmc.each_ref().map(|values| values.len()),
+            pmds: self.pmd.each_ref().map(|values| values.len()),
+            controls,
+            counters,
+            growths,
         }
-        // Overflow interrupts are not the caller's to ask for: they are the
-        // kernel's, which counts without.
-        let value = register.settled(value) & !register.interrupt;
-        if value & register.kernel != 0 && !privileged {
-            return Err(Error::Kernel);
-        }
-        Ok(value)
     }
 
-    /// Keeps what [`check_pmc`](Self::check_pmc) gave.
+    /// Takes larger memory, and leaves its own.
+    pub fn move_into(&mut self, room: &mut Room<M>) {
+        for (old, new) in self.pmc.iter_mut().zip(&mut room.pmcs) {
+            replace(old, new);
+        }
+        for (old, new) in self.pmd.iter_mut().zip(&mut room.pmds) {
+            replace(old, new);
+        }
+        self.program.move_into(room);
+    }
+
+    /// Keeps what [`check_pmc`] gave.
     pub fn set_pmc(&mut self, number: u16, flags: u32, value: u64) {
-        if let Some(place) = self.pmc.get_mut(usize::from(number)) {
+        if let Some(place) = value_mut(&mut self.pmc, number) {
             *place = value;
             self.pmc_used.set(number.into());
         }
@@ -308,12 +194,13 @@ impl Registers {
     /// Keeps a PMD's value. One that is read-only keeps its own.
     pub fn set_pmd(&mut self, map: &Map<'_>, number: u16, value: u64) {
         let read_only = map.pmd(number).is_none_or(|r| r.is(kind::READ_ONLY));
-        if let Some(place) = self.pmd.get_mut(usize::from(number)) {
+        if let Some(place) = value_mut(&mut self.pmd, number) {
             if !read_only {
                 *place = value;
             }
             self.pmd_used.set(number.into());
             self.pending.clear(number);
+            self.short.clear(number);
         }
     }
 
@@ -348,13 +235,65 @@ impl Registers {
         !self.pending.is_empty()
     }
 
+    /// Counters of the hardware do not interrupt from now on, and nothing overflows:
+    /// `write` puts them where they turn over in hours. They have just been looked at.
+    pub fn hold(&mut self, mut write: impl FnMut(&Counter)) {
+        self.held = true;
+        for counter in self.program.counters_mut() {
+            if counter.armed {
+                counter.start = 0;
+                write(counter);
+            }
+        }
+    }
+
+    /// Holds overflows back, or no longer, while the counters are not in the hardware.
+    #[inline]
+    pub fn set_held(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// They do again, once they were put into the hardware, or armed.
+    pub fn let_go(&mut self) {
+        self.held = false;
+        self.touched.add(&self.armed);
+    }
+
+    /// PMDs that would have overflowed meanwhile.
+    #[inline]
+    pub fn take_skipped(&mut self) -> Rows {
+        core::mem::take(&mut self.skipped)
+    }
+
+    /// Are there any?
+    #[inline]
+    pub fn has_skipped(&self) -> bool {
+        !self.skipped.is_empty()
+    }
+
+    /// They overflow now.
+    pub fn overflow(&mut self, pmds: &Rows) {
+        self.pending.add(pmds);
+    }
+
     /// A new period begins with this value, in which `beyond`, what it counted beyond the
     /// old one, is counted already.
     #[inline]
     pub fn reset(&mut self, number: u16, value: u64, beyond: u64) {
-        if let Some(place) = self.pmd.get_mut(usize::from(number)) {
+        if let Some(place) = value_mut(&mut self.pmd, number) {
             let period = value.wrapping_neg();
             *place = value.wrapping_add(beyond.checked_rem(period).unwrap_or(beyond));
+            self.touched.set(number);
+        }
+    }
+
+    /// [`reset`](Self::reset) of a PMD all of whose bits show: what it counted beyond its old
+    /// period is its value.
+    #[inline]
+    pub fn reset_plain(&mut self, number: u16, value: u64) {
+        if let Some(place) = value_mut(&mut self.pmd, number) {
+            let period = value.wrapping_neg();
+            *place = value.wrapping_add(place.checked_rem(period).unwrap_or(*place));
             self.touched.set(number);
         }
     }
@@ -362,16 +301,43 @@ impl Registers {
     /// The same without what it counted beyond.
     #[inline]
     pub fn set_value(&mut self, number: u16, value: u64) {
-        if let Some(place) = self.pmd.get_mut(usize::from(number)) {
+        if let Some(place) = value_mut(&mut self.pmd, number) {
             *place = value;
             self.touched.set(number);
+            self.short.clear(number);
+        }
+    }
+
+    /// Is something missing in a PMD's value?
+    pub fn is_short(&self, number: u16) -> bool {
+        self.short.has(number)
+    }
+
+    /// Is something missing in the value of any PMD?
+    #[inline]
+    pub fn is_any_short(&self) -> bool {
+        !self.short.is_empty()
+    }
+
+    /// Counting ends before its time: something is missing in all PMDs that count.
+    pub fn cut_short(&mut self) {
+        self.distrust();
+        for growth in self.program.growths() {
+            self.short.set(growth.pmd);
+        }
+    }
+
+    /// Nobody knows what the counters of the hardware did.
+    pub fn distrust(&mut self) {
+        for counter in self.program.counters() {
+            self.short.set(counter.pmd);
         }
     }
 
     /// A PMD's 64 bits, as of when they were last looked at.
     #[inline]
     pub fn value(&self, number: u16) -> u64 {
-        self.pmd.get(usize::from(number)).copied().unwrap_or(0)
+        value(&self.pmd, number)
     }
 
     /// A PMD's value, as of when the hardware was last looked at.
@@ -404,21 +370,13 @@ impl Registers {
     /// A counter counts because its PMC was written; whether its PMD was, too,
     /// does not matter.
     pub fn claims(&self, map: &Map<'_>, more: Claims) -> Claims {
-        let first = |numbers: &Numbers| numbers.0.first().copied().unwrap_or(0);
-        let written = first(&self.pmc_used) | more.pmcs;
-        let asked = first(&self.pmd_used) | more.pmds;
-        let mut claims = Claims {
-            pmcs: written,
-            pmds: 0,
-        };
-        for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
-            let used = (asked >> n) & 1 != 0 || register.pmcs & written != 0;
-            if used && register.is(kind::COUNTER) {
-                claims.pmds |= 1u64.wrapping_shl(n as u32);
-                claims.pmcs |= register.pmcs;
+        let (mut written, mut asked) = (self.pmc_used, self.pmd_used);
+        for (all, more) in [(&mut written, more.pmcs), (&mut asked, more.pmds)] {
+            if let Some(first) = all.0.first_mut() {
+                *first |= more;
             }
         }
-        claims
+        claims(map, &written, &asked)
     }
 
     /// The value of the PMC that controls a virtual register; 0 if none does.
@@ -426,7 +384,7 @@ impl Registers {
         let number = FIRST_SOFT.wrapping_add(register.pmcs.trailing_zeros() as u16);
         match map.pmc(number) {
             Some(pmc) if !self.pmc_used.has(number.into()) => pmc.reset,
-            Some(_) => self.pmc.get(usize::from(number)).copied().unwrap_or(0),
+            Some(_) => value(&self.pmc, number),
             None => 0,
         }
     }
@@ -455,7 +413,7 @@ impl Registers {
             if (claims.pmcs >> n) & 1 != 0 && register.exists() {
                 let value = match (written >> n) & 1 {
                     0 => register.reset,
-                    _ => self.pmc.get(n).copied().unwrap_or(register.reset),
+                    _ => value(&self.pmc, n as u16),
                 };
                 let interrupts = (interrupting >> n) & 1 != 0;
                 self.program.control(register, value, interrupts);
@@ -481,28 +439,38 @@ impl Registers {
         }
     }
 
-    /// Adds what counters moved since they were last looked at; `now` reads one.
+    /// Adds what counters moved since they were last looked at; `now` reads one, if it
+    /// is there. False: one was not.
     #[inline]
-    pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> u64) {
+    pub fn fold(&mut self, mut now: impl FnMut(&Counter) -> Option<u64>) -> bool {
+        let mut all = true;
+        let [values, _] = &mut self.pmd;
         for counter in self.program.counters_mut() {
-            let now = now(counter);
+            let Some(now) = now(counter) else {
+                self.short.set(counter.pmd);
+                all = false;
+                continue;
+            };
             let start = counter.start;
             let moved = moved(&mut counter.start, now, counter.mask);
             if counter.armed && moved > counter.mask.wrapping_sub(start) {
                 self.turned = self.turned.wrapping_add(1);
             }
-            if let Some(value) = self.pmd.get_mut(usize::from(counter.pmd)) {
+            if let Some(value) = values.get_mut(usize::from(counter.pmd)) {
                 let before = *value;
                 *value = before.wrapping_add(moved);
                 let over = match counter.narrow {
                     true => (before & counter.mask).wrapping_add(moved) > counter.mask,
                     false => *value < moved,
                 };
-                if over && counter.armed {
-                    self.pending.set(counter.pmd);
+                match over && counter.armed {
+                    true if self.held => self.skipped.set(counter.pmd),
+                    true => self.pending.set(counter.pmd),
+                    false => {}
                 }
             }
         }
+        all
     }
 
     /// The same of virtual counters: those that are carried, or those that are not.
@@ -518,10 +486,12 @@ impl Registers {
         for growth in self.program.growths_mut(carried) {
             let now = now(growth);
             let moved = moved(&mut growth.start, now, growth.mask);
-            if let Some(value) = self.pmd.get_mut(usize::from(growth.pmd)) {
+            if let Some(value) = value_mut(&mut self.pmd, growth.pmd) {
                 *value = value.wrapping_add(moved);
-                if *value < moved && self.armed.has(growth.pmd) {
-                    self.pending.set(growth.pmd);
+                match *value < moved && self.armed.has(growth.pmd) {
+                    true if self.held => self.skipped.set(growth.pmd),
+                    true => self.pending.set(growth.pmd),
+                    false => {}
                 }
             }
         }
@@ -541,8 +511,8 @@ impl Registers {
     pub fn begin(&mut self, mut write: impl FnMut(&Counter)) {
         for counter in self.program.counters_mut() {
             counter.start = 0;
-            if counter.armed {
-                counter.arm(self.pmd.get(usize::from(counter.pmd)).copied().unwrap_or(0));
+            if counter.armed && !self.held {
+                counter.arm(value(&self.pmd, counter.pmd));
                 write(counter);
             }
         }
@@ -552,10 +522,13 @@ impl Registers {
     /// The same while they count, of those whose overflow moved or came.
     #[inline]
     pub fn rearm(&mut self, mut write: impl FnMut(&Counter)) {
+        if self.held {
+            return;
+        }
         let touched = core::mem::take(&mut self.touched);
         for counter in self.program.counters_mut() {
             if counter.armed && (counter.is_spent() || touched.has(counter.pmd)) {
-                counter.arm(self.pmd.get(usize::from(counter.pmd)).copied().unwrap_or(0));
+                counter.arm(value(&self.pmd, counter.pmd));
                 write(counter);
             }
         }
@@ -565,10 +538,13 @@ impl Registers {
     #[inline]
     pub fn clock_left(&mut self) -> Option<u64> {
         let mut least = None;
+        if self.held {
+            return least;
+        }
         for carried in [false, true] {
             for growth in self.program.growths_mut(carried) {
                 if growth.clock && self.armed.has(growth.pmd) {
-                    let value = self.pmd.get(usize::from(growth.pmd)).copied().unwrap_or(0);
+                    let value = value(&self.pmd, growth.pmd);
                     let left = value.wrapping_neg().wrapping_sub(1).saturating_add(1);
                     least = Some(least.map_or(left, |l: u64| l.min(left)));
                 }

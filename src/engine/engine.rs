@@ -17,7 +17,7 @@
 //! | [`spec`] | what may be added: names, units, kinds |
 //! | [`registry`] | names to numbers: add, del, revive |
 //! | [`pmu`] | logical registers: what a description says, what may be written |
-//! | [`context`] | a context's registers: its program, 64-bit values |
+//! | [`context`], [`program`] | a context's registers: 64-bit values; what they make the hardware do |
 //! | [`claims`] | which registers contexts of both kinds may have at once |
 //! | [`sampling`], [`random`] | what an overflow does; messages |
 //! | [`sets`] | whose turn it is in the hardware, and how the turns differed |
@@ -42,6 +42,7 @@ pub mod filter;
 pub mod generation;
 pub mod layout;
 pub mod pmu;
+pub mod program;
 pub mod random;
 pub mod registry;
 pub mod ring;

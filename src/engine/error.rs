@@ -13,12 +13,12 @@ pub enum Error {
     NotText,
     /// The name is in use; its owner must delete it first.
     Exists,
-    /// The dormant instance of this name has another number of slots.
-    Reshaped,
     /// Kind, unit, exponent or number of slots make no sense.
     BadSpec,
     /// There is no such live instance.
     Unknown,
+    /// Updates of the last life of this instance may still run: wait for them, and ask again.
+    Unsettled(u32),
     /// All instance numbers are taken.
     Full,
     /// There is no memory for another chunk.
@@ -29,13 +29,14 @@ impl Error {
     /// The errno, positive.
     pub const fn errno(self) -> i32 {
         match self {
-            Self::NameEmpty | Self::BadSpec | Self::Reshaped => 22, // EINVAL
-            Self::TooLong => 36,                                    // ENAMETOOLONG
-            Self::NotText => 84,                                    // EILSEQ
-            Self::Exists => 17,                                     // EEXIST
-            Self::Unknown => 2,                                     // ENOENT
-            Self::Full => 28,                                       // ENOSPC
-            Self::NoMemory => 12,                                   // ENOMEM
+            Self::NameEmpty | Self::BadSpec => 22, // EINVAL
+            Self::TooLong => 36,                   // ENAMETOOLONG
+            Self::NotText => 84,                   // EILSEQ
+            Self::Exists => 17,                    // EEXIST
+            Self::Unknown => 2,                    // ENOENT
+            Self::Unsettled(_) => 11,              // EAGAIN
+            Self::Full => 28,                      // ENOSPC
+            Self::NoMemory => 12,                  // ENOMEM
         }
     }
 
@@ -46,9 +47,9 @@ impl Error {
             Self::TooLong => "a name has at most 127 bytes, a help text at most 79",
             Self::NotText => "names and help texts are UTF-8 without control characters",
             Self::Exists => "this name is in use; perf_del() it first or choose another",
-            Self::Reshaped => "a name that comes back must have as many slots as before",
             Self::BadSpec => "see struct perf_counter_spec for kinds, units and slots",
             Self::Unknown => "no such live instance",
+            Self::Unsettled(_) => "its last life is not over yet; try again",
             Self::Full => {
                 "all 65536 instance numbers are taken; reload perfcounters.ko to begin anew"
             }

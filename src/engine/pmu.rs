@@ -111,7 +111,12 @@ impl Rows {
     /// Puts one in. A number without a row is none.
     #[inline]
     pub fn set(&mut self, number: u16) {
-        self.add(&Self::bit(number));
+        let bit = 1u64.wrapping_shl(number.into());
+        match number & !63 {
+            0 => self.hardware |= bit,
+            FIRST_SOFT => self.soft |= bit,
+            _ => {}
+        }
     }
 
     /// Takes one out.

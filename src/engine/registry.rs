@@ -10,7 +10,8 @@
 //!                             same number, next incarnation, values zero
 //! ```
 //!
-//! A number is never given to another name. The rules are here; where the
+//! A name that comes back with more slots than its number has room for gets another number, and
+//! the old one is nobody's. A number is never given to another name. The rules are here; where the
 //! descriptors lie, how counters are zeroed and where memory comes from is the
 //! [`Store`]'s business: the kernel's pages, or a test's vectors.
 //!
@@ -24,7 +25,7 @@ use core::hash::Hasher;
 )]
 use core::hash::SipHasher;
 
-use crate::abi::{Desc, DORMANT, LIVE, MAX_INSTANCES};
+use crate::abi::{Desc, DORMANT, FREE, LIVE, MAX_INSTANCES};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::spec::Spec;
@@ -58,9 +59,9 @@ pub trait Store {
     fn set_desc(&mut self, instance: u32, desc: &Desc);
     /// Lets [`crate::seqflag`]-guarded updates by number through, or not.
     fn set_live(&mut self, instance: u32, nr_slots: u16, live: bool);
-    /// Waits until no update by number that began before the last
-    /// `set_live(.., false)` of this instance is still running.
-    fn settle(&mut self, instance: u32);
+    /// Is no update by number still running that began before the last
+    /// `set_live(.., false)` of this instance?
+    fn is_settled(&self, instance: u32) -> bool;
     /// Zeroes the slots on every CPU. They are not live.
     fn zero(&mut self, instance: u32, nr_slots: u16);
     /// Publishes how many slots are in use.
@@ -79,7 +80,7 @@ pub trait Store {
 ///
 /// - `next_slot` is at least 1: slot 0 is the seqflag.
 /// - Every instance below `next_slot` that was ever added is on the chain of
-///   its name's bucket, and stays there.
+///   its name's bucket, and stays there until its name gets another number.
 pub struct Registry<S> {
     layout: Layout,
     key: (u64, u64),
@@ -107,8 +108,7 @@ impl<S: Store> Registry<S> {
         &self.store
     }
 
-    /// The store, to change what is not the registry's. As [`Self::find`].
-    #[cfg(not(engine_kernel))]
+    /// The store, to change what is not the registry's.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
@@ -119,12 +119,20 @@ impl<S: Store> Registry<S> {
     }
 
     /// Adds an instance, or gives a dormant one its next life. Its values are
-    /// zero on every CPU.
+    /// zero on every CPU. [`Error::Unsettled`]: updates of the old life may still run; nobody need
+    /// hold the lock while waiting for them.
     pub fn add(&mut self, spec: &Spec<'_>) -> Result<u32, Error> {
         let wanted = spec.check()?;
         let bucket = self.bucket(wanted.name());
         match self.find_in(bucket, wanted.name()) {
-            Some((instance, old)) => self.revive(instance, &old, wanted),
+            Some((_, old)) if old.state == LIVE => Err(Error::Exists),
+            Some((instance, _)) if !self.store.is_settled(instance) => {
+                Err(Error::Unsettled(instance))
+            }
+            Some((instance, old)) if self.has_room(instance, &old, wanted.nr_slots) => {
+                Ok(self.revive(instance, &old, wanted))
+            }
+            Some((instance, old)) => self.reshape(bucket, instance, &old, wanted),
             None => self.create(bucket, wanted),
         }
     }
@@ -157,48 +165,95 @@ impl<S: Store> Registry<S> {
         self.find_in(self.bucket(name), name).map(|(n, _)| n)
     }
 
-    fn revive(&mut self, instance: u32, old: &Desc, mut desc: Desc) -> Result<u32, Error> {
-        if old.state == LIVE {
-            return Err(Error::Exists);
-        }
-        if old.nr_slots != desc.nr_slots {
-            return Err(Error::Reshaped);
-        }
+    /// Are so many slots at this number nobody else's, and contiguous for each CPU?
+    fn has_room(&self, instance: u32, old: &Desc, nr_slots: u16) -> bool {
+        let end = instance.wrapping_add(u32::from(nr_slots));
+        let mut more = instance.wrapping_add(u32::from(old.nr_slots))..end;
+        self.layout.place(instance, u32::from(nr_slots)) == Some(instance)
+            && end <= self.next_slot
+            && more.all(|slot| self.store.desc(slot).state == FREE)
+    }
+
+    /// The next life, in its old place.
+    fn revive(&mut self, instance: u32, old: &Desc, mut desc: Desc) -> u32 {
         desc.instance = instance;
         desc.state = LIVE;
         desc.incarnation = old.incarnation.wrapping_add(1);
         desc.created_ns = self.store.now_ns();
-        self.store.settle(instance);
         self.store.begin_change();
         self.store.zero(instance, desc.nr_slots);
         self.store.set_desc(instance, &desc);
         self.store.set_live(instance, desc.nr_slots, true);
         self.store.end_change();
-        Ok(instance)
+        instance
+    }
+
+    /// The next life, in another place: the old one is too small.
+    fn reshape(
+        &mut self,
+        bucket: u32,
+        instance: u32,
+        old: &Desc,
+        mut desc: Desc,
+    ) -> Result<u32, Error> {
+        let first = self.make_room(desc.nr_slots)?;
+        desc.incarnation = old.incarnation.wrapping_add(1);
+        self.remove(bucket, instance);
+        self.store.begin_change();
+        self.store.set_desc(instance, &Desc::FREE);
+        self.place(bucket, first, desc);
+        self.store.end_change();
+        Ok(first)
     }
 
     fn create(&mut self, bucket: u32, mut desc: Desc) -> Result<u32, Error> {
-        let count = u32::from(desc.nr_slots);
+        let first = self.make_room(desc.nr_slots)?;
+        desc.incarnation = 1;
+        self.store.begin_change();
+        self.place(bucket, first, desc);
+        self.store.end_change();
+        Ok(first)
+    }
+
+    /// Where so many slots can be. On failure nothing has changed.
+    fn make_room(&mut self, nr_slots: u16) -> Result<u32, Error> {
+        let count = u32::from(nr_slots);
         let first = self
             .layout
             .place(self.next_slot, count)
             .ok_or(Error::Full)?;
-        let next_slot = first.wrapping_add(count);
-        self.store.grow(next_slot)?;
+        self.store.grow(first.wrapping_add(count))?;
+        Ok(first)
+    }
+
+    /// A new number, from [`Self::make_room`], in a change.
+    fn place(&mut self, bucket: u32, first: u32, mut desc: Desc) {
+        self.next_slot = first.wrapping_add(u32::from(desc.nr_slots));
         desc.instance = first;
         desc.state = LIVE;
-        desc.incarnation = 1;
         desc.created_ns = self.store.now_ns();
-        self.store.begin_change();
         self.store.set_desc(first, &desc);
-        self.store.set_nr_slots(next_slot);
+        self.store.set_nr_slots(self.next_slot);
         self.store.set_live(first, desc.nr_slots, true);
-        self.store.end_change();
         // INVARIANT: on its chain before anyone else can hold the lock.
         self.store.set_next(first, self.store.head(bucket));
         self.store.set_head(bucket, first);
-        self.next_slot = next_slot;
-        Ok(first)
+    }
+
+    /// Takes a number off its chain.
+    fn remove(&mut self, bucket: u32, instance: u32) {
+        let behind = self.store.next(instance);
+        let mut at = self.store.head(bucket);
+        if at == instance {
+            return self.store.set_head(bucket, behind);
+        }
+        while at != 0 {
+            let next = self.store.next(at);
+            if next == instance {
+                return self.store.set_next(at, behind);
+            }
+            at = next;
+        }
     }
 
     fn find_in(&self, bucket: u32, name: &[u8]) -> Option<(u32, Desc)> {

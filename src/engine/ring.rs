@@ -292,9 +292,34 @@ impl Writer {
         ring.page.head.store_release(head);
     }
 
+    /// A record finds no room. Says whether its reader is to be woken.
+    #[cold]
+    fn lose_one<D: ?Sized>(&mut self, ring: &Shared<'_, D>) -> Written {
+        self.lose(ring, 1);
+        if self.watermark != 0 && self.since != 0 {
+            self.since = 0;
+            return Written::Full;
+        }
+        Written::Lost
+    }
+
+    /// Writes how many records were lost since the last one that was kept.
+    #[cold]
+    fn put_lost<D: Data + ?Sized>(&mut self, ring: &Shared<'_, D>) {
+        let untold = core::mem::take(&mut self.untold);
+        self.put(ring, LOST, 16, &[&[untold]]);
+    }
+
+    /// So many records were not even made. The same callers.
+    pub fn lose<D: ?Sized>(&mut self, ring: &Shared<'_, D>, nr: u64) {
+        self.lost = self.lost.wrapping_add(nr);
+        self.untold = self.untold.wrapping_add(nr);
+        ring.page.lost.store_relaxed(self.lost);
+    }
+
     /// Writes a record. Any context; one at a time. Records of up to 16 bytes less than
     /// the ring's always find room in the end, larger ones unless some were lost before.
-    #[inline]
+    #[inline(always)]
     pub fn write<D: Data + ?Sized, const N: usize>(
         &mut self,
         ring: &Shared<'_, D>,
@@ -308,19 +333,10 @@ impl Writer {
         let room = self.room(ring);
         let first = if self.untold != 0 { 16 } else { 0 };
         if bytes.wrapping_add(first) > room || ring.page.paused.load_relaxed() != 0 {
-            self.lost = self.lost.wrapping_add(1);
-            self.untold = self.untold.wrapping_add(1);
-            ring.page.lost.store_relaxed(self.lost);
-            if self.watermark != 0 && self.since != 0 {
-                self.since = 0;
-                return Written::Full;
-            }
-            return Written::Lost;
+            return self.lose_one(ring);
         }
         if self.untold != 0 {
-            let untold = self.untold;
-            self.put(ring, LOST, 16, &[&[untold]]);
-            self.untold = 0;
+            self.put_lost(ring);
         }
         self.put(ring, kind, bytes, parts);
         let bytes = bytes.wrapping_add(first);

@@ -99,14 +99,21 @@ impl Attr {
         self.left = self.switch;
     }
 
-    /// It overflowed: does that end its set's turn?
+    /// It overflowed so often: does that end its set's turn?
     #[inline]
-    pub fn counts_down(&mut self) -> bool {
+    pub fn counts_down(&mut self, overflows: u64) -> bool {
         if self.switch == 0 {
             return false;
         }
-        self.left = self.left.saturating_sub(1);
+        self.left = self.left.saturating_sub(overflows);
         self.left == 0
+    }
+
+    /// How often it overflowed that is now so far beyond the first time.
+    pub fn overflows(&self, beyond: u64) -> u64 {
+        let period = self.short.wrapping_neg();
+        let more = beyond.checked_div(period).unwrap_or(0);
+        more.saturating_add(1)
     }
 
     /// Where the next period begins, random bits included: they make it longer, as
@@ -147,6 +154,10 @@ const _: () = assert!(size_of::<Message>() == 64);
 pub const OVFL: u32 = 1;
 /// `PFM_MSG_END`.
 pub const END: u32 = 2;
+/// `PFM_MSG_FAULT`.
+pub const FAULT: u32 = 3;
+/// `PFM_MSG_EVICTED`.
+pub const EVICTED: u32 = 4;
 
 /// Messages that nobody has read yet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -158,12 +169,12 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The deepest, with one for the end.
+    /// The deepest, with one for a fault and one for the end.
     pub const ROOM: usize = 32;
 
     /// Of so many messages, the end's not counted.
     pub fn set_depth(&mut self, depth: usize) {
-        self.depth = depth.clamp(1, Self::ROOM - 1);
+        self.depth = depth.clamp(1, Self::ROOM - 2);
     }
 
     /// Is there anything to read?
@@ -172,10 +183,10 @@ impl Queue {
     }
 
     /// Puts one in; false if there are as many as it holds. There is always room for
-    /// the end, which is but one.
+    /// a fault and for the end, each of which is but one.
     pub fn push(&mut self, message: &Message) -> bool {
         let depth = match message.msg_type {
-            END => Self::ROOM,
+            END | FAULT | EVICTED => Self::ROOM,
             _ => self.depth,
         };
         if self.nr >= depth {

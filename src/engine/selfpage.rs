@@ -14,7 +14,7 @@
 //! A pairs with D: who saw a part of a change sees its sequence. A switch of
 //! threads between the load and RDPMC changes the sequence, too.
 
-use crate::context::Counter as Hardware;
+use crate::program::Counter as Hardware;
 use crate::sync::{fence_acquire, fence_release, Word};
 
 /// `PERFMON_SELF_VERSION`.
@@ -25,6 +25,8 @@ pub const COUNTING: u32 = 0x01;
 pub const RDPMC: u32 = 0x02;
 /// `PERFMON_SELF_COUNTERS`; a model has fewer words to try.
 pub const COUNTERS: usize = if cfg!(loom) { 1 } else { 32 };
+/// `sizeof(struct perfmon_self)`.
+const SIZE: usize = 48 + COUNTERS * 24;
 /// `PERFMON_SELF_OFFSET`.
 pub const OFFSET: u64 = 1 << 40;
 
@@ -46,11 +48,12 @@ pub struct SelfPage {
     tsc_start: Word,
     nr: Word,
     counters: [Counter; COUNTERS],
+    owner: Word,
 }
 
 // As in the uapi header, which the shim asserts.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<SelfPage>() == 40 + COUNTERS * 24);
+const _: () = assert!(size_of::<SelfPage>() == SIZE);
 
 /// How to read a counter without a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,24 +79,24 @@ impl SelfPage {
                 start: zero(),
                 what: zero(),
             }),
+            owner: zero(),
         }
     }
 
     /// Writer: fills in what stays, on a page of zeros that nobody sees yet.
     pub fn init(&self) {
-        let size = (40 + COUNTERS * 24) as u64;
         self.version_size
-            .store_relaxed(u64::from(VERSION) | (size << 32));
+            .store_relaxed(u64::from(VERSION) | ((SIZE as u64) << 32));
     }
 
-    /// Writer: how it stands. `value` gives a PMD's 64 bits as of its counter's
+    /// Writer: how it stands, `owner` being who may use RDPMC. `value` gives a PMD's 64 bits as of its counter's
     /// start, `ran` what the time stamp counter moved since the last call if it
     /// counted meanwhile. The caller holds the context's lock.
     #[inline]
     pub fn update(
         &self,
         counters: &[Hardware],
-        flags: u32,
+        (flags, owner): (u32, u64),
         value: impl Fn(u16) -> u64,
         tsc: u64,
         ran: u64,
@@ -106,6 +109,7 @@ impl SelfPage {
         self.tsc_sum
             .store_relaxed(self.tsc_sum.load_relaxed().wrapping_add(ran));
         self.tsc_start.store_relaxed(tsc);
+        self.owner.store_relaxed(owner);
         let mut nr = 0u64;
         // What is as narrow as the hardware's, only the kernel gives.
         let wide = counters.iter().filter(|c| !c.narrow);
@@ -124,24 +128,24 @@ impl SelfPage {
             .store_release(u64::from(sequence.wrapping_add(2)) | (u64::from(flags) << 32));
     }
 
-    /// Reader: a PMD's value; `rdpmc` reads a counter of the hardware. `None` if
-    /// the page changed meanwhile: try again.
+    /// Reader, whose thread pointer is `thread`: a PMD's value; `rdpmc` reads a counter of the
+    /// hardware. `None` if the page changed meanwhile: try again.
     #[inline]
-    pub fn read(&self, pmd: u16, rdpmc: impl FnOnce(u32) -> u64) -> Option<Reading> {
+    pub fn read(&self, pmd: u16, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Option<Reading> {
         // C: pairs with B.
         let before = self.sequence_flags.load_acquire();
         if before & 1 != 0 {
             return None;
         }
         let flags = (before >> 32) as u32;
-        let reading = self.look(pmd, flags, rdpmc);
+        let reading = self.look(pmd, flags, thread, rdpmc);
         // D: pairs with A.
         fence_acquire();
         (self.sequence_flags.load_relaxed() == before).then_some(reading)
     }
 
     #[inline]
-    fn look(&self, pmd: u16, flags: u32, rdpmc: impl FnOnce(u32) -> u64) -> Reading {
+    fn look(&self, pmd: u16, flags: u32, thread: u64, rdpmc: impl FnOnce(u32) -> u64) -> Reading {
         let nr = self.nr.load_relaxed() as usize;
         for counter in self.counters.iter().take(nr) {
             let what = counter.what.load_relaxed();
@@ -149,7 +153,9 @@ impl SelfPage {
                 continue;
             }
             let sum = counter.sum.load_relaxed();
-            return match (flags & COUNTING != 0, flags & RDPMC != 0) {
+            // Another thread's counter is on another CPU, or was.
+            let own = flags & RDPMC != 0 && self.owner.load_relaxed() == thread;
+            return match (flags & COUNTING != 0, own) {
                 (false, _) => Reading::Value(sum),
                 (true, false) => Reading::Ask,
                 (true, true) => {

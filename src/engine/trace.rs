@@ -15,6 +15,8 @@ pub const VERSION: u32 = 1;
 pub const NR_TRACES: usize = 16;
 /// Markers that a process has in its life.
 pub const NR_MARKERS: usize = 4096;
+/// Of a marker that is refused.
+pub const NO_NUMBER: u32 = u32::MAX;
 /// Bytes of names.
 pub const NAME_MAX: usize = 64;
 /// Bytes of fields, and of a trace's globs.
@@ -47,6 +49,8 @@ pub const HEAD_WORDS: usize = 2;
 pub const PAD: u16 = 0xffff;
 /// A record that says how many events were lost.
 pub const LOST: u16 = 0xfffe;
+/// In the number of a thread (`struct perftrace_thread`): another process shares it.
+pub const THREAD_SHARED: u64 = 1;
 /// Ticks are those of RDTSC.
 pub const CLOCK_TSC: u32 = 0;
 /// Ticks are nanoseconds of `CLOCK_MONOTONIC`.
@@ -62,11 +66,17 @@ pub mod flag {
     pub const KEEP: u32 = 0x10;
     pub const PAUSED: u32 = 0x20;
     pub const ALL_USERS: u32 = 0x40;
+    pub const UNSTABLE: u32 = 0x80;
     /// Those that a new trace may have.
     pub const ALL: u32 = FLIGHT | WAIT | SHARED | KEEP | PAUSED | ALL_USERS;
     /// Those that a traced process sees.
     pub const SEEN: u32 = FLIGHT | WAIT | SHARED | FILTERED;
 }
+
+/// Of `PERFTRACE_RELEASE`: not any more.
+pub const RESUME: u32 = 0x01;
+/// In a word of the file that stands for the first piece: attach.
+pub const WAKE: u32 = 1 << 31;
 
 /// Keys that are no process's.
 pub const KEY_KERNEL: u64 = 1;
@@ -119,32 +129,38 @@ structures! {
         generation: u32,
         flags: u32,
         mask: u32,
-        reserved: u32,
+        wait_ms: u32,
     }
     /// The page that a process reads, but for the slots behind it.
-    Control(32) {
+    Control(48) {
         version: u32,
         nr_cpus: u32,
         stride: u32,
         clock: u32,
         key: u64,
-        reserved: u64,
+        offset: u64,
+        pid: u32,
+        reserved: u32,
+        reserved2: u64,
     }
     /// `PERFTRACE_ATTACH`
-    Attach(32) {
+    Attach(56) {
         size: u32,
         flags: u32,
         nr_cpus: u32,
         stride: u32,
         bytes: u64,
         key: u64,
+        control: u64,
+        buffers: u64,
+        thread: u64,
     }
     /// A marker.
     Marker(328) {
         name: [u8; NAME_MAX],
         fields: [u8; FIELDS_MAX],
         number: u32,
-        reserved: u32,
+        error: u32,
     }
     /// `PERFTRACE_REGISTER`, `PERFTRACE_UNREGISTER`
     Markers(24) {
@@ -152,10 +168,17 @@ structures! {
         nr: u32,
         markers: u64,
         bad: u32,
-        reserved: u32,
+        refused: u32,
+    }
+    /// `PERFTRACE_RELEASE`
+    Release(16) {
+        size: u32,
+        flags: u32,
+        wake: u32,
+        left: u32,
     }
     /// `PERFTRACE_CREATE`, `PERFTRACE_OPEN`
-    Create(352) {
+    Create(360) {
         size: u32,
         flags: u32,
         bytes: u32,
@@ -163,11 +186,13 @@ structures! {
         filter: u64,
         position: u32,
         slot: u32,
+        wait_ms: u32,
+        reserved: u32,
         name: [u8; NAME_MAX],
         markers: [u8; FIELDS_MAX],
     }
     /// `PERFTRACE_INFO`, `PERFTRACE_NEXT_TRACE`
-    Info(424) {
+    Info(432) {
         size: u32,
         slot: u32,
         flags: u32,
@@ -185,6 +210,7 @@ structures! {
         cut: u64,
         dropped: u64,
         no_memory: u64,
+        denied: u64,
         name: [u8; NAME_MAX],
         markers: [u8; FIELDS_MAX],
     }
@@ -220,6 +246,12 @@ structures! {
         slot: u32,
         cpu: u32,
     }
+    /// `PERFTRACE_WAIT_ROOM`
+    Room(16) {
+        slot: u32,
+        cpu: u32,
+        tail: u64,
+    }
 }
 
 /// `PERFTRACE_ENDED`
@@ -242,8 +274,10 @@ pub mod call {
     pub const REGISTER: u32 = both::<Markers>(0x81);
     pub const UNREGISTER: u32 = both::<Markers>(0x82);
     pub const NOTIFY: u32 = give::<Notify>(0x83);
+    pub const WAIT_ROOM: u32 = give::<Room>(0x84);
     pub const NEXT_TRACE: u32 = both::<Info>(0x88);
     pub const NEXT_MARKER: u32 = both::<Describe>(0x89);
+    pub const RELEASE: u32 = both::<Release>(0x8a);
     pub const CREATE: u32 = both::<Create>(0x90);
     pub const OPEN: u32 = both::<Create>(0x91);
     pub const INFO: u32 = both::<Info>(0x92);
@@ -278,6 +312,13 @@ pub fn begin(counts: &Counts, bytes: u32, flight: bool) {
         true => bytes.wrapping_neg(),
         false => bytes / 2,
     });
+}
+
+/// How many events a writer can have lost: it says `claimed`, at its last look `seen` were
+/// believed, so many ticks ago. Each loss takes longer than four. `None`: it makes no sense.
+pub fn plausible(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
+    let most = seen.saturating_add(ticks / 4).saturating_add(1024);
+    (claimed >= seen && claimed <= most).then_some(claimed)
 }
 
 /// Of a buffer's records: from a place in it, so many bytes.

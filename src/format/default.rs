@@ -27,6 +27,7 @@ const OVERFLOWS: usize = 2;
 const BUF_SIZE: usize = 3;
 const MIN_SPACE: usize = 4;
 const VERSION_FLAGS: usize = 5;
+const LOST: usize = 6;
 const VERSION: u64 = 0x10000;
 
 struct Default;
@@ -65,6 +66,7 @@ impl Format for Default {
             0 => DO_MASK,
             _ => DO_MASK | DO_NOTIFY,
         };
+        buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
         let at = (buffer.get(OFFSET) / 8) as usize;
         let Some(end) = buffer.put_entry(at, o) else {
             return full;

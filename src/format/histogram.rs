@@ -24,6 +24,7 @@ const SHIFT: usize = 1;
 const NR: usize = 2;
 const SAMPLES: usize = 3;
 const OUTSIDE: usize = 4;
+const LOST: usize = 5;
 
 struct Histogram;
 
@@ -59,6 +60,7 @@ impl Format for Histogram {
             .map(|above| above.wrapping_shr(buffer.get(SHIFT) as u32))
             .filter(|bucket| *bucket < buffer.get(NR));
         buffer.count(SAMPLES);
+        buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
         match bucket {
             Some(bucket) => buffer.count(HEADER.wrapping_add(bucket as usize)),
             None => buffer.count(OUTSIDE),

@@ -27,6 +27,7 @@ const NR_FULL: usize = 2;
 const FIRST: usize = 3;
 const TOTAL: usize = 4;
 const MASKED: usize = 5;
+const LOST: usize = 6;
 const USED: usize = 8;
 /// Buffers at most.
 const MOST: u64 = 16;
@@ -65,6 +66,7 @@ impl Format for Nway {
 
     fn overflow(buffer: &mut Filled<'_, [u64; 0]>, o: &Overflow) -> u32 {
         let (nr, size) = (buffer.get(NR), (buffer.get(SIZE) / 8) as usize);
+        buffer.set(LOST, buffer.get(LOST).wrapping_add(o.lost));
         // Another counter's, at the moment when the last one was filled.
         if buffer.get(NR_FULL) >= nr {
             return DO_MASK;

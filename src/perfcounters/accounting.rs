@@ -16,6 +16,7 @@ use crate::sys::lock::ACCOUNTING;
 use crate::sys::ppa::{self, Here, Info, Told};
 use crate::sys::proc;
 use crate::sys::records::Record;
+use crate::sys::rights;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::{costs, cpu};
 use crate::totals::{self, Totals};
@@ -54,17 +55,17 @@ impl Wanted {
         let [on, latencies, timers, scaling] = *values;
         let mut flags = [on, latencies, timers].into_iter();
         if flags.any(|flag| !(0..=1).contains(&flag)) || scaling < 1 {
-            pr_notice!("perfcounters: ppa takes three flags of 0 or 1 and CPUs of a group\n");
+            pr_notice!("ppa takes three flags of 0 or 1 and CPUs of a group\n");
             return Err(EINVAL);
         }
         if timers != 0 {
             pr_notice!(
-                "perfcounters: ppa: timers on precise time are not there; see Documentation/accounting.md\n"
+                "ppa: timers on precise time are not there; see Documentation/accounting.md\n"
             );
             return Err(Error::from_errno(-95));
         }
         if latencies > on {
-            pr_notice!("perfcounters: ppa: latencies need the first flag\n");
+            pr_notice!("ppa: latencies need the first flag\n");
             return Err(EINVAL);
         }
         Ok(Self {
@@ -148,7 +149,7 @@ impl Accounting {
                 Ok(totals) => self.totals = Some(totals),
                 // Somebody else's names, or too many: accounting is no worse for it.
                 Err(error) if error != ENOMEM => pr_notice!(
-                    "perfcounters: accounting has no instances in the counter pages: error {}\n",
+                    "accounting has no instances in the counter pages: error {}\n",
                     error.to_errno()
                 ),
                 Err(error) => return Err(error),
@@ -266,7 +267,7 @@ pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     }
     let levels = *value as u32;
     if levels & level::SCHED == 0 || levels & !level::ALL != 0 {
-        pr_notice!("perfcounters: kernel.ppa_levels takes 1, and 2 for interrupts, 4 for system calls, 8 for how long switches take besides\n");
+        pr_notice!("kernel.ppa_levels takes 1, and 2 for interrupts, 4 for system calls, 8 for how long switches take besides\n");
         return Err(EINVAL);
     }
     if core::mem::replace(&mut all.levels, levels) != levels {
@@ -300,6 +301,53 @@ pub(crate) fn info() -> Info {
         info.refused = accounts.refused.load_relaxed();
     }
     info
+}
+
+/// Bytes of records by users of their tasks, in order; ended ones that nobody has read included.
+/// May sleep.
+pub(crate) fn of_users() -> Result<KVVec<(u32, u64)>> {
+    let mut users: KVVec<(u32, u64)> = KVVec::new();
+    let mut add = |user: u32, bytes: u64| -> Result {
+        match users.binary_search_by_key(&user, |(known, _)| *known) {
+            Ok(at) => {
+                let known = users.get_mut(at).ok_or(EINVAL)?;
+                known.1 = known.1.wrapping_add(bytes);
+            }
+            Err(at) => {
+                users.reserve(1, GFP_KERNEL)?;
+                let _ = users.insert_within_capacity(at, (user, bytes));
+            }
+        }
+        Ok(())
+    };
+    let all = ACCOUNTING.lock();
+    if let Some(accounts) = all.accounts() {
+        let mut place = 0;
+        loop {
+            let found = {
+                let _preempt = NoPreempt::new();
+                let found = accounts.index.after(place);
+                found.map(|(record, next)| (record.user(), record.bytes(), next))
+            };
+            let Some((user, bytes, next)) = found else {
+                break;
+            };
+            add(user, bytes)?;
+            place = next;
+        }
+        // Taken under this lock only.
+        let mut done = Ok(());
+        accounts.ended.each(|record| {
+            if done.is_ok() {
+                done = add(record.user(), record.bytes());
+            }
+        });
+        done?;
+    }
+    for record in all.unread.iter().flatten() {
+        add(record.user(), record.bytes())?;
+    }
+    Ok(users)
 }
 
 /// Tells of tasks from a place on, so many at most, then of those that have ended: which
@@ -391,7 +439,7 @@ pub(crate) fn forget(told: &[Told]) {
 /// `ENODATA` if it is not accounted.
 pub(crate) fn tell_one(pid: u32) -> Result<Told> {
     let task = sched::find(pid).ok_or(ESRCH)?;
-    if !sched::may_watch(&task) && !sched::is_perfmon_capable() {
+    if !rights::may_watch(&task) && !rights::is_perfmon_capable() {
         return Err(EPERM);
     }
     let all = ACCOUNTING.lock();

@@ -126,7 +126,7 @@ impl Accounts {
         }
         probes.attach::<ProcessExit<'_>>()?;
         probes.attach::<SignalDeliver<'_>>()?;
-        probes.attach::<SchedWakeup<'_>>()?;
+        probes.attach::<SchedWaking<'_>>()?;
         probes.attach::<SchedWakeupNew<'_>>()?;
         probes.attach::<TaskNew<'_>>()
     }
@@ -315,19 +315,23 @@ impl Handler<SchedSwitch<'_>> for Accounts {
     #[inline(always)]
     fn on(&self, event: SchedSwitch<'_>) {
         let Some(here) = Here::get() else { return };
+        let after = self.record_of(event.after);
         here.words.begin_switch();
+        if let Some(record) = after {
+            record.words.comes();
+        }
         if !event.blocks {
-            return self.switch_else(here, event.after, false, event.dies);
+            return self.switch_else(here, (event.after, after), false, event.dies);
         }
         if event.dies {
-            return self.switch_else(here, event.after, true, true);
+            return self.switch_else(here, (event.after, after), true, true);
         }
         let now = self.clock.quick();
         let turn = now.and_then(|now| Some((now, here.words.quiet_turn(now)?)));
         let Some((now, own)) = turn else {
-            return self.switch_else(here, event.after, true, false);
+            return self.switch_else(here, (event.after, after), true, false);
         };
-        let (before, after) = (here.task(), self.record_of(event.after));
+        let before = here.task();
         here.words.switch_quiet(
             own,
             here.cpu,
@@ -350,9 +354,9 @@ impl Handler<SchedExit<'_>> for Accounts {
     }
 }
 
-impl Handler<SchedWakeup<'_>> for Accounts {
+impl Handler<SchedWaking<'_>> for Accounts {
     #[inline(always)]
-    fn on(&self, event: SchedWakeup<'_>) {
+    fn on(&self, event: SchedWaking<'_>) {
         match self.clock.quick() {
             Some(now) => self.wake(event.task, now),
             None => self.wake_else(event.task),
@@ -370,19 +374,25 @@ impl Handler<SchedWakeupNew<'_>> for Accounts {
 impl Accounts {
     /// Any switch, which has begun.
     #[inline(never)]
-    fn switch_else(&self, here: &Here, after: TaskRef<'_>, blocks: bool, dies: bool) {
+    fn switch_else(
+        &self,
+        here: &Here,
+        (after, record): (TaskRef<'_>, Option<&Record>),
+        blocks: bool,
+        dies: bool,
+    ) {
         // At this tracepoint the task before is still the one that runs.
         let (before, now) = (ppa::running(), self.clock.now());
         let leave = if blocks {
             Leave::Blocked
-        } else if after.prio() < before.prio() {
+        } else if after.urgency() < before.urgency() {
             Leave::Preempted
         } else if before.is_slice_over() || before.yields() {
             Leave::Expired
         } else {
             Leave::Preempted
         };
-        let (task, record) = (here.task(), self.record_of(after));
+        let task = here.task();
         here.words.switch(
             here.cpu,
             (task.map(|record| &record.words), leave),
@@ -476,8 +486,8 @@ impl Handler<SysExit<'_>> for Accounts {
 
 impl Handler<IrqEntry<'_>> for Accounts {
     #[inline]
-    fn on(&self, _: IrqEntry<'_>) {
-        self.interrupt();
+    fn on(&self, event: IrqEntry<'_>) {
+        self.interrupt(event.action.is_first(event.irq));
     }
 }
 
@@ -508,9 +518,9 @@ impl Handler<SoftirqExit<'_>> for Accounts {
 
 impl Accounts {
     #[inline]
-    fn interrupt(&self) {
+    fn interrupt(&self, is_first: bool) {
         if let Some(here) = Here::get() {
-            here.words.interrupt(|| self.clock.now());
+            here.words.interrupt(is_first, || self.clock.now());
         }
     }
 
@@ -528,7 +538,7 @@ macro_rules! vectors {
             impl Handler<$entry<'_>> for Accounts {
                 #[inline]
                 fn on(&self, _: $entry<'_>) {
-                    self.interrupt();
+                    self.interrupt(true);
                 }
             }
             impl Handler<$exit<'_>> for Accounts {

@@ -8,36 +8,45 @@
 //! context's lock held. So whoever wants the registers takes the lock; if they
 //! are in another CPU's hardware it asks that CPU.
 //!
-//! A counter of the hardware is 0 unless it is a context's that is in the hardware:
-//! nothing of one thread is there for another to read.
+//! A counter of the hardware is 0 unless a context is loaded that uses it: nothing of one thread is
+//! there for another to read. What perf left in a CPU's registers is cleared when the first context
+//! is loaded there (`session::quiet_first`), so that taking the PMU interrupts no CPU.
 //!
-//! Lock order: `SESSION`, `HELD`, a context's lock. Only the last is taken by the
-//! probes; nothing is called under it that locks. CPU hotplug takes no `SESSION`:
-//! under that, probes are attached, which waits for hotplug.
+//! Lock order: a context's `growing`, `SESSION`, `HELD`, a context's lock. Only the last
+//! is taken by the probes; nothing is called under it that locks. CPU hotplug takes no
+//! `SESSION`: under that, probes are attached, which waits for hotplug.
 
 use engine::claims::Claims;
-use engine::context::{Error, Growth};
+use engine::context::Error;
 use engine::pmu::Scope;
+use engine::program::Growth;
 use engine::selfpage;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KBox;
+use kernel::alloc::{KBox, KVec};
+use kernel::new_mutex;
+use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, Mutex};
 use kernel::task::Task;
 
 use crate::costs::Cost;
 use crate::pmu::{self, refused};
 use crate::sampling::Sampling;
+use crate::session;
 use crate::sets::{Set, Sets};
+use crate::sys::account::Charge;
 use crate::sys::bell::Bell;
 use crate::sys::costs;
 use crate::sys::format::{Areas, Buffer};
 use crate::sys::rawlock::RawLock;
-use crate::sys::sched;
+use crate::sys::rights::Process;
 use crate::sys::selfpage::Page;
+use crate::sys::threads::Place;
 use crate::sys::{msr, nmi};
+use crate::sys::{rights, sched};
 use crate::target::Target;
+use crate::watch::Watch;
 
 /// What changes.
 pub(crate) struct State {
@@ -51,15 +60,34 @@ pub(crate) struct State {
     pub(crate) started: bool,
     /// The CPU in whose hardware it is.
     pub(crate) cpu: Option<u32>,
+    /// A register was not there; the bell ends it.
+    pub(crate) broken: bool,
     /// What the session knows it to use. Changes under `SESSION` only.
     pub(crate) claims: Claims,
     page: Option<Page>,
-    /// The thread's process may use RDPMC.
-    rdpmc: bool,
+    /// Mappings of that page, and whether the process that has them may use RDPMC.
+    mapped: Mapped,
     /// The time stamp counter when the page was last written.
     tsc: u64,
+    /// Where it is found by its thread.
+    pub(crate) listed: Option<Place>,
+    /// The process that has attached it, whose right it is to stop its thread.
+    pub(crate) loader: Option<Process>,
+    /// Their right to watch its thread, if that can be lost.
+    pub(crate) watch: Option<Watch>,
+    /// The bell has it asked for again.
+    pub(crate) asks: bool,
+    /// Somebody attaches it.
+    pub(crate) loading: bool,
+    /// Modules of its registers' descriptions.
+    pins: pmu::Pins,
+    /// The memory of its buffer.
+    areas: Option<Arc<Areas>>,
     pub(crate) sampling: Sampling,
 }
+
+/// Bytes of a context beside its own: its file, its bell, what a sample is made of.
+const BESIDE: usize = 2048;
 
 /// A context.
 #[pin_data]
@@ -74,11 +102,27 @@ pub(crate) struct Context {
     /// Its thread waits for restarts.
     pub(crate) blocks: bool,
     pub(crate) registers: Arc<pmu::Registers>,
+    /// Of its memory.
+    pub(crate) charge: Charge,
+    /// Whose numbers for threads it tells.
+    pub(crate) ns: ARef<PidNamespace>,
     global_ctrl: u64,
-    /// The memory of its buffer.
-    areas: Option<Arc<Areas>>,
+    /// Held while room for registers and sets is made: no other lock is held while memory is waited
+    /// for.
+    #[pin]
+    pub(crate) growing: Mutex<()>,
     #[pin]
     pub(crate) state: RawLock<State>,
+}
+
+/// Mappings of the self page: of one process at a time.
+#[derive(Default)]
+struct Mapped {
+    /// Its address space, by its address.
+    by: usize,
+    nr: usize,
+    /// Its threads may use RDPMC.
+    rdpmc: bool,
 }
 
 /// What a new context is.
@@ -102,7 +146,9 @@ pub(crate) fn all_counting() -> u64 {
 impl Context {
     /// A new context. `EBUSY` if no PMU is described.
     pub(crate) fn new(kind: Kind) -> Result<Arc<Self>> {
-        let registers = pmu::Registers::now()?;
+        let charge = Charge::of_caller(size_of::<Self>().wrapping_add(BESIDE))?;
+        let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
+        let (registers, pins) = pmu::Registers::now()?;
         let global_ctrl = registers.map().global_ctrl;
         let Kind {
             scope,
@@ -114,17 +160,20 @@ impl Context {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
             None => (None, None),
         };
-        let (set, sets, sampling) = (Set::new(0)?, Sets::new()?, Sampling::new(buffer)?);
+        let set = Set::new(0, &charge)?;
+        let (sets, sampling) = (Sets::new()?, Sampling::new(buffer)?);
         let context = Arc::pin_init(
             try_pin_init!(Self {
                 bell: Bell::new()?,
                 scope,
-                privileged: sched::is_kernel_open(),
+                privileged: rights::is_kernel_open(),
                 silent,
                 blocks,
-                areas,
                 registers,
+                charge,
+                ns,
                 global_ctrl,
+                growing <- new_mutex!(()),
                 state <- RawLock::new(init!(State {
                     set,
                     sets,
@@ -132,10 +181,18 @@ impl Context {
                     thread: None,
                     started: false,
                     cpu: None,
+                    broken: false,
                     claims: Claims::NONE,
                     page: None,
-                    rdpmc: false,
+                    mapped: Mapped::default(),
                     tsc: 0,
+                    listed: None,
+                    loader: None,
+                    watch: None,
+                    asks: false,
+                    loading: false,
+                    pins,
+                    areas,
                     sampling,
                 })),
             }? kernel::error::Error),
@@ -146,8 +203,25 @@ impl Context {
     }
 
     /// The memory of its buffer.
-    pub(crate) fn areas(&self) -> Option<&Areas> {
-        self.areas.as_deref()
+    pub(crate) fn areas(&self) -> Option<Arc<Areas>> {
+        self.state.lock().areas.clone()
+    }
+
+    /// Its file is closed, it is detached: what is others' is given back now, the rest goes when
+    /// nobody looks at it any more who found it before. Process context.
+    pub(crate) fn close(self: Arc<Self>) {
+        let given = {
+            let mut state = self.state.lock();
+            (
+                core::mem::replace(&mut state.pins, KVec::new()),
+                state.areas.take(),
+                state.sampling.buffer.take(),
+            )
+        };
+        drop(given);
+        let context = Arc::into_raw(self);
+        // SAFETY: Ours, and given away: nobody else has one, as the file is closed.
+        unsafe { (*context).bell.leave() }
     }
 
     /// What it is for.
@@ -177,12 +251,7 @@ impl Context {
     ) -> u64 {
         let thread = thread.filter(|_| self.scope == Scope::Thread);
         self.registers
-            .read(pmd, address, control, thread.map(|t| &**t))
-    }
-
-    /// Does it use the hardware? Then the PMU is ours.
-    pub(crate) fn has_hardware(&self) -> bool {
-        !self.state.lock().claims.is_none()
+            .read(pmd, address, control, thread.map(|t| &**t), &self.ns)
     }
 
     /// Into this CPU's hardware. Interrupts off.
@@ -194,42 +263,63 @@ impl Context {
             .set
             .registers
             .set_out(false, |g| self.grown(g, thread));
+        let mut there = true;
+        if !state.set.registers.program.controls().is_empty() {
+            session::quiet_first(&self.registers);
+        }
+        let held = state.sampling.is_throttled();
+        state.set.registers.set_held(held);
         state
             .set
             .registers
-            .begin(|c| msr::write(c.address, c.start));
+            .begin(|c| there &= msr::write(c.address, c.start));
         state.cpu = Some(sched::this_cpu());
         self.set_timer(state);
         state.publish(false);
         let program = &state.set.registers.program;
         sched::set_loaded(self.scope, Some(self));
         for control in program.controls() {
-            msr::write(control.address, control.on);
+            there &= msr::write(control.address, control.on);
         }
         sched::set_counting(self.scope, program.global);
         // Who has no counter has no PMU: the register may be perf's. In an NMI nothing
         // counts, until it is over.
         if self.global_ctrl != 0 && program.global != 0 && !sched::in_nmi() {
-            self.let_count();
+            there &= self.let_count();
+        }
+        if !there {
+            state.set.registers.distrust();
+            self.take_out(state);
+            self.break_down(state);
         }
     }
 
     /// Lets those counters count that do. An NMI between the two may have taken some out.
+    /// False: it cannot.
     #[inline]
-    fn let_count(&self) {
+    fn let_count(&self) -> bool {
         loop {
             let all = all_counting();
-            msr::write(self.global_ctrl, all);
+            let there = msr::write(self.global_ctrl, all);
             if all_counting() == all {
-                return;
+                return there;
             }
         }
+    }
+
+    /// A register that it uses is not there, on this CPU: it counts no more, and ends as soon
+    /// as the bell can. It is out of the hardware. Any context.
+    #[cold]
+    fn break_down(&self, state: &mut State) {
+        state.started = false;
+        state.broken = true;
+        self.bell.call();
     }
 
     /// Into this CPU's hardware, unless it is there or something holds it.
     #[inline]
     pub(crate) fn enter_if_it_counts(&self, state: &mut State) {
-        if state.started && state.cpu.is_none() && !state.sampling.is_quiet() {
+        if state.started && state.cpu.is_none() && !state.sampling.masked {
             self.enter(state);
         }
     }
@@ -260,12 +350,12 @@ impl Context {
             if !sched::in_nmi() {
                 self.let_count();
             }
-        } else {
-            for control in state.set.registers.program.controls() {
-                msr::write(control.address, control.off);
-            }
         }
-        state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+        // Also with a global register: perf writes that for what is not ours (PT, BTS).
+        for control in state.set.registers.program.controls() {
+            msr::write(control.address, control.off);
+        }
+        let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
         for counter in state.set.registers.program.counters() {
             msr::write(counter.address, 0);
         }
@@ -281,26 +371,34 @@ impl Context {
         if self.scope == Scope::Thread {
             sched::set_loaded(self.scope, None);
         }
+        if !there {
+            self.break_down(state);
+        }
     }
 
-    /// All values are of now; what overflowed is told. Where its registers are.
-    pub(crate) fn look(&self, state: &mut State) {
+    /// All values are of now; what overflowed is told: how many. Where its registers are.
+    pub(crate) fn look(&self, state: &mut State) -> u32 {
         self.catch_up(state);
+        let mut told = 0;
         // Elsewhere it is told when its thread is there.
         if state.cpu.is_some() {
-            self.tell(state, None);
+            told = self.tell(state, None);
             self.go_on(state);
         }
         state.publish(state.cpu.is_some());
+        told
     }
 
     /// All values are of now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn catch_up(&self, state: &mut State) {
         let thread = state.thread.as_ref();
         if state.cpu.is_some() {
-            state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
+            let there = state.set.registers.fold(|c| msr::read_counter(c.rdpmc));
             state.set.registers.grow(false, |g| self.grown(g, thread));
+            if !there {
+                self.take_out(state);
+            }
         }
         self.settle_carried(state);
     }
@@ -321,10 +419,11 @@ impl Context {
     }
 
     /// The same, if it is in this CPU's hardware. Interrupts off.
-    pub(crate) fn look_here(&self) {
+    pub(crate) fn look_here(&self) -> u32 {
         let mut state = self.state.lock();
-        if state.cpu == Some(sched::this_cpu()) {
-            self.look(&mut state);
+        match state.cpu == Some(sched::this_cpu()) {
+            true => self.look(&mut state),
+            false => 0,
         }
     }
 
@@ -342,6 +441,7 @@ impl Context {
     pub(crate) fn arrive(&self, target: Target) {
         let mut state = self.state.lock();
         if state.started && state.cpu.is_none() && state.target == target {
+            self.doubt(&mut state);
             self.calm(&mut state);
             self.enter_if_it_counts(&mut state);
         }
@@ -438,11 +538,21 @@ impl Context {
         if task == sched::current() {
             return self.arrive(Target::Thread(task));
         }
-        sched::call_on_all(&|| {
-            if sched::current() == task {
-                self.arrive(Target::Thread(task));
+        let Some(thread) = self.state.lock().thread.clone() else {
+            return;
+        };
+        while let Some(cpu) = sched::where_runs(&thread) {
+            let mut found = false;
+            sched::call_on(cpu, &mut || {
+                found = sched::current() == task;
+                if found {
+                    self.arrive(Target::Thread(task));
+                }
+            });
+            if found {
+                return;
             }
-        });
+        }
     }
 
     /// Counts no more.
@@ -468,7 +578,7 @@ impl Context {
         if let Some(page) = &self.state.lock().page {
             return Ok(page.frame());
         }
-        let mut new = Some(Page::new()?);
+        let mut new = Some(Page::new(&self.charge)?);
         let mut frame = 0;
         self.with(&mut |state| {
             if state.page.is_none() {
@@ -481,10 +591,42 @@ impl Context {
         Ok(frame)
     }
 
-    /// Its process may use RDPMC, or may no more.
+    /// The caller's process maps its page: `EACCES` if its thread is another's, `EBUSY` while
+    /// another has it mapped.
+    pub(crate) fn map(&self) -> Result {
+        let mut state = self.state.lock();
+        let memory = sched::memory();
+        let thread = state.thread.as_ref();
+        if thread.is_some_and(|thread| sched::memory_of(thread) != memory) {
+            return Err(EACCES);
+        }
+        if state.mapped.nr != 0 && state.mapped.by != memory {
+            return Err(EBUSY);
+        }
+        state.mapped.by = memory;
+        state.mapped.nr = state.mapped.nr.wrapping_add(1);
+        Ok(())
+    }
+
+    /// A mapping of the page moves: its process has one more until the old one goes.
+    pub(crate) fn map_again(&self) {
+        let mut state = self.state.lock();
+        state.mapped.nr = state.mapped.nr.wrapping_add(1);
+    }
+
+    /// One mapping less.
+    pub(crate) fn unmap(&self) {
+        let mut state = self.state.lock();
+        state.mapped.nr = state.mapped.nr.wrapping_sub(1);
+        if state.mapped.nr == 0 {
+            state.mapped = Mapped::default();
+        }
+    }
+
+    /// Threads of the process that has it mapped may use RDPMC, or may no more.
     pub(crate) fn set_rdpmc(&self, may: bool) {
         self.with(&mut |state| {
-            state.rdpmc = may;
+            state.mapped.rdpmc = may;
             self.look(state);
         });
     }
@@ -494,7 +636,15 @@ impl State {
     /// Does the timer have to look after it?
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
-        self.set.registers.program.clocks || self.set.turns.terms.is_timed()
+        self.set.registers.program.clocks
+            || self.set.turns.terms.is_timed()
+            || self.sampling.is_throttled()
+    }
+
+    /// Nanoseconds until the timer may end the active set's turn, if it does.
+    pub(crate) fn turn_left(&self, now: u64) -> Option<u64> {
+        let left = self.set.turns.left(now)?;
+        Some(left.max(self.sets.held.saturating_sub(now)))
     }
 
     /// The CPU where its registers are.
@@ -524,10 +674,17 @@ impl State {
             0
         };
         self.tsc = tsc;
-        let flags = match (self.cpu, self.rdpmc) {
-            (None, _) => 0,
-            (Some(_), false) => selfpage::COUNTING,
-            (Some(_), true) => selfpage::COUNTING | selfpage::RDPMC,
+        // Where its registers are, there its thread runs.
+        let flags = match (
+            self.cpu,
+            self.mapped.rdpmc && self.mapped.by == sched::memory(),
+        ) {
+            (None, _) => (0, 0),
+            (Some(_), false) => (selfpage::COUNTING, 0),
+            (Some(_), true) => {
+                let flags = selfpage::COUNTING | selfpage::RDPMC;
+                (flags, sched::thread_pointer())
+            }
         };
         page.update(&self.set, flags, tsc, ran);
     }

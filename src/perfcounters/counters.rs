@@ -2,14 +2,17 @@
 
 //! The one registry of this machine: what perf_add() and perf_del() do.
 
+use engine::error::Error::Unsettled;
 use engine::layout::{Layout, MAX_PAGES_PER_CHUNK};
 use engine::registry::Registry;
 use engine::spec::Spec;
 use kernel::prelude::*;
-use kernel::str::BStr;
+use kernel::str::{BStr, CStr};
 
 use crate::pages::Pages;
 use crate::sys::lock::{self, REGISTRY};
+use crate::sys::misc::Line;
+use crate::sys::modules::Owner;
 use crate::sys::{cpu, misc};
 
 /// The registry exists; drop takes it and its pages away.
@@ -48,41 +51,106 @@ fn to_errno(error: engine::error::Error) -> Error {
 }
 
 /// perf_add(): the number, or a negative errno with a line in the kernel log.
-pub(crate) fn add(spec: &Spec<'_>) -> i32 {
+pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
     if !misc::may_sleep() {
-        pr_warn!("perf_add() from atomic context: call it where you may sleep\n");
+        log(
+            Line::Atomic,
+            format_args!("perf_add() from atomic context: call it where you may sleep"),
+        );
         return EINVAL.to_errno();
     }
-    let mut registry = REGISTRY.lock();
-    let Some(registry) = registry.as_mut() else {
-        return ENODEV.to_errno();
+    let added = loop {
+        let death = {
+            let mut registry = REGISTRY.lock();
+            let Some(registry) = registry.as_mut() else {
+                return ENODEV.to_errno();
+            };
+            match registry.add(spec) {
+                Err(Unsettled(instance)) => registry.store().death(instance),
+                Ok(instance) => {
+                    registry.store_mut().set_owner(instance, owner);
+                    break Ok(instance);
+                }
+                refused => break refused,
+            }
+        };
+        // Without the lock: who comes and goes makes nobody else wait.
+        death.wait();
     };
-    match registry.add(spec) {
+    match added {
         // Numbers are below 65536.
         Ok(instance) => instance as i32,
-        Err(error) => {
-            pr_notice!(
-                "cannot add {:?}: {}\n",
-                BStr::from_bytes(spec.name),
-                error.advice()
-            );
-            error.errno().wrapping_neg()
+        Err(error) => refused(spec.name, error),
+    }
+}
+
+/// The errno of what cannot be added, and the line in the kernel log.
+pub(crate) fn refused(name: &[u8], error: engine::error::Error) -> i32 {
+    let name = BStr::from_bytes(name);
+    log(
+        Line::Add,
+        format_args!("cannot add {name:?}: {}", error.advice()),
+    );
+    error.errno().wrapping_neg()
+}
+
+/// Instances that are gone through without a break for others who want the lock.
+pub(crate) const PART: u32 = 512;
+
+/// A module has gone: what it has left live is dormant now.
+pub(crate) fn forget(owner: Owner, name: &CStr) {
+    let (mut at, mut left) = (1_u32, 0_u32);
+    loop {
+        let mut registry = REGISTRY.lock();
+        let Some(registry) = registry.as_mut() else {
+            return;
+        };
+        let end = at.saturating_add(PART).min(registry.nr_slots());
+        for instance in at..end {
+            if registry.store().owner(instance) == owner && registry.del(instance).is_ok() {
+                left = left.saturating_add(1);
+            }
         }
+        if end == registry.nr_slots() {
+            break;
+        }
+        at = end;
+    }
+    if left != 0 {
+        pr_notice!(
+            "{name} has gone without perf_del() of {left} of its instances; they are dormant now\n"
+        );
     }
 }
 
 /// perf_del().
 pub(crate) fn del(instance: i32) {
-    if !misc::may_sleep() {
-        pr_warn!("perf_del({instance}) from atomic context: call it where you may sleep\n");
+    // Of perf_add(), which has said why.
+    if instance < 0 {
         return;
+    }
+    if !misc::may_sleep() {
+        return log(
+            Line::Atomic,
+            format_args!("perf_del({instance}) from atomic context: call it where you may sleep"),
+        );
     }
     let deleted = match (u32::try_from(instance), REGISTRY.lock().as_mut()) {
         (Ok(instance), Some(registry)) => registry.del(instance).is_ok(),
         _ => false,
     };
     if !deleted {
-        pr_notice!("perf_del({instance}): no such live instance\n");
+        log(
+            Line::Del,
+            format_args!("perf_del({instance}): no such live instance"),
+        );
+    }
+}
+
+/// A driver's mistake, which it may repeat for each of its devices.
+fn log(line: Line, what: core::fmt::Arguments<'_>) {
+    if misc::may_log(line) {
+        pr_notice!("{what}\n");
     }
 }
 

@@ -20,6 +20,7 @@ use crate::sys::lock::{ACCOUNTING, ENTRIES};
 use crate::sys::ppa::{self, Clock};
 use crate::sys::proc::{self, Directory};
 use crate::sys::records::Record;
+use crate::sys::rights;
 use crate::sys::sched::{self, NoPreempt};
 use crate::sys::task::TaskRef;
 
@@ -129,7 +130,7 @@ impl Entries {
 /// A task is accounted by itself from now on, or no longer. `ESRCH`: there is none of that
 /// number in the initial name space; `EBUSY`: the number was another's, whose files go.
 pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
-    sched::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
     let wanted = Wanted::new(values)?;
     let task = proc::find(pid).ok_or(ESRCH)?;
     if sched::has_ended(&task) {
@@ -164,7 +165,7 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
             return Ok(());
         }
         if all.entries.nr() >= MOST {
-            pr_notice!("perfcounters: {MOST} tasks are accounted by themselves; no more\n");
+            pr_notice!("{MOST} tasks are accounted by themselves; no more\n");
             return Err(ENOSPC);
         }
         all.entries.all.reserve(1, GFP_KERNEL)?;
@@ -254,7 +255,7 @@ pub(crate) fn settings(id: usize) -> Result<[i32; 4]> {
 
 /// The same, set.
 pub(crate) fn set_settings(id: usize, values: &[i32; 4]) -> Result {
-    sched::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
+    rights::is_perfmon_capable().then_some(()).ok_or(EPERM)?;
     let wanted = Wanted::new(values)?;
     change(&mut ACCOUNTING.lock(), id, wanted)
 }
@@ -269,16 +270,20 @@ pub(crate) fn each(each: &mut dyn FnMut(u32, [i32; 4])) {
 }
 
 /// Those whose tasks have ended go, and accounting with the last one if nobody else wants
-/// it and all was read. The worker's; waits for readers of their files.
+/// it and all was read: it is off before the last one's files are gone. The worker's; waits
+/// for readers of their files.
 pub(crate) fn tidy() {
     loop {
-        let gone = ACCOUNTING.lock().entries.take_gone();
+        let gone = {
+            let mut all = ACCOUNTING.lock();
+            all.stop_if_done();
+            all.entries.take_gone()
+        };
         let Some((id, directory)) = gone else { break };
         drop(directory);
         let entry = ACCOUNTING.lock().entries.remove(id);
         drop(entry);
     }
-    ACCOUNTING.lock().stop_if_done();
 }
 
 /// All go, and the room for them; nobody makes new ones any more.
@@ -301,7 +306,7 @@ struct Had {
 fn read(id: usize) -> Result<Had> {
     let all = ACCOUNTING.lock();
     let entry = all.entries.find(id)?;
-    if !sched::may_watch(&entry.task) && !sched::is_perfmon_capable() {
+    if !rights::may_watch(&entry.task) && !rights::is_perfmon_capable() {
         return Err(EPERM);
     }
     let accounts = all.accounts().ok_or_else(nothing)?;
@@ -362,7 +367,8 @@ pub(crate) fn show(id: usize, seq: &SeqFile) -> Result {
             .fold(0, |n: u64, m| n.wrapping_add(*m)),
         false => blocked,
     };
-    let latency = average(v[value::LATENCY], wakeups);
+    // The first wait may not be over.
+    let latency = average(v[value::LATENCY], wakeups.max(1));
     let switching = average(v[value::SWITCHING], switches);
     seq_print!(
         seq,

@@ -40,7 +40,7 @@ pub(crate) fn register(new: Format) -> Result {
     if !is_name(new.name()) || !new.is_whole() {
         pr_err!(
             "perfmon: format {:?}: it needs a name of letters, digits and dashes, layout(), \
-             overflow(), a queue of 1 to 31 messages, an argument and a state of at most a \
+             overflow(), a queue of 1 to 30 messages, an argument and a state of at most a \
              page\n",
             new.name()
         );

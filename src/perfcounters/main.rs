@@ -21,6 +21,7 @@ pub mod description;
 pub mod driver;
 mod entries;
 mod formats;
+mod messages;
 mod names;
 mod pages;
 mod pmu;
@@ -33,6 +34,7 @@ pub mod sys;
 mod target;
 mod totals;
 mod tracing;
+mod watch;
 
 use kernel::prelude::*;
 
@@ -57,6 +59,8 @@ module! {
 struct PerfCounters {
     _trace: sys::trace::Tracer,
     _perfmon: sys::file::Device,
+    _work: sys::wake::Work,
+    _nmi: sys::nmi::Handler,
     _ppa: sys::file::Device,
     _ppa_files: sys::proc::Files,
     _map: sys::pmu::MapFile,
@@ -65,33 +69,46 @@ struct PerfCounters {
     _hotplug: sys::cpu::Hotplug,
     _tree: sys::pmu::Tree,
     _costs: costs::Costs,
+    _modules: sys::modules::Watch,
     _registry: counters::Loaded,
-    _bells: sys::bell::Bells,
+    _works: sys::task::Works,
+    _threads: sys::threads::Threads,
+    _rights: sys::rights::Rights,
 }
 
 impl kernel::Module for PerfCounters {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let registry =
             counters::Loaded::new(sys::release::given(&module_parameters::pages_per_chunk))?;
+        let modules = sys::modules::Watch::begin()?;
         let costs = costs::Costs::new()?;
         // Each CPU has a branch of it.
         let tree = sys::pmu::Tree::create();
+        let rights = sys::rights::Rights::begin()?;
+        let threads = sys::threads::Threads::begin()?;
         let hotplug = sys::cpu::Hotplug::register()?;
         // In this order: what users can open is there last, as a module whose init
         // fails goes at once: the last one of these first.
-        Ok(Self {
+        let this = Self {
             _registry: registry,
+            _modules: modules,
             _costs: costs,
             _tree: tree,
             _hotplug: hotplug,
             _map: sys::pmu::MapFile::create()?,
             _sleep: sys::wake::Sleep::register(),
-            _bells: sys::bell::Bells,
+            _works: sys::task::Works,
+            _threads: threads,
+            _rights: rights,
             _devices: sys::file::Devices::register()?,
+            _nmi: sys::nmi::Handler::register()?,
+            _work: sys::wake::Work::begin()?,
             _perfmon: sys::perfmon::register()?,
             _ppa_files: sys::proc::Files::create()?,
             _ppa: sys::ppa::register()?,
             _trace: sys::trace::Tracer::register()?,
-        })
+        };
+        sys::file::ready();
+        Ok(this)
     }
 }

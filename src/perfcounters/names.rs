@@ -10,16 +10,20 @@
 //!
 //! The name is last because it may hold blanks. The text is made at open, so
 //! that all reads of one open file see one generation; its memory is charged to
-//! the cgroup of whoever opens it.
+//! the cgroup of whoever opens it. A driver that adds or deletes an instance meanwhile waits
+//! for a part of the text only, unless names come and go faster than all of it can be written.
 
 use core::fmt::{self, Write};
+use core::ops::Range;
 
 use engine::abi::{DORMANT, LIVE};
-use engine::registry::Store;
+use engine::registry::{Registry, Store};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::VVec;
 use kernel::prelude::*;
 
+use crate::counters::PART;
+use crate::pages::Pages;
 use crate::sys::lock::REGISTRY;
 
 struct Text(VVec<u8>);
@@ -32,33 +36,72 @@ impl Write for Text {
     }
 }
 
+/// How often the text is begun anew because names came or went; the next time the lock is held
+/// until all of it is written.
+const TRIES: u32 = 8;
+
 /// The whole text. May sleep.
 pub(crate) fn text() -> Result<VVec<u8>> {
+    for _ in 0..TRIES {
+        if let Some(text) = in_parts()? {
+            return Ok(text);
+        }
+    }
     let mut text = Text(VVec::new());
     let registry = REGISTRY.lock();
     let registry = registry.as_ref().ok_or(ENODEV)?;
-    let pages = registry.store();
-    let header = pages.header();
-    write!(
-        text,
-        "# perfcounters generation {} boot_id ",
-        header.generation().enter()
-    )
-    .map_err(|_| ENOMEM)?;
-    for byte in header.boot_id() {
-        write!(text, "{byte:02x}").map_err(|_| ENOMEM)?;
-    }
-    text.write_str("\n").map_err(|_| ENOMEM)?;
-    for instance in 1..registry.nr_slots() {
-        let desc = pages.desc(instance);
-        let state = match desc.state {
-            LIVE => "live",
-            DORMANT => "dormant",
-            _ => continue,
-        };
-        write!(text, "{instance}\t{state}\t").map_err(|_| ENOMEM)?;
-        text.0.extend_from_slice(desc.name(), GFP_KERNEL_ACCOUNT)?;
-        text.write_str("\n").map_err(|_| ENOMEM)?;
-    }
+    text.head(registry)?;
+    text.lines(registry, 1..registry.nr_slots())?;
     Ok(text.0)
+}
+
+/// The whole text, written in parts with the lock free in between; `None` if the set of instances
+/// changed meanwhile.
+fn in_parts() -> Result<Option<VVec<u8>>> {
+    let mut text = Text(VVec::new());
+    let (mut at, mut generation) = (1_u32, None);
+    loop {
+        let registry = REGISTRY.lock();
+        let registry = registry.as_ref().ok_or(ENODEV)?;
+        let now = registry.store().header().generation().enter();
+        match generation {
+            None => text.head(registry)?,
+            Some(begun) if begun != now => return Ok(None),
+            Some(_) => {}
+        }
+        generation = Some(now);
+        let end = at.saturating_add(PART).min(registry.nr_slots());
+        text.lines(registry, at..end)?;
+        if end == registry.nr_slots() {
+            return Ok(Some(text.0));
+        }
+        at = end;
+    }
+}
+
+impl Text {
+    fn head(&mut self, registry: &Registry<Pages>) -> Result {
+        let header = registry.store().header();
+        let generation = header.generation().enter();
+        write!(self, "# perfcounters generation {generation} boot_id ").map_err(|_| ENOMEM)?;
+        for byte in header.boot_id() {
+            write!(self, "{byte:02x}").map_err(|_| ENOMEM)?;
+        }
+        self.write_str("\n").map_err(|_| ENOMEM)
+    }
+
+    fn lines(&mut self, registry: &Registry<Pages>, instances: Range<u32>) -> Result {
+        for instance in instances {
+            let desc = registry.store().desc(instance);
+            let state = match desc.state {
+                LIVE => "live",
+                DORMANT => "dormant",
+                _ => continue,
+            };
+            write!(self, "{instance}\t{state}\t").map_err(|_| ENOMEM)?;
+            self.0.extend_from_slice(desc.name(), GFP_KERNEL_ACCOUNT)?;
+            self.write_str("\n").map_err(|_| ENOMEM)?;
+        }
+        Ok(())
+    }
 }

@@ -11,6 +11,7 @@ use kernel::alloc::VVec;
 use kernel::sync::SetOnce;
 
 use crate::sys::misc::{self, GracePeriod};
+use crate::sys::modules::Owner;
 use crate::sys::page::{self, HeaderPage, Page};
 use crate::sys::percpu::{self, Chunk};
 use crate::sys::{cpu, tables};
@@ -34,12 +35,22 @@ pub(crate) struct Pages {
     descs: VVec<Page>,
     heads: VVec<u16>,
     next: VVec<u16>,
-    last_death: GracePeriod,
+    /// Of each instance, for as many as there are descriptors.
+    lives: VVec<Life>,
+}
+
+/// What is known of an instance beside its descriptor.
+#[derive(Clone, Copy)]
+struct Life {
+    /// When it was last deleted.
+    death: GracePeriod,
+    /// Whose it is while it is live.
+    owner: Owner,
 }
 
 impl Pages {
     /// A header page, and the index and the lists at their full size, so that
-    /// no later name pays for moving them.
+    /// no later name pays for moving them; but for whose instances are, 16 bytes each.
     pub(crate) fn new(layout: Layout) -> Result<Self, Error> {
         let header = HeaderPage(Page::new()?);
         let nobody = Page::new()?;
@@ -83,7 +94,7 @@ impl Pages {
             descs,
             heads,
             next,
-            last_death: GracePeriod::now(),
+            lives: VVec::new(),
         })
     }
 
@@ -92,11 +103,38 @@ impl Pages {
         &self.header
     }
 
+    /// When an instance was last deleted.
+    pub(crate) fn death(&self, instance: u32) -> GracePeriod {
+        let life = self.lives.get(instance as usize);
+        life.map_or_else(GracePeriod::over, |life| life.death)
+    }
+
+    /// Whose an instance is.
+    pub(crate) fn owner(&self, instance: u32) -> Owner {
+        let life = self.lives.get(instance as usize);
+        life.map_or(Owner::NONE, |life| life.owner)
+    }
+
+    /// It is this one's until it is deleted.
+    pub(crate) fn set_owner(&mut self, instance: u32, owner: Owner) {
+        if let Some(life) = self.lives.get_mut(instance as usize) {
+            life.owner = owner;
+        }
+    }
+
     fn grow_descs(&mut self, slots: u32) -> Result<(), Error> {
         let pages = slots.div_ceil(DESCS_PER_PAGE) as usize;
         while self.descs.len() < pages {
             let page = Page::new()?;
             let address = page.address();
+            let lives = (self.descs.len() + 1) * DESCS_PER_PAGE as usize;
+            let unborn = Life {
+                death: GracePeriod::over(),
+                owner: Owner::NONE,
+            };
+            self.lives
+                .resize(lives, unborn, GFP_KERNEL)
+                .map_err(|_| Error::NoMemory)?;
             self.descs
                 .push(page, GFP_KERNEL)
                 .map_err(|_| Error::NoMemory)?;
@@ -173,14 +211,14 @@ impl Store for Pages {
 
     fn set_live(&mut self, instance: u32, _nr_slots: u16, live: bool) {
         tables::set_live(instance, live);
-        if !live {
-            self.last_death = GracePeriod::now();
+        if let (false, Some(life)) = (live, self.lives.get_mut(instance as usize)) {
+            life.death = GracePeriod::now();
+            life.owner = Owner::NONE;
         }
     }
 
-    fn settle(&mut self, _instance: u32) {
-        // One cookie for all: the latest death is no earlier than this one's.
-        self.last_death.wait();
+    fn is_settled(&self, instance: u32) -> bool {
+        self.death(instance).is_over()
     }
 
     fn zero(&mut self, instance: u32, nr_slots: u16) {

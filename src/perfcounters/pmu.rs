@@ -5,9 +5,10 @@
 
 use engine::context::Error;
 use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MOST, NUMBERS, ROWS};
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::KVec;
 use kernel::ffi::CStr;
+use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
@@ -18,25 +19,39 @@ use kernel::task::Task;
 use crate::description::RawPmu;
 use crate::sys::cpuid;
 use crate::sys::lock::PMUS;
-use crate::sys::pmu::{request_module, Description, Pinned, Tree};
+use crate::sys::pmu::{request_module, Calls, Description, Pinned, Tree};
 use crate::sys::{msr, sched};
 
 /// The descriptions, in the order of their numbers.
-pub(crate) struct Pmus(KVec<Description>);
+pub(crate) struct Pmus {
+    all: KVec<Description>,
+    /// What contexts have of them, until there are others.
+    shared: Option<Arc<Registers>>,
+    /// What the CPUs of the hardware's description say of their counters.
+    counters: [u32; 6],
+}
 
 impl Pmus {
     /// None yet.
-    pub(crate) const NONE: Self = Self(KVec::new());
+    pub(crate) const NONE: Self = Self {
+        all: KVec::new(),
+        shared: None,
+        counters: [0; 6],
+    };
 }
+
+/// Modules of descriptions, which stay.
+pub(crate) type Pins = KVec<Option<Pinned>>;
 
 /// A description as contexts have it: numbers `first` to `end`, not including it.
 struct Part {
     first: u16,
     end: u16,
-    module: Pinned,
+    calls: Calls,
 }
 
-/// The registers of a context: copies of the tables, and the modules they are of.
+/// The registers of contexts: copies of the tables, and what is called of the modules that
+/// they are of.
 pub(crate) struct Registers {
     pmcs: KVec<Register>,
     pmds: KVec<Register>,
@@ -66,8 +81,28 @@ fn append(
 }
 
 impl Registers {
-    /// Those that there are now, which stay. `EBUSY` if there are none.
-    pub(crate) fn now() -> Result<Arc<Self>> {
+    /// Those that there are now, and what keeps their modules. `EBUSY` if there are none.
+    pub(crate) fn now() -> Result<(Arc<Self>, Pins)> {
+        let mut pmus = PMUS.lock();
+        let Pmus { all, shared, .. } = &mut *pmus;
+        let mut pins = KVec::with_capacity(all.len(), GFP_KERNEL_ACCOUNT)?;
+        for pmu in &*all {
+            pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
+        }
+        // Unless one of the modules goes just now.
+        let whole = pins.iter().all(Option::is_some);
+        if let Some(shared) = shared.as_ref().filter(|_| whole) {
+            return Ok((shared.clone(), pins));
+        }
+        let there = all.iter().zip(&pins).filter(|(_, pin)| pin.is_some());
+        let registers = Arc::new(Self::of(there.map(|(pmu, _)| pmu))?, GFP_KERNEL)?;
+        if whole {
+            *shared = Some(registers.clone());
+        }
+        Ok((registers, pins))
+    }
+
+    fn of<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
         let mut all = Self {
             pmcs: KVec::new(),
             pmds: KVec::new(),
@@ -76,12 +111,11 @@ impl Registers {
             global: [0; 3],
             parts: KVec::new(),
         };
-        for pmu in &PMUS.lock().0 {
+        for pmu in pmus {
             let (pmcs, pmds, base) = match pmu.first() {
                 0 => (&mut all.pmcs, &mut all.pmds, 0),
                 _ => (&mut all.soft_pmcs, &mut all.soft_pmds, FIRST_SOFT),
             };
-            let Some(module) = pmu.pin() else { continue };
             append(pmcs, base, pmu.first(), &mut pmu.named_pmcs())?;
             append(pmds, base, pmu.first(), &mut pmu.named_pmds())?;
             if pmu.first() == 0 {
@@ -92,15 +126,15 @@ impl Registers {
                 Part {
                     first: pmu.first(),
                     end: pmu.end(),
-                    module,
+                    calls: pmu.calls(),
                 },
                 GFP_KERNEL,
             )?;
         }
-        if all.parts.is_empty() {
-            return Err(EBUSY);
+        match all.parts.is_empty() {
+            true => Err(EBUSY),
+            false => Ok(all),
         }
-        Ok(Arc::new(all, GFP_KERNEL)?)
     }
 
     /// As the engine has them.
@@ -139,16 +173,23 @@ impl Registers {
     /// The value that its description lets a PMC have. Process context.
     pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
         match self.part(number) {
-            Some(part) => part.module.check(number.wrapping_sub(part.first), value),
+            Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
             None => Ok(value),
         }
     }
 
     /// What a virtual register is now, for a thread or for this CPU.
     #[inline]
-    pub(crate) fn read(&self, number: u16, address: u64, control: u64, task: Option<&Task>) -> u64 {
+    pub(crate) fn read(
+        &self,
+        number: u16,
+        address: u64,
+        control: u64,
+        task: Option<&Task>,
+        ns: &PidNamespace,
+    ) -> u64 {
         match self.part(number) {
-            Some(part) => part.module.read(address, control, task),
+            Some(part) => part.calls.read(address, control, task, ns),
             None => 0,
         }
     }
@@ -222,6 +263,50 @@ fn is_there(new: &Description) -> Result<bool> {
     msr::are_there(controls().map(|r| r.address), counters().map(|r| r.address))
 }
 
+/// Has this CPU all of its registers? Interrupts off, or on the CPU's own thread.
+fn is_here(new: &Description) -> bool {
+    let mut registers = new.registers().filter(Register::exists);
+    registers.all(|register| msr::is_there(register.address))
+}
+
+/// A CPU for which `is` not so, if there is one.
+fn where_not(is: &dyn Fn() -> bool) -> Option<u32> {
+    let found = Atomic::new(u32::MAX);
+    sched::call_on_all(&|| {
+        if !is() {
+            // Relaxed: the call is waited for.
+            found.store(sched::this_cpu(), Relaxed);
+        }
+    });
+    Some(found.load(Relaxed)).filter(|cpu| *cpu != u32::MAX)
+}
+
+/// Are all CPUs alike, as far as the hardware's description goes? `ENODEV`, and the log says
+/// which is not.
+fn are_alike(new: &Description) -> Result {
+    if let Some(cpu) = where_not(&|| is_here(new)) {
+        pr_info!(
+            "perfmon: {}: CPU {} has not all of these registers: processors that differ are not \
+             supported, as a thread may run on any; perf knows them\n",
+            text(new.name()),
+            cpu
+        );
+        return Err(ENODEV);
+    }
+    let counters = cpuid::counters();
+    if let Some(cpu) = where_not(&|| cpuid::counters() == counters) {
+        pr_info!(
+            "perfmon: {}: CPU {} says that its counters are others, in number or width: \
+             processors that differ are not supported, as a thread may run on any; perf knows \
+             them\n",
+            text(new.name()),
+            cpu
+        );
+        return Err(ENODEV);
+    }
+    Ok(())
+}
+
 /// Takes a description in, or says why not.
 pub(crate) fn register(new: Description) -> Result {
     if let Some((row, why)) = fault(&new) {
@@ -249,45 +334,63 @@ pub(crate) fn register(new: Description) -> Result {
         );
         return Err(ENODEV);
     }
+    if new.first() == 0 {
+        are_alike(&new)?;
+    }
     let mut pmus = PMUS.lock();
+    let Pmus {
+        all,
+        shared,
+        counters,
+    } = &mut *pmus;
     let taken = |old: &Description| {
         old.name() == new.name() || (old.first() < new.end() && new.first() < old.end())
     };
-    if pmus.0.iter().any(taken) {
+    if all.iter().any(taken) {
         return Err(EEXIST);
     }
-    pmus.0.reserve(1, GFP_KERNEL)?;
-    let place = pmus
-        .0
-        .iter()
-        .take_while(|d| d.first() < new.first())
-        .count();
+    all.reserve(1, GFP_KERNEL)?;
+    let before = all.iter().take_while(|d| d.first() < new.first());
+    let place = before.count();
     Tree::grow(&new);
     let told = &new;
     sched::call_on_all(&|| told.cpu(sched::this_cpu(), true));
-    pmus.0
-        .insert_within_capacity(place, new)
-        .map_err(|_| ENOMEM)
+    *shared = None;
+    if new.first() == 0 {
+        *counters = cpuid::counters();
+    }
+    all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
 
 /// Forgets one.
 pub(crate) fn unregister(raw: *const RawPmu) {
     let mut pmus = PMUS.lock();
-    if let Some(place) = pmus.0.iter().position(|d| d.is(raw)) {
-        if let Ok(gone) = pmus.0.remove(place) {
+    let Pmus { all, shared, .. } = &mut *pmus;
+    if let Some(place) = all.iter().position(|d| d.is(raw)) {
+        if let Ok(gone) = all.remove(place) {
             Tree::cut(&gone);
         }
         // Nobody frees what a static holds when the module goes.
-        if pmus.0.is_empty() {
-            pmus.0 = KVec::new();
+        *shared = None;
+        if all.is_empty() {
+            *all = KVec::new();
         }
     }
 }
 
 /// A CPU has come or goes; on that CPU.
 pub(crate) fn cpu(cpu: u32, online: bool) {
-    for pmu in &PMUS.lock().0 {
+    let pmus = PMUS.lock();
+    for pmu in &pmus.all {
         pmu.cpu(cpu, online);
+        if online && pmu.first() == 0 && !(is_here(pmu) && cpuid::counters() == pmus.counters) {
+            pr_warn!(
+                "perfmon: CPU {} comes, and has other counters than the CPUs before it: \
+                 contexts end there with a message, or count wrong; keep it offline, or remove \
+                 the PMU's description\n",
+                cpu
+            );
+        }
     }
 }
 
@@ -297,7 +400,7 @@ pub(crate) fn load() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
         let pmus = PMUS.lock();
-        let found = pmus.0.iter().any(|d| (d.first() == 0) == hardware);
+        let found = pmus.all.iter().any(|d| (d.first() == 0) == hardware);
         found
     };
     let of_vendor = match &cpuid::vendor() {
@@ -318,7 +421,7 @@ pub(crate) fn load() {
 
 /// /proc/perfmon_map: a line for each register.
 pub(crate) fn show(seq: &SeqFile) {
-    for pmu in &PMUS.lock().0 {
+    for pmu in &PMUS.lock().all {
         seq_print!(seq, "# {}\n", text(pmu.name()));
         for (n, (name, r)) in pmu
             .named_pmcs()

@@ -77,7 +77,7 @@ impl What {
     #[inline]
     pub fn named(&self, name: fmt::Arguments<'_>) -> Result<Instance> {
         let name = CString::try_from_fmt(name)?;
-        Instance::add(&Spec {
+        Instance::try_add(&Spec {
             name: &name,
             help: self.help,
             kind: self.kind,

@@ -3,8 +3,7 @@
 //! The registers of contexts' sets, as callers write and read them.
 
 use engine::calls::{Pmc, Pmd};
-use engine::claims::Claims;
-use engine::context::Error;
+use engine::context::{Error, SHORT};
 use engine::pmu::{kind, Scope};
 use engine::sampling::{is_read, Attr};
 use kernel::prelude::*;
@@ -12,24 +11,24 @@ use kernel::prelude::*;
 use crate::contexts::{Context, State};
 use crate::pmu::refused;
 use crate::session::Session;
+use crate::sets::Asked;
 use crate::sys::lock::SESSION;
 use crate::sys::sched;
 use crate::target::Target;
 
 impl Context {
-    /// Writes PMCs, with values that `Registers::check_pmc` gave.
+    /// Writes PMCs, with values that `check_pmc` gave.
     pub(crate) fn write_pmcs(&self, values: &[Pmc]) -> Result {
         let more = |id| {
-            let mut more = Claims::NONE;
+            let mut more = Asked::default();
             for pmc in values.iter().filter(|pmc| pmc.reg_set == id) {
-                more.pmcs |= 1u64.checked_shl(pmc.reg_num.into()).unwrap_or(0);
+                more.pmcs.set(pmc.reg_num.into());
             }
             more
         };
+        let _growing = self.growing.lock();
+        self.make_rooms(&mut values.iter().map(|pmc| pmc.reg_set), &more)?;
         let mut session = SESSION.lock();
-        for pmc in values {
-            self.make_room(pmc.reg_set, 0)?;
-        }
         let touches = |id| values.iter().any(|pmc| pmc.reg_set == id);
         self.write(&mut session, &touches, &more, &mut |state| {
             for pmc in values {
@@ -45,23 +44,18 @@ impl Context {
     pub(crate) fn write_pmds(&self, values: &[Pmd]) -> Result {
         let map = self.registers.map();
         let more = |id| {
-            let mut more = Claims::NONE;
+            let mut more = Asked::default();
             for pmd in values.iter().filter(|pmd| pmd.reg_set == id) {
-                more.pmds |= 1u64.checked_shl(pmd.reg_num.into()).unwrap_or(0);
-                for others in [&pmd.reg_smpl_pmds, &pmd.reg_reset_pmds] {
-                    more.pmds |= others.0.first().copied().unwrap_or(0);
-                }
+                more.pmds.set(pmd.reg_num.into());
+                more.pmds.add(&pmd.reg_smpl_pmds);
+                more.pmds.add(&pmd.reg_reset_pmds);
+                more.own.set(pmd.reg_num.into());
             }
             more
         };
+        let _growing = self.growing.lock();
+        self.make_rooms(&mut values.iter().map(|pmd| pmd.reg_set), &more)?;
         let mut session = SESSION.lock();
-        let mut last = None;
-        for pmd in values {
-            if last.replace(pmd.reg_set) != Some(pmd.reg_set) {
-                let all = values.iter().filter(|one| one.reg_set == pmd.reg_set);
-                self.make_room(pmd.reg_set, all.count())?;
-            }
-        }
         let in_format = self.areas().is_some();
         let touches = |id| values.iter().any(|pmd| pmd.reg_set == id);
         self.write(&mut session, &touches, &more, &mut |state| {
@@ -87,20 +81,40 @@ impl Context {
         })
     }
 
+    /// Room in each of these sets. Under `growing`.
+    fn make_rooms(
+        &self,
+        sets: &mut dyn Iterator<Item = u16>,
+        more: &dyn Fn(u16) -> Asked,
+    ) -> Result {
+        let mut last = None;
+        for id in sets {
+            if last.replace(id) != Some(id) {
+                self.make_room(id, &more(id))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Changes registers of sets, with them out of the hardware, and into it again after:
     /// `touches` says whether of one, `more` what it then claims besides.
     fn write(
         &self,
         session: &mut Session,
         touches: &dyn Fn(u16) -> bool,
-        more: &dyn Fn(u16) -> Claims,
+        more: &dyn Fn(u16) -> Asked,
         function: &mut dyn FnMut(&mut State),
     ) -> Result {
         let map = self.registers.map();
         let (attached, old, new) = {
             let state = self.state.lock();
-            let new = state.claims_with(&map, more);
-            (state.target != Target::None, state.claims, new)
+            if state.loading {
+                return Err(EBUSY);
+            }
+            let new = state.claims_with(&map, |id| more(id).claims());
+            // What has ended takes nothing: it counts no more until it is loaded again.
+            let attached = !matches!(state.target, Target::None | Target::Ended);
+            (attached, state.claims, new)
         };
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
@@ -115,7 +129,7 @@ impl Context {
             if started {
                 self.resume(state);
             }
-            match inside && !state.sampling.is_quiet() {
+            match inside && !state.sampling.masked {
                 true => self.enter(state),
                 false => state.publish(false),
             }
@@ -146,6 +160,10 @@ impl Context {
                 let Some(set) = state.find_set(pmd.reg_set) else {
                     continue;
                 };
+                pmd.reg_flags &= !SHORT;
+                if set.registers.is_short(pmd.reg_num) {
+                    pmd.reg_flags |= SHORT;
+                }
                 if let Some(attr) = set.attr(pmd.reg_num) {
                     pmd.reg_last_reset_val = attr.last;
                 }
@@ -163,9 +181,13 @@ impl Context {
                 if let Some(register) = value_of(pmd.reg_num) {
                     let _preempt = sched::NoPreempt::new();
                     let (address, control) = (register.address, pmd.reg_value);
-                    pmd.reg_value =
-                        self.registers
-                            .read(pmd.reg_num, address, control, thread.as_deref());
+                    pmd.reg_value = self.registers.read(
+                        pmd.reg_num,
+                        address,
+                        control,
+                        thread.as_deref(),
+                        &self.ns,
+                    );
                 }
             }
         }

@@ -8,7 +8,8 @@
 //! look again as soon as interrupts are on. So no overflow is told twice or not at all,
 //! however late its interrupt is.
 
-use engine::context::{Error, Registers};
+use engine::calls::{status, Status};
+use engine::context::Error;
 use engine::pmu::{Rows, Scope};
 use engine::ring::{THROTTLE, UNTHROTTLE};
 use engine::sampling::{self, action, Attr, Message, Queue, VALUES};
@@ -23,7 +24,7 @@ use crate::contexts::{all_counting, Context, State};
 use crate::costs::Cost;
 use crate::description::{self, Overflow};
 use crate::pmu::refused;
-use crate::sets::Set;
+use crate::sets::{Registers, Set};
 use crate::sys::costs::{self, Span};
 use crate::sys::format::Buffer;
 use crate::sys::nmi::{self, Global, Interrupted};
@@ -40,10 +41,22 @@ pub(crate) struct Sampling {
     pub(crate) masked: bool,
     /// PMDs that the restart sets.
     pub(crate) ended: Rows,
-    /// Nothing counts until then: a storm.
-    throttled: Option<u64>,
+    /// Nothing is sampled from then until then: a storm. All counts on.
+    throttled: Option<(u64, u64)>,
+    /// How often it was so, nanoseconds, and samples that were not taken.
+    storms: Storms,
+    /// Lost samples that the format was not told of yet.
+    untold: u64,
     /// Its own thread loaded it.
     pub(crate) own: bool,
+}
+
+/// What storms were there, since it was attached.
+#[derive(Clone, Copy, Default)]
+struct Storms {
+    nr: u32,
+    time: u64,
+    lost: u64,
 }
 
 impl Sampling {
@@ -58,20 +71,24 @@ impl Sampling {
             masked: false,
             ended: Rows::default(),
             throttled: None,
+            storms: Storms::default(),
+            untold: 0,
             own: false,
         })
     }
 
-    /// May its registers be in the hardware?
+    /// Does it sample, if it counts?
     #[inline]
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.masked || self.throttled.is_some()
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.throttled.is_some()
     }
 
     /// It does not sample any more, for now: it is detached.
     pub(crate) fn rest(&mut self) {
         self.masked = false;
         self.throttled = None;
+        self.storms = Storms::default();
+        self.untold = 0;
         self.ended = Rows::default();
         self.queue.clear();
     }
@@ -108,22 +125,17 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
         0 => costs::count(Cost::Spurious),
         _ => costs::count(Cost::Regular),
     }
-    if global.status == 0 {
+    // Without a status register one NMI may find what two tell of. AMD's second NMI of an
+    // overflow comes with one, too: its status was cleared by the first.
+    if global.late != 0 || global.status == 0 {
         if handled == 0 && nmi::was_expected() {
             handled = 1;
-        } else if handled > 1 {
-            nmi::expect();
+        } else if handled > u32::from(global.late == 0) {
+            nmi::expect(began);
         }
     }
     if busy != [false; 2] {
-        let pause = nmi::storm(began);
-        if pause != 0 {
-            for (context, busy) in loaded.iter().zip(busy) {
-                if let Some(context) = context.filter(|_| busy) {
-                    context.throttle(pause);
-                }
-            }
-        }
+        sampled(&loaded, busy, began);
     }
     // The processor masks it whenever it interrupts. Late, when the overflow is
     // cleared, or it would be told again; but before anything counts.
@@ -131,20 +143,34 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
     if global.control != 0 {
         msr::write(global.control, all_counting());
     }
-    costs::spend(Cost::InterruptTime, began);
+    costs::spend(Cost::InterruptTime, began as u32);
     handled
 }
 
 /// An NMI found a lock held: now it is not. Interrupts off.
 pub(crate) fn look_again() {
     costs::count(Cost::Again);
-    for scope in [Scope::Thread, Scope::System] {
-        if let Some(context) = sched::loaded(scope) {
-            let began = msr::time_stamp();
-            context.look_here();
-            // Of NMIs that find nothing but held locks there can be storms, too.
-            let pause = nmi::storm(began);
-            if pause != 0 {
+    let began = nmi::missed_since();
+    let loaded = [sched::loaded(Scope::Thread), sched::loaded(Scope::System)];
+    let mut busy = [false; 2];
+    for (context, busy) in loaded.iter().zip(&mut busy) {
+        *busy = context.is_some_and(|context| context.look_here() != 0);
+    }
+    // Of NMIs that find nothing but held locks there can be storms, too.
+    if busy == [false; 2] {
+        busy = [true; 2];
+    }
+    sampled(&loaded, busy, began);
+}
+
+/// Contexts of this CPU have sampled, since that time stamp: in a storm all that have do so no
+/// more, for a while. Asked about once, whatever their number: only now and then it is
+/// looked how long that took.
+fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64) {
+    let pause = nmi::storm(began);
+    if pause != 0 {
+        for (context, busy) in loaded.iter().zip(busy) {
+            if let Some(context) = context.filter(|_| busy) {
                 context.throttle(pause);
             }
         }
@@ -170,39 +196,124 @@ impl Context {
         (told, turned)
     }
 
-    /// Takes this context out of the hardware for so many nanoseconds, if its counters
-    /// interrupt. In an NMI or with interrupts off.
+    /// This context does not sample for so many nanoseconds, if it does: its counters
+    /// count on, and do not interrupt. In an NMI or with interrupts off.
     fn throttle(&self, nanoseconds: u64) {
         let Some(mut state) = self.state.try_lock() else {
             return;
         };
-        if state.cpu != Some(sched::this_cpu()) || state.sampling.is_quiet() {
+        if state.cpu != Some(sched::this_cpu()) || state.sampling.is_throttled() {
             return;
         }
         costs::count(Cost::Throttles);
-        self.take_out(&mut state);
+        self.catch_up(&mut state);
         self.tell(&mut state, None);
         let now = nmi::now();
-        state.sampling.throttled = Some(now.wrapping_add(nanoseconds));
+        state.sampling.throttled = Some((now, now.wrapping_add(nanoseconds)));
+        state.sampling.storms.nr = state.sampling.storms.nr.wrapping_add(1);
+        if state.cpu.is_some() {
+            state.set.registers.hold(|c| {
+                msr::write(c.address, 0);
+            });
+            state.publish(true);
+        }
         self.tell_ring(&mut state, THROTTLE, now);
         // Which sets the timer, as an NMI cannot.
         self.bell.call();
     }
 
-    /// The storm is over, if there was one; else the timer says when. Interrupts off, no NMI.
+    /// The storm is over, if there was one and it is time; else the timer says when. Values
+    /// are of now. Interrupts off, no NMI.
     pub(crate) fn calm(&self, state: &mut State) {
-        if let Some(until) = state.sampling.throttled {
-            let now = nmi::now();
-            if now >= until {
-                state.sampling.throttled = None;
-                self.tell_ring(state, UNTHROTTLE, now);
-                if state.sets.due {
-                    self.switch(state);
-                }
-            } else {
-                self.bell.ring_after(until.wrapping_sub(now));
+        let Some((since, until)) = state.sampling.throttled else {
+            return;
+        };
+        let now = nmi::now();
+        if now < until {
+            return;
+        }
+        state.sampling.throttled = None;
+        // Whose thread is not here has been throttled no longer than that.
+        let ended = match state.cpu {
+            Some(_) => now,
+            None => until,
+        };
+        let storms = &mut state.sampling.storms;
+        storms.time = storms.time.wrapping_add(ended.wrapping_sub(since));
+        state.set.registers.let_go();
+        self.skip(state);
+        self.tell_ring(state, UNTHROTTLE, ended);
+        if state.sets.due && state.cpu.is_none() {
+            self.switch(state);
+        }
+    }
+
+    /// What would have overflowed in a storm: its samples are lost, and it begins anew where
+    /// it would be. A context that only tells of overflows tells of one.
+    #[cold]
+    fn skip(&self, state: &mut State) {
+        let skipped = state.set.registers.take_skipped();
+        if skipped.is_empty() {
+            return;
+        }
+        let State { set, sampling, .. } = &mut *state;
+        let (mut lost, mut last) = (0u64, Rows::default());
+        let Set {
+            registers, attrs, ..
+        } = &mut **set;
+        let Some(buffer) = &mut sampling.buffer else {
+            for attr in attrs.iter().filter(|a| skipped.meets(&a.row)) {
+                let nr = attr.overflows(registers.value(attr.pmd));
+                lost = lost.wrapping_add(nr.saturating_sub(1));
+            }
+            sampling.storms.lost = sampling.storms.lost.wrapping_add(lost);
+            return registers.overflow(&skipped);
+        };
+        for attr in attrs.iter_mut().filter(|a| skipped.meets(&a.row)) {
+            let nr = attr.overflows(registers.value(attr.pmd));
+            lost = lost.wrapping_add(nr);
+            if attr.counts_down(nr) {
+                last.add(&attr.row);
             }
         }
+        buffer.lose(lost);
+        sampling.storms.lost = sampling.storms.lost.wrapping_add(lost);
+        sampling.untold = sampling.untold.wrapping_add(lost);
+        if !last.is_empty() && set.turns.terms.counts_down() {
+            set.turns.ended_by = last;
+            state.sets.due = true;
+        }
+        self.reset(state, skipped, false);
+    }
+
+    /// How it stands.
+    pub(crate) fn status(&self) -> Status {
+        let mut told = Status::default();
+        self.with(&mut |state| {
+            self.look(state);
+            let Storms { nr, time, lost } = state.sampling.storms;
+            told = Status {
+                nr_throttles: nr,
+                throttled: time,
+                lost,
+                ..Status::default()
+            };
+            if let Some((since, until)) = state.sampling.throttled {
+                let now = nmi::now();
+                let lasts = now < until || state.cpu.is_some();
+                let ended = if lasts { now } else { until };
+                told.throttled = time.wrapping_add(ended.saturating_sub(since));
+                told.flags |= if lasts { status::THROTTLED } else { 0 };
+            }
+            for (is, flag) in [
+                (state.started, status::STARTED),
+                (state.sampling.masked, status::MASKED),
+                (state.target == Target::Ended, status::ENDED),
+            ] {
+                told.flags |= if is { flag } else { 0 };
+            }
+        });
+        told
     }
 
     /// Writes a word of the kernel's own into the ring, if there is one.
@@ -212,7 +323,7 @@ impl Context {
         };
         if buffer.tell(kind, word) && state.sampling.queue.is_empty() {
             let mut overflow = Overflow::default();
-            nmi::find(&mut overflow, None, self.privileged);
+            nmi::find(&mut overflow, None, self.privileged, &self.ns);
             self.notify(state, &overflow, Rows::default());
         }
     }
@@ -222,17 +333,16 @@ impl Context {
     pub(crate) fn tick(&self, timer: bool) {
         let _span = timer.then(|| Span::begin(Cost::Timers, Cost::TimerTime));
         let mut state = self.state.lock();
-        if state.sampling.throttled.is_some() {
-            let here = match state.target {
-                Target::Thread(task) => task == sched::current(),
-                Target::Cpu(cpu) => cpu == sched::this_cpu(),
-                Target::None | Target::Ended => false,
-            };
-            if here {
-                self.calm(&mut state);
-                self.enter_if_it_counts(&mut state);
-            }
-            return;
+        if core::mem::take(&mut state.asks) {
+            // Waking a worker takes the lock of a run queue, under which ours is taken.
+            drop(state);
+            self.bell.ask();
+            state = self.state.lock();
+        }
+        if state.broken {
+            self.end_broken(&mut state);
+            // Interrupts are off: who sleeps in it is woken with the readers.
+            return self.bell.ring();
         }
         if state.cpu != Some(sched::this_cpu()) {
             return;
@@ -246,20 +356,32 @@ impl Context {
         }
         let began = msr::time_stamp();
         self.catch_up(&mut state);
-        if state.set.turns.left(nmi::now()) == Some(0) {
-            state.sets.due = true;
-        }
+        self.calm(&mut state);
+        let ends = state.turn_left(nmi::now()) == Some(0);
+        state.sets.due |= ends;
         let samples = state.set.registers.program.clocks;
         let told = self.tell(&mut state, nmi::of_interrupt());
         self.go_on(&mut state);
         drop(state);
-        // The end of a turn is no sample.
-        if told == 0 && !samples {
+        if told == 0 && !samples && !ends {
             return;
         }
         let pause = nmi::storm(began);
-        if pause != 0 {
-            self.throttle(pause);
+        match pause {
+            0 => {}
+            // The end of a turn is no sample: counting goes on.
+            _ if told == 0 && !samples => self.hold_turn(pause),
+            _ => self.throttle(pause),
+        }
+    }
+
+    /// This turn does not end for so many nanoseconds. Interrupts off.
+    fn hold_turn(&self, nanoseconds: u64) {
+        let mut state = self.state.lock();
+        if state.cpu == Some(sched::this_cpu()) {
+            costs::count(Cost::SetsLate);
+            state.sets.held = nmi::now().wrapping_add(nanoseconds);
+            self.set_timer(&mut state);
         }
     }
 
@@ -268,14 +390,17 @@ impl Context {
     pub(crate) fn tell(&self, state: &mut State, interrupted: Option<Interrupted>) -> u32 {
         // Its own interrupt comes later, and nothing says then whose it is.
         if state.set.registers.take_turned() != 0 && self.registers.map().global_status == 0 {
-            nmi::expect();
+            nmi::expect(msr::time_stamp());
+        }
+        if state.set.registers.has_skipped() {
+            self.skip(state);
         }
         if !state.set.registers.has_pending() {
             return 0;
         }
         let pending = state.set.registers.take_pending();
         let mut overflow = Overflow::default();
-        nmi::find(&mut overflow, interrupted, self.privileged);
+        nmi::find(&mut overflow, interrupted, self.privileged, &self.ns);
         let (mut nr, mut todo, mut told) = (0u32, 0, Rows::default());
         let State {
             set,
@@ -287,11 +412,18 @@ impl Context {
         let Set {
             registers, attrs, ..
         } = &mut **set;
-        let Sampling { values, buffer, .. } = sampling;
+        let Sampling {
+            values,
+            buffer,
+            untold,
+            ..
+        } = sampling;
+        // The first entry says so.
+        overflow.lost = core::mem::take(untold);
         let mut last = Rows::default();
         let pend = |attr: &&mut Attr| pending.meets(&attr.row);
         for attr in attrs.iter_mut().filter(pend) {
-            if attr.counts_down() {
+            if attr.counts_down(1) {
                 last.add(&attr.row);
             }
             let buffer = buffer.as_deref_mut();
@@ -303,6 +435,7 @@ impl Context {
                 buffer,
                 &mut overflow,
             );
+            overflow.lost = 0;
             if wants & action::NOTIFY != 0 {
                 told.add(&attr.row);
             }
@@ -324,7 +457,9 @@ impl Context {
             let own = state.target == Target::Thread(sched::current());
             if self.blocks && own && todo & action::NOTIFY != 0 {
                 costs::count(Cost::Waits);
-                self.bell.block();
+                if let Some(loader) = &state.loader {
+                    self.bell.block(loader);
+                }
             }
         } else {
             self.reset(state, pending, false);
@@ -370,7 +505,7 @@ impl Context {
             overflow.flags |= description::OVERFLOW_KERNEL;
         }
         costs::count(Cost::Samples);
-        let began = msr::time_stamp();
+        let began = msr::time_stamp_low();
         let wants = buffer.overflow(overflow, values);
         costs::spend(Cost::SampleTime, began);
         match notify {
@@ -429,7 +564,7 @@ impl Context {
     }
 
     /// PMDs begin another period, and those that go with them.
-    #[inline]
+    #[inline(always)]
     fn reset(&self, state: &mut State, pmds: Rows, long: bool) {
         costs::count(Cost::Resets);
         let Set {
@@ -442,7 +577,7 @@ impl Context {
             others.add(&attr.reset_pmds);
             match (long, registers.is_plain()) {
                 (true, _) => registers.set_value(attr.pmd, value),
-                (false, true) => registers.reset(attr.pmd, value, registers.value(attr.pmd)),
+                (false, true) => registers.reset_plain(attr.pmd, value),
                 (false, false) => {
                     let beyond = self.value_of(registers, attr.pmd, None);
                     registers.reset(attr.pmd, value, beyond);
@@ -460,22 +595,28 @@ impl Context {
     }
 
     /// Counters and timers wait for the next overflows, if it is still in the hardware.
+    #[inline(always)]
     pub(crate) fn go_on(&self, state: &mut State) {
         if state.cpu.is_some() {
-            state
-                .set
-                .registers
-                .rearm(|c| msr::write(c.address, c.start));
+            state.set.registers.rearm(|c| {
+                msr::write(c.address, c.start);
+            });
             self.set_timer(state);
             state.publish(true);
         }
         if state.sets.due {
-            let timed = state.is_timed();
-            self.switch(state);
-            // Which an NMI can neither set nor stop.
-            if (timed || state.is_timed()) && sched::in_nmi() {
-                self.bell.call();
-            }
+            self.switch_now(state);
+        }
+    }
+
+    /// The turn of the active set is over.
+    #[inline(never)]
+    fn switch_now(&self, state: &mut State) {
+        let timed = state.is_timed();
+        self.switch(state);
+        // An NMI can neither start nor stop the timer: the irq_work does.
+        if (timed || state.is_timed()) && sched::in_nmi() {
+            self.bell.call();
         }
     }
 
@@ -490,8 +631,10 @@ impl Context {
 
     fn start_timer(&self, state: &mut State) {
         let clock = state.set.registers.clock_left();
-        let turn = state.set.turns.left(nmi::now());
-        if let Some(left) = Iterator::chain(clock.into_iter(), turn).min() {
+        let now = nmi::now();
+        let (turn, storm) = (state.turn_left(now), state.sampling.throttled);
+        let calm = storm.map(|(_, until)| until.saturating_sub(now));
+        if let Some(left) = [clock, turn, calm].into_iter().flatten().min() {
             // Shorter ones would be all that the processor does.
             self.bell.ring_after(left.max(sets::LEAST));
         }
@@ -545,33 +688,6 @@ impl Context {
             self.find_running(task);
         }
         Ok(())
-    }
-
-    /// Its thread has ended: who monitors another one is told.
-    pub(crate) fn tell_end(&self, state: &mut State) {
-        if !state.sampling.own {
-            let message = Message {
-                msg_type: sampling::END,
-                ..Message::default()
-            };
-            state.sampling.queue.push(&message);
-        }
-        self.bell.ring();
-    }
-
-    /// The oldest message.
-    pub(crate) fn message(&self) -> Option<Message> {
-        self.state.lock().sampling.queue.pop()
-    }
-
-    /// It could not be given out: it is the oldest again.
-    pub(crate) fn put_back(&self, message: &Message) {
-        self.state.lock().sampling.queue.put_back(message);
-    }
-
-    /// Is there one?
-    pub(crate) fn has_message(&self) -> bool {
-        !self.state.lock().sampling.queue.is_empty()
     }
 
     /// Holds its ring, or lets it go on.

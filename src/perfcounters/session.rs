@@ -6,21 +6,36 @@
 
 use engine::claims::{Claims, Shares};
 use engine::pmu::Scope;
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVec;
 use kernel::pr_warn_once;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
+use crate::contexts::Context;
 use crate::costs::Cost;
 use crate::pmu;
 use crate::provider::probe::{ProcessExec, ProcessExit, SchedExit, SchedSwitch};
 use crate::provider::{Handler, Probes};
 use crate::sys::costs::Span;
-use crate::sys::lock::HELD;
+use crate::sys::lock::{HELD, SESSION};
 use crate::sys::msr::{self, Reserved};
 use crate::sys::nmi::{self, Global};
-use crate::sys::sched::{self, THREADS};
-use crate::sys::wake::Rounds;
+use crate::sys::rights;
+use crate::sys::sched;
+use crate::sys::threads::context_of;
+use crate::sys::wake::{self, Rounds};
 use crate::target::Target;
+
+/// A context that is attached, and whether others may end it who need its registers.
+struct Attached {
+    context: *const Context,
+    yields: bool,
+}
+
+// SAFETY: Contexts may be used by all threads; see `Session::evict` for how long.
+unsafe impl Send for Attached {}
 
 /// What is there while any context is attached.
 pub(crate) struct Session {
@@ -28,6 +43,8 @@ pub(crate) struct Session {
     threads: usize,
     shares: Shares,
     held: Option<Held>,
+    /// Those that are attached.
+    attached: KVec<Attached>,
     probes: Option<Probes<Switch>>,
 }
 
@@ -37,8 +54,83 @@ impl Session {
         threads: 0,
         shares: Shares::NONE,
         held: None,
+        attached: KVec::new(),
         probes: None,
     };
+
+    /// Is there room for one more context in its list?
+    pub(crate) fn has_room(&self) -> bool {
+        self.attached.len() < self.attached.capacity()
+    }
+
+    /// A context is about to be attached, by the caller; there is room. Before it claims
+    /// anything.
+    pub(crate) fn enlist(&mut self, context: &Context) -> Result {
+        let yields = !rights::is_perfmon_capable();
+        let context = core::ptr::from_ref(context);
+        self.attached
+            .push_within_capacity(Attached { context, yields })
+            .map_err(|_| ENOMEM)
+    }
+
+    /// It is not any more.
+    pub(crate) fn delist(&mut self, context: &Context) {
+        let is = |one: &Attached| core::ptr::eq(one.context, context);
+        if let Some(place) = self.attached.iter().position(is) {
+            let _ = self.attached.remove(place);
+        }
+        // Nobody frees what a static holds when the module goes.
+        if self.attached.is_empty() {
+            self.attached = KVec::new();
+        }
+    }
+
+    /// Contexts of the other kind end that have registers which an administrator's needs, if
+    /// they were attached by somebody who is none.
+    fn evict(&mut self, scope: Scope, claims: &Claims) {
+        let Self {
+            attached, shares, ..
+        } = self;
+        let of_other_kind = |one: &&Attached| {
+            // SAFETY: A context that is attached is delisted before it goes, and that is under
+            // our lock.
+            unsafe { (*one.context).scope() != scope }
+        };
+        // If an administrator's context has one of the registers, too, ending users' contexts would
+        // not make them free.
+        let stays = attached.iter().filter(of_other_kind).any(|one| {
+            // SAFETY: As it is attached, which is under our lock, it is there.
+            let context = unsafe { &*one.context };
+            !one.yields && context.state.lock().claims.meets(claims)
+        });
+        if stays {
+            return;
+        }
+        for one in attached.iter().filter(|one| one.yields) {
+            // SAFETY: A context that is attached is delisted before it goes, and that is under
+            // our lock.
+            let context = unsafe { &*one.context };
+            if context.scope() != scope {
+                let had = context.evict(&|state| state.claims.meets(claims));
+                shares.remove(context.scope(), &had);
+            }
+        }
+    }
+
+    /// The context of a thread ends, as an administrator's takes its place, if it was attached by
+    /// somebody who is none.
+    pub(crate) fn evict_from(&mut self, task: usize) {
+        let Self {
+            attached, shares, ..
+        } = self;
+        for one in attached.iter().filter(|one| one.yields) {
+            // SAFETY: A context that is attached is delisted before it goes, and that is under
+            // our lock.
+            let context = unsafe { &*one.context };
+            let had = context.evict(&|state| state.target == Target::Thread(task));
+            shares.remove(context.scope(), &had);
+        }
+    }
 
     /// A context's claims change. `EBUSY` if contexts of the other kind, perf or the
     /// watchdog have one of the new ones; then all is as before.
@@ -49,6 +141,9 @@ impl Session {
         old: &Claims,
         new: &Claims,
     ) -> Result {
+        if !self.shares.fits(scope, new) && rights::is_admin() {
+            self.evict(scope, new);
+        }
         if !self.shares.fits(scope, new) {
             return Err(EBUSY);
         }
@@ -82,13 +177,46 @@ impl Session {
         Ok(())
     }
 
-    /// One less.
+    /// One less. Attaching probes costs all CPUs: they stay for a while.
     pub(crate) fn unwatch(&mut self) {
         self.threads = self.threads.wrapping_sub(1);
         if self.threads == 0 {
-            self.probes = None;
+            wake::idle_later(IDLE_MS);
         }
     }
+}
+
+/// Makes room in the session's list. The memory is the caller's control group's, which may be
+/// full: it is waited for without the lock.
+pub(crate) fn make_room() -> Result {
+    let nr = SESSION.lock().attached.len();
+    let mut larger = KVec::with_capacity(nr.wrapping_mul(2).max(8), GFP_KERNEL_ACCOUNT)?;
+    let mut session = SESSION.lock();
+    if session.attached.capacity() < larger.capacity() {
+        for one in session.attached.drain_all() {
+            let _ = larger.push_within_capacity(one);
+        }
+        core::mem::swap(&mut session.attached, &mut larger);
+    }
+    // The old list is freed without the lock.
+    drop(session);
+    drop(larger);
+    Ok(())
+}
+
+/// Milliseconds that probes stay which nobody needs.
+const IDLE_MS: u32 = 10_000;
+
+/// Nobody has needed them for a while.
+pub(crate) fn tire() {
+    let mut session = SESSION.lock();
+    let unneeded = match session.threads {
+        0 => session.probes.take(),
+        _ => None,
+    };
+    drop(session);
+    // Which waits for those that run.
+    drop(unneeded);
 }
 
 /// The PMU, ours: what perf and the watchdog cannot have meanwhile. Nothing counts
@@ -96,7 +224,7 @@ impl Session {
 struct Held {
     registers: Arc<pmu::Registers>,
     _rounds: Rounds,
-    _overflows: nmi::Handler,
+    _overflows: nmi::Owned,
     _reserved: Reserved,
 }
 
@@ -112,10 +240,10 @@ impl Held {
                 );
             }
         })?;
-        let overflows = nmi::Handler::register(&global(&registers))?;
+        let overflows = nmi::Owned::new(&global(&registers));
         *HELD.lock() = Some(registers.clone());
-        msr::make_perf_forget();
-        quiet_everywhere(&registers);
+        // Relaxed: whoever loads a context sees it by that context's lock.
+        TAKEN.fetch_add(1, Relaxed);
         let widths = registers.counters().map(|r| u32::from(r.width));
         Ok(Self {
             _rounds: Rounds::every(period(widths.min().unwrap_or(64))),
@@ -127,10 +255,34 @@ impl Held {
 }
 
 impl Drop for Held {
+    /// Nothing is loaded any more. CPUs on which nothing was are left alone.
     fn drop(&mut self) {
-        quiet_everywhere(&self.registers);
+        let taken = TAKEN.load(Relaxed);
+        sched::call_on_all_that(&|cpu| sched::quiet_since_of(cpu) == taken, &|| {
+            quiet(&self.registers);
+        });
         *HELD.lock() = None;
     }
+}
+
+/// How often the PMU was taken from perf. What perf left in a CPU's registers is cleared when the
+/// first context is loaded there, so that taking it interrupts no CPU.
+static TAKEN: Atomic<u64> = Atomic::new(0);
+
+/// A context that uses the hardware is about to be loaded on this CPU. Interrupts off.
+#[inline]
+pub(crate) fn quiet_first(registers: &pmu::Registers) {
+    // Relaxed: the PMU was taken before the context was loaded, under that context's lock.
+    let taken = TAKEN.load(Relaxed);
+    if sched::quiet_since() != taken {
+        quiet_since(registers, taken);
+    }
+}
+
+#[cold]
+fn quiet_since(registers: &pmu::Registers, taken: u64) {
+    quiet(registers);
+    sched::set_quiet_since(taken);
 }
 
 /// Milliseconds in which a counter of so many bits turns less than half, at 2^34
@@ -156,12 +308,17 @@ fn global(registers: &pmu::Registers) -> Global {
         bits: registers
             .counters()
             .fold(0, |bits, r| bits | r.global_bit()),
+        late: u64::from(nmi::may_be_late()),
     }
 }
 
 /// Nothing on this CPU has overflowed.
 fn forget_overflows(global: &Global) {
     if global.clear != 0 {
+        // Its NMI may still be under way.
+        if global.late != 0 && msr::read(global.status) & global.bits != 0 {
+            nmi::expect(msr::time_stamp());
+        }
         msr::write(global.clear, global.bits);
     }
     nmi::unmask();
@@ -179,10 +336,6 @@ pub(crate) fn quiet(registers: &pmu::Registers) {
         msr::write(counter.address, 0);
     }
     forget_overflows(&global(registers));
-}
-
-fn quiet_everywhere(registers: &pmu::Registers) {
-    sched::call_on_all(&|| quiet(registers));
 }
 
 /// What the scheduler tells.
@@ -204,7 +357,7 @@ impl Handler<SchedExit<'_>> for Switch {
     #[inline]
     fn on(&self, event: SchedExit<'_>) {
         if event.is_switch {
-            if let Some(context) = THREADS.get(sched::current()) {
+            if let Some(context) = context_of(sched::current()) {
                 let _span = Span::begin(Cost::SwitchesIn, Cost::InTime);
                 context.arrive(Target::Thread(sched::current()));
             }
@@ -217,7 +370,7 @@ impl Handler<ProcessExit<'_>> for Switch {
     fn on(&self, _: ProcessExit<'_>) {
         let task = sched::current();
         let _preempt = sched::NoPreempt::new();
-        if let Some(context) = THREADS.get(task) {
+        if let Some(context) = context_of(task) {
             context.end(Target::Thread(task));
         }
     }
@@ -228,10 +381,11 @@ impl Handler<ProcessExec<'_>> for Switch {
     /// else's, if the program has more rights than its user.
     fn on(&self, event: ProcessExec<'_>) {
         let task = sched::current();
-        if event.secret {
-            let _preempt = sched::NoPreempt::new();
-            if let Some(context) = THREADS.get(task) {
-                context.end(Target::Thread(task));
+        let _preempt = sched::NoPreempt::new();
+        if let Some(context) = context_of(task) {
+            match event.secret {
+                true => context.end(Target::Thread(task)),
+                false => context.doubt_of(Target::Thread(task)),
             }
         }
     }
@@ -273,10 +427,11 @@ pub(crate) fn sleep(going: bool) {
         }
         return;
     }
-    let thread = THREADS.get(sched::current());
-    for context in Iterator::chain(thread.into_iter(), system) {
-        if context.has_hardware() {
-            quiet(context.described());
+    let thread = context_of(sched::current());
+    // Firmware may have left anything in the registers. Tasks are frozen, and none holds the lock.
+    if let Some(held) = HELD.try_lock() {
+        if let Some(registers) = held.as_ref() {
+            quiet(registers);
         }
     }
     if let Some(context) = system {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The event sets of a context: one is active, which is the one that is in the hardware
-//! whenever the context is. Sets come and go while it is detached; under `SESSION`.
+//! whenever the context is. Sets come and go while it is detached; under `SESSION`, and with
+//! memory that was there before, under the context's `growing`.
 
 use core::cmp::Ordering;
 use core::iter::once;
 
 use engine::calls::{Runs, SetInfo};
 use engine::claims::Claims;
-use engine::context::{Error, Registers};
+use engine::context::Error;
 use engine::pmu::{Numbers, Rows};
+use engine::program::{Memory, Needs, Room};
 use engine::sampling::Attr;
 use engine::sets::{self, Moments, Terms, Turns};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -19,11 +21,57 @@ use kernel::prelude::*;
 use crate::contexts::{Context, State};
 use crate::costs::Cost;
 use crate::pmu::refused;
+use crate::sys::account::Charge;
 use crate::sys::costs::Span;
 use crate::sys::lock::SESSION;
 use crate::sys::nmi;
-use crate::sys::zeroed::zeroed_registers;
 use crate::target::Target;
+
+/// Memory of registers.
+#[derive(Default)]
+pub(crate) struct Heap;
+
+impl Memory for Heap {
+    type Of<T: Copy + Default> = KVec<T>;
+}
+
+/// Registers of a set.
+pub(crate) type Registers = engine::context::Registers<Heap>;
+
+/// What is about to be written in a set.
+#[derive(Default)]
+pub(crate) struct Asked {
+    pub(crate) pmcs: Numbers,
+    pub(crate) pmds: Numbers,
+    /// Those of them that are set themselves.
+    pub(crate) own: Numbers,
+}
+
+impl Asked {
+    /// Of the hardware's registers.
+    pub(crate) fn claims(&self) -> Claims {
+        let first = |numbers: &Numbers| numbers.0.first().copied().unwrap_or(0);
+        Claims {
+            pmcs: first(&self.pmcs),
+            pmds: first(&self.pmds),
+        }
+    }
+}
+
+fn memory(needs: &Needs) -> Result<Room<Heap>> {
+    fn some<T: Copy + Default>(nr: usize) -> Result<KVec<T>> {
+        Ok(KVec::from_elem(T::default(), nr, GFP_KERNEL_ACCOUNT)?)
+    }
+    let [pmcs, soft_pmcs] = needs.pmcs;
+    let [pmds, soft_pmds] = needs.pmds;
+    Ok(Room {
+        pmcs: [some(pmcs)?, some(soft_pmcs)?],
+        pmds: [some(pmds)?, some(soft_pmds)?],
+        controls: some(needs.controls)?,
+        counters: some(needs.counters)?,
+        growths: some(needs.growths)?,
+    })
+}
 
 /// A set: all of a PMU's state.
 pub(crate) struct Set {
@@ -34,21 +82,26 @@ pub(crate) struct Set {
     pub(crate) attrs: KVec<Attr>,
     /// PMDs that do not.
     moments: KVec<Moments>,
+    /// Of all that memory.
+    charge: Charge,
 }
 
 impl Set {
-    /// An empty one. May sleep.
-    pub(crate) fn new(id: u16) -> Result<KBox<Self>> {
-        KBox::init(
-            try_init!(Self {
-                id,
-                registers <- zeroed_registers(),
-                turns: Turns::default(),
-                attrs: KVec::new(),
-                moments: KVec::new(),
-            }? kernel::error::Error),
-            GFP_KERNEL_ACCOUNT,
-        )
+    /// Of one in which nothing is written.
+    const BYTES: usize = size_of::<Self>().saturating_add(size_of::<Slot>());
+
+    /// An empty one, of whose memory that is. May sleep.
+    pub(crate) fn new(id: u16, charge: &Charge) -> Result<KBox<Self>> {
+        let charge = charge.more(Self::BYTES)?;
+        let new = Self {
+            id,
+            registers: Registers::default(),
+            turns: Turns::default(),
+            attrs: KVec::new(),
+            moments: KVec::new(),
+            charge,
+        };
+        Ok(KBox::new(new, GFP_KERNEL_ACCOUNT)?)
     }
 
     /// How a PMD overflows.
@@ -138,6 +191,8 @@ pub(crate) struct Sets {
     active: usize,
     /// The turn of the active one is over.
     pub(crate) due: bool,
+    /// No timer ends one before.
+    pub(crate) held: u64,
 }
 
 impl Sets {
@@ -156,6 +211,7 @@ impl Sets {
             slots,
             active: 0,
             due: false,
+            held: 0,
         })
     }
 
@@ -239,7 +295,7 @@ impl State {
 
     fn is_detached(&self) -> Result<(), Error> {
         match self.target {
-            Target::None => Ok(()),
+            Target::None if !self.loading => Ok(()),
             _ => Err(Error::Loaded),
         }
     }
@@ -330,7 +386,7 @@ impl Context {
 
     /// Makes event sets, or changes when their turns end. All or none.
     pub(crate) fn create_sets(&self, wanted: &[(u16, Terms)]) -> Result {
-        let _session = SESSION.lock();
+        let _growing = self.growing.lock();
         let nr = {
             let state = self.state.lock();
             state.is_detached().map_err(refused)?;
@@ -343,12 +399,13 @@ impl Context {
         for (id, _) in wanted {
             let known = self.state.lock().find_set(*id).is_some();
             if !known && fresh.iter().all(|set| set.id != *id) {
-                fresh.push(Set::new(*id)?, GFP_KERNEL_ACCOUNT)?;
+                fresh.push(Set::new(*id, &self.charge)?, GFP_KERNEL_ACCOUNT)?;
             }
         }
         if nr.saturating_add(fresh.len()) > sets::MOST {
             return Err(ENOSPC);
         }
+        let _session = SESSION.lock();
         let mut state = self.state.lock();
         state.is_detached().map_err(refused)?;
         for slot in state.sets.slots.drain_all() {
@@ -379,8 +436,9 @@ impl Context {
 
     /// Removes event sets. All or none; set 0 stays.
     pub(crate) fn delete_sets(&self, ids: &[u16]) -> Result {
-        let _session = SESSION.lock();
+        let _growing = self.growing.lock();
         let mut gone = KVec::with_capacity(ids.len(), GFP_KERNEL_ACCOUNT)?;
+        let _session = SESSION.lock();
         let mut state = self.state.lock();
         state.is_detached().map_err(refused)?;
         if ids
@@ -475,18 +533,37 @@ impl Context {
         .map_err(refused)
     }
 
-    /// Room in sets for so many more PMDs each. Under `SESSION`.
-    pub(crate) fn make_room(&self, id: u16, more: usize) -> Result {
-        let (attrs, moments) = match self.state.lock().find_set(id) {
-            Some(_) if more == 0 => return Ok(()),
-            Some(set) => (set.attrs.len(), set.moments.len()),
-            None => return Err(refused(Error::NoSet)),
+    /// Room in a set for what is about to be written. Under `growing`.
+    pub(crate) fn make_room(&self, id: u16, more: &Asked) -> Result {
+        let (needs, attrs, moments, charged) = {
+            let state = self.state.lock();
+            let set = state.find_set(id).ok_or_else(|| refused(Error::NoSet))?;
+            let map = self.registers.map();
+            let needs = set.registers.needs(&map, &more.pmcs, &more.pmds);
+            let (mut attrs, mut moments) = (more.own, more.own);
+            set.attrs.iter().for_each(|a| attrs.set(a.pmd.into()));
+            set.moments.iter().for_each(|m| moments.set(m.pmd.into()));
+            let (attrs, moments) = (attrs.count(), moments.count());
+            if needs == set.registers.room()
+                && attrs <= set.attrs.capacity()
+                && moments <= set.moments.capacity()
+            {
+                return Ok(());
+            }
+            (needs, attrs, moments, set.charge.bytes())
         };
-        let room = |nr: usize| nr.saturating_add(more);
-        let mut attrs = KVec::with_capacity(room(attrs), GFP_KERNEL_ACCOUNT)?;
-        let mut moments = KVec::with_capacity(room(moments), GFP_KERNEL_ACCOUNT)?;
+        let bytes = Set::BYTES
+            .saturating_add(needs.bytes())
+            .saturating_add(attrs.saturating_mul(size_of::<Attr>()))
+            .saturating_add(moments.saturating_mul(size_of::<Moments>()));
+        let mut charge = self.charge.more(bytes.saturating_sub(charged))?;
+        let mut room = memory(&needs)?;
+        let mut attrs = KVec::with_capacity(attrs, GFP_KERNEL_ACCOUNT)?;
+        let mut moments = KVec::with_capacity(moments, GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         if let Some(set) = state.find_set_mut(id) {
+            set.charge.take(&mut charge);
+            set.registers.move_into(&mut room);
             for attr in &set.attrs {
                 let _ = attrs.push_within_capacity(*attr);
             }
@@ -498,7 +575,7 @@ impl Context {
         }
         // The old ones are freed without the lock.
         drop(state);
-        drop((attrs, moments));
+        drop((charge, room, attrs, moments));
         Ok(())
     }
 }

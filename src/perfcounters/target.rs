@@ -6,14 +6,19 @@
 use engine::claims::Claims;
 use engine::context::Error;
 use engine::pmu::Scope;
+use engine::sampling;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use crate::contexts::{Context, State};
 use crate::pmu::refused;
+use crate::session;
 use crate::sys::lock::SESSION;
-use crate::sys::sched::{self, THREADS};
+use crate::sys::rights::Process;
+use crate::sys::threads::{Place, Unplaced};
+use crate::sys::{msr, rights, sched};
+use crate::watch::Watch;
 
 /// What a context is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,43 +37,90 @@ impl Context {
     /// Attaches it, not yet counting: to a thread, or to the CPU of that number,
     /// on which the caller must be.
     pub(crate) fn load(&self, number: u32, set: u16) -> Result {
+        // Which may wait for others: without a lock.
+        let task = match self.scope() {
+            Scope::Thread => Some(self.permitted(number)?),
+            Scope::System if rights::is_perfmon_capable() => None,
+            Scope::System => return Err(EPERM),
+        };
+        let place = match self.scope() {
+            Scope::Thread => Some(Unplaced::new()?),
+            Scope::System => None,
+        };
         let mut session = SESSION.lock();
+        while !session.has_room() {
+            drop(session);
+            session::make_room()?;
+            session = SESSION.lock();
+        }
         let claims = {
             let mut state = self.state.lock();
-            if state.target != Target::None {
+            if state.target != Target::None || state.loading {
                 return Err(refused(Error::Loaded));
+            }
+            // A load that is refused for this ends no other context; a CPU is looked at again
+            // when it is taken.
+            match &task {
+                Some((task, _)) if self.blocks && sched::address(task) == sched::current() => {
+                    return Err(EINVAL)
+                }
+                Some(_) => {}
+                None => Self::is_free_here(number)?,
             }
             state.order().map_err(refused)?;
             self.choose(&mut state, set).map_err(refused)?;
             state.claims_with(&self.registers.map(), |_| Claims::NONE)
         };
-        let task = match self.scope() {
-            Scope::Thread => Some(permitted(number)?),
-            Scope::System if sched::is_perfmon_capable() => None,
-            Scope::System => return Err(EPERM),
-        };
-        session.claim(self.scope(), &self.registers, &Claims::NONE, &claims)?;
-        let attached = match task {
-            Some(task) => session
-                .watch()
-                .and_then(|()| self.attach(task, claims).inspect_err(|_| session.unwatch())),
-            None => self.take_cpu(number, claims),
+        session.enlist(self)?;
+        session
+            .claim(self.scope(), &self.registers, &Claims::NONE, &claims)
+            .inspect_err(|_| session.delist(self))?;
+        if let Some((task, _)) = task.as_ref().filter(|_| rights::is_admin()) {
+            session.evict_from(sched::address(task));
+        }
+        let attached = match task.zip(place) {
+            Some(((task, watch), place)) => session.watch().and_then(|()| {
+                self.attach(task, watch, place, claims)
+                    .inspect_err(|_| session.unwatch())
+            }),
+            None => {
+                // Of nobody else's CPU; and nobody waits with us, whoever has this one.
+                self.state.lock().loading = true;
+                drop(session);
+                let ready = match claims.is_none() {
+                    true => Ok(()),
+                    false => msr::make_perf_forget(),
+                };
+                session = SESSION.lock();
+                self.state.lock().loading = false;
+                ready.and_then(|()| self.take_cpu(number, claims))
+            }
         };
         attached.inspect_err(|_| {
             let _ = session.claim(self.scope(), &self.registers, &claims, &Claims::NONE);
+            session.delist(self);
         })
     }
 
-    fn attach(&self, task: ARef<Task>, claims: Claims) -> Result {
+    fn attach(
+        &self,
+        task: ARef<Task>,
+        watch: Option<Watch>,
+        place: Unplaced,
+        claims: Claims,
+    ) -> Result {
         let address = sched::address(&task);
-        if self.blocks && address == sched::current() {
-            return Err(EINVAL);
-        }
         let again = task.clone();
+        // Who finds it there before it is this thread's finds that it is not.
+        let place = Place::new(place, address, self)?;
+        let loader = Process::of_caller()?;
         let ended = {
             let mut state = self.state.lock();
-            THREADS.insert(address, self)?;
             state.target = Target::Thread(address);
+            let old = (
+                state.loader.replace(loader),
+                core::mem::replace(&mut state.watch, watch),
+            );
             state.claims = claims;
             state.sampling.own = address == sched::current();
             // It may have ended since it was found, unseen.
@@ -76,34 +128,45 @@ impl Context {
             if ended {
                 self.forget(&mut state);
                 state.claims = Claims::NONE;
+            } else {
+                state.listed = Some(place);
             }
-            // The old one is let go when the lock is.
-            (ended, state.thread.replace(task))
+            // The old ones are let go when the lock is.
+            (ended, state.thread.replace(task), old)
         };
         if ended.0 {
             return Err(ESRCH);
         }
         // It may have become another program since it was looked at, before it was
         // found here at its exec.
-        if let Err(error) = may_watch(&again) {
+        if !self.may_still_watch(&again) {
             let mut state = self.state.lock();
             if state.target == Target::Thread(address) {
                 self.forget(&mut state);
             }
             (state.target, state.claims) = (Target::None, Claims::NONE);
-            return Err(error);
+            let place = state.listed.take();
+            drop(state);
+            drop(place);
+            return Err(EPERM);
         }
         Ok(())
     }
 
-    fn take_cpu(&self, number: u32, claims: Claims) -> Result {
-        let mut state = self.state.lock();
+    /// `EINVAL` if the caller is on another CPU, `EBUSY` if this one has a context. Interrupts off.
+    fn is_free_here(number: u32) -> Result {
         if sched::this_cpu() != number {
             return Err(EINVAL);
         }
-        if sched::loaded(Scope::System).is_some() {
-            return Err(EBUSY);
+        match sched::loaded(Scope::System) {
+            Some(_) => Err(EBUSY),
+            None => Ok(()),
         }
+    }
+
+    fn take_cpu(&self, number: u32, claims: Claims) -> Result {
+        let mut state = self.state.lock();
+        Self::is_free_here(number)?;
         state.target = Target::Cpu(number);
         state.claims = claims;
         sched::set_loaded(Scope::System, Some(self));
@@ -114,20 +177,28 @@ impl Context {
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
         let (mut was, mut thread, mut claims) = (Target::None, None, Claims::NONE);
+        let (mut place, mut loader, mut watch) = (None, None, None);
         self.with(&mut |state| {
             was = state.target;
             self.halt(state);
             self.forget(state);
             thread = state.thread.take();
+            place = state.listed.take();
+            loader = state.loader.take();
+            watch = state.watch.take();
             state.sampling.rest();
             let _ = state.set.registers.take_pending();
+            let _ = state.set.registers.take_skipped();
             state.set.end_turn();
             state.sets.due = false;
             self.bell.let_go();
+            state.broken = false;
             claims = core::mem::replace(&mut state.claims, Claims::NONE);
         });
         self.bell.go();
+        drop((place, loader, watch));
         session.claim(self.scope(), &self.registers, &claims, &Claims::NONE)?;
+        session.delist(self);
         if was != Target::None && self.scope() == Scope::Thread {
             session.unwatch();
         }
@@ -138,40 +209,98 @@ impl Context {
     pub(crate) fn end(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
-            self.halt(&mut state);
-            self.forget(&mut state);
-            state.target = Target::Ended;
-            self.tell_end(&mut state);
-            self.bell.let_go();
+            self.end_here(&mut state);
         }
+        // Whatever has ended it: the thread's address may be another's from now on.
+        let place = state
+            .listed
+            .take_if(|place| Target::Thread(place.task()) == target);
         drop(state);
+        drop(place);
         self.bell.go();
+    }
+
+    /// Its thread or CPU is no more, or may not be watched any more: it counts no more, and its
+    /// reader is told. On the CPU where its registers are; a thread that it stopped goes on once
+    /// `Bell::go` is called.
+    pub(crate) fn end_here(&self, state: &mut State) {
+        self.halt(state);
+        self.forget(state);
+        state.target = Target::Ended;
+        self.tell_end(state);
+        self.bell.let_go();
+    }
+
+    /// The thread of that number, if the caller may monitor it: who stops it needs what a
+    /// debugger needs, CAP_PERFMON is for looking.
+    fn permitted(&self, number: u32) -> Result<(ARef<Task>, Option<Watch>)> {
+        let task = sched::find(number).ok_or(ESRCH)?;
+        if sched::is_kernel_thread(&task) {
+            return Err(EPERM);
+        }
+        let watch = Watch::ask(&task, self.blocks)?;
+        Ok((task, watch))
+    }
+
+    /// Has nothing changed about that?
+    fn may_still_watch(&self, task: &Task) -> bool {
+        rights::may_watch(task) || (!self.blocks && rights::is_perfmon_capable())
+    }
+
+    /// An administrator's context needs what this one has, if `has` says that it does: it ends,
+    /// and its reader gets a message. Returns what it had claimed.
+    pub(crate) fn evict(&self, has: &dyn Fn(&State) -> bool) -> Claims {
+        let (mut claims, mut place) = (Claims::NONE, None);
+        // No CPU is interrupted for one that is not concerned.
+        if !has(&self.state.lock()) {
+            return claims;
+        }
+        self.with(&mut |state| {
+            if has(state) {
+                self.cut_short(state);
+                self.tell_of(state, sampling::EVICTED);
+                self.bell.let_go();
+                claims = core::mem::replace(&mut state.claims, Claims::NONE);
+                // Another one may have the thread from now on.
+                place = state.listed.take();
+            }
+        });
+        self.bell.go();
+        drop(place);
+        claims
+    }
+
+    /// A register that it uses was not there, on this CPU, on which the bell is: it ends, and
+    /// says so.
+    pub(crate) fn end_broken(&self, state: &mut State) {
+        self.cut_short(state);
+        self.tell_of(state, sampling::FAULT);
+        self.bell.let_go();
+        msr::say_fault();
+    }
+
+    /// It ends though its target does not. If it counts, or would have, something is missing in
+    /// each of its sets from now on, and its page says so.
+    fn cut_short(&self, state: &mut State) {
+        let counts = state.started || state.broken;
+        self.halt(state);
+        self.forget(state);
+        state.target = Target::Ended;
+        state.broken = false;
+        if counts {
+            for set in state.each_set_mut() {
+                set.registers.cut_short();
+            }
+        }
+        state.publish(false);
     }
 
     /// Nobody finds it by its target any more. On its CPU, if that is one.
     fn forget(&self, state: &mut State) {
         match state.target {
-            Target::Thread(task) => THREADS.remove(task),
             Target::Cpu(_) => sched::set_loaded(Scope::System, None),
-            Target::None | Target::Ended => {}
+            Target::Thread(_) | Target::None | Target::Ended => {}
         }
         state.target = Target::None;
-    }
-}
-
-/// The thread of that number, if the caller may monitor it.
-fn permitted(number: u32) -> Result<ARef<Task>> {
-    let task = sched::find(number).ok_or(ESRCH)?;
-    may_watch(&task)?;
-    Ok(task)
-}
-
-/// May the caller monitor this thread?
-fn may_watch(task: &Task) -> Result {
-    let may =
-        !sched::is_kernel_thread(task) && (sched::may_watch(task) || sched::is_perfmon_capable());
-    match may {
-        true => Ok(()),
-        false => Err(EPERM),
     }
 }

@@ -80,7 +80,7 @@ impl Totals {
                 },
                 false => Spec { help, ..counter },
             };
-            instances.push(Instance::add(&spec)?, GFP_KERNEL)?;
+            instances.push(Instance::try_add(&spec)?, GFP_KERNEL)?;
         }
         let nr = cpu::nr_cpu_ids() as usize;
         let mut last = KVVec::with_capacity(nr, GFP_KERNEL)?;

@@ -8,29 +8,41 @@
 //! trace's.
 
 pub(crate) mod attached;
+mod calls;
+pub(crate) mod children;
 mod kernel_events;
+pub(crate) mod leave;
+mod news;
 mod process;
+mod signal;
 mod trace;
 
 use engine::filter;
-use engine::trace::{self as abi, flag, map, Create, Describe, Info, Zero, NR_TRACES};
-use engine::trace::{KEY_KERNEL, KEY_SHARED};
-use kernel::alloc::flags::GFP_KERNEL;
+use engine::trace::{flag, Create, Describe, Info, KEY_KERNEL, NR_TRACES};
+use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
 use kernel::alloc::{KBox, KVVec, KVec};
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
+use kernel::task::Task;
 
-use self::kernel_events::{KernelEvents, MARKERS};
-use self::process::Process;
-use self::trace::{search, Signal, Trace};
+pub(crate) use self::calls::{
+    any_process, describe, end, forget_all, has_ended, info, may_have, next, next_marker,
+    next_trace, open, pause, process,
+};
+use self::kernel_events::KernelEvents;
+use self::news::tell_processes;
+use self::process::{Alive, Process};
+use self::signal::Signal;
+use self::trace::{move_to, room_beyond, search, Trace};
 use crate::provider::Probes;
-use crate::sys::buffers::{Buffer, Page, PAGE};
-use crate::sys::cpu;
+use crate::sys::account::{Share, Thing};
+use crate::sys::buffers::Page;
 use crate::sys::lock::TRACING;
 use crate::sys::misc;
 use crate::sys::ppa::Clock;
 use crate::sys::process::{uid_of, Kept, Who};
-use crate::sys::sched;
+use crate::sys::rights::{self, Seen};
 
 /// Of one user without CAP_PERFMON, at the most; and so many are left to those with it.
 const OF_ONE_USER: usize = 8;
@@ -42,9 +54,11 @@ const FIRST_KEY: u64 = 16;
 
 /// Traces and processes.
 pub(crate) struct Tracing {
-    pub(crate) traces: KVec<KBox<Trace>>,
+    pub(crate) traces: KVVec<KBox<Trace>>,
     /// By key.
     pub(crate) processes: KVVec<KBox<Process>>,
+    /// Address spaces of those that have not ended, in order, and their keys.
+    pub(crate) spaces: KVVec<(usize, u64)>,
     /// Traces by their slots; 0: none.
     slots: [u64; NR_TRACES],
     generations: [u32; NR_TRACES],
@@ -54,15 +68,27 @@ pub(crate) struct Tracing {
     pub(crate) next_key: u64,
     /// What is read where there is nothing.
     pub(crate) zeroes: Option<Page>,
+    /// The module is about to go: nobody can be traced, nor trace.
+    pub(crate) closed: bool,
+    /// A process has ended since those were looked for that nobody keeps.
+    pub(crate) has_ended: bool,
 }
 
 fn place_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
 }
 
-fn is_over(processes: &[KBox<Process>], key: u64) -> bool {
-    let process = place_of(processes, key).and_then(|place| processes.get(place));
-    process.is_some_and(|process| process.has_ended())
+/// What a process has, if it has ended.
+fn ended(processes: &[KBox<Process>], key: u64) -> Option<u64> {
+    let process = place_of(processes, key).and_then(|place| processes.get(place))?;
+    process.has_ended().then(|| process.memory())
+}
+
+/// What a trace is of those that its maker may have.
+pub(crate) struct Shares {
+    _held: Share,
+    /// Until it ends.
+    going: Option<Share>,
 }
 
 /// Who asks.
@@ -75,16 +101,17 @@ impl Caller {
     fn new() -> Self {
         Self {
             uid: Who::calls().uid,
-            capable: sched::is_perfmon_capable(),
+            capable: rights::is_perfmon_capable(),
         }
     }
 
     fn may_open(&self, trace: &Trace) -> bool {
-        self.capable || trace.is_own(self.uid)
+        self.capable || trace.is_own()
     }
 
-    fn may_trace(&self, process: &Process) -> bool {
-        self.capable || (process.who.uid == self.uid && process.who.secret == 0)
+    /// Without the lock.
+    fn may_trace(&self, leader: &Task) -> bool {
+        self.capable || rights::may(leader, false).is_ok()
     }
 }
 
@@ -121,15 +148,26 @@ type Going = Option<Probes<KernelEvents>>;
 impl Tracing {
     /// Neither.
     pub(crate) const NONE: Self = Self {
-        traces: KVec::new(),
+        traces: KVVec::new(),
         processes: KVVec::new(),
+        spaces: KVVec::new(),
         slots: [0; NR_TRACES],
         generations: [0; NR_TRACES],
         next_slot: 0,
         next_id: 1,
         next_key: FIRST_KEY,
         zeroes: None,
+        closed: false,
+        has_ended: false,
     };
+
+    /// `ENODEV`: the module is about to go.
+    pub(crate) fn is_open(&self) -> Result {
+        match self.closed {
+            true => Err(ENODEV),
+            false => Ok(()),
+        }
+    }
 
     pub(crate) fn trace(&mut self, id: u64) -> Result<&mut Trace> {
         let mut traces = self.traces.iter_mut();
@@ -148,72 +186,79 @@ impl Tracing {
         place_of(&self.processes, key)
     }
 
+    /// The key of who has an address space and has not ended.
+    pub(crate) fn of_mm(&self, mm: usize) -> Option<u64> {
+        let at = search(&self.spaces, mm as u64, |(mm, _)| *mm as u64).ok()?;
+        self.spaces.get(at).map(|(_, key)| *key)
+    }
+
+    /// A process or its child could not be traced, for want of memory or by a limit: those whose
+    /// traces it would be in are told.
+    pub(crate) fn miss(&mut self, key: u64) {
+        let Some(at) = self.place(key) else { return };
+        let Self {
+            traces, processes, ..
+        } = self;
+        let Some(process) = processes.get(at) else {
+            return;
+        };
+        for trace in traces.iter_mut().filter(|trace| trace.could_take(process)) {
+            trace.miss();
+        }
+    }
+
     pub(crate) fn process(&mut self, key: u64) -> Result<&mut Process> {
         let place = self.place(key).ok_or(ESRCH)?;
         Ok(self.processes.get_mut(place).ok_or(ESRCH)?)
+    }
+
+    /// One that has not ended. `ESRCH`.
+    pub(crate) fn living(&mut self, key: u64) -> Result<&mut Process> {
+        let process = self.process(key)?;
+        match process.has_ended() {
+            true => Err(ESRCH),
+            false => Ok(process),
+        }
     }
 
     fn generation(&self, slot: usize) -> u32 {
         self.generations.get(slot).copied().unwrap_or(0)
     }
 
-    /// A process's markers in each slot, and the slots: it is new, or has new markers.
-    pub(crate) fn tell(&self, key: u64, slots: bool, number: Option<usize>) {
-        let Some(process) = self.place(key).and_then(|place| self.processes.get(place)) else {
-            return;
+    /// A trace and a process, if both are there.
+    fn both(&mut self, id: u64, key: u64) -> Option<(&mut KBox<Trace>, &mut KBox<Process>)> {
+        let at = self.place(key)?;
+        let trace = self.traces.iter_mut().find(|trace| trace.id == id)?;
+        Some((trace, self.processes.get_mut(at)?))
+    }
+
+    /// Pages of a slot are taken out wherever they are mapped: of those who have touched some.
+    fn take_out(&mut self, slot: usize) {
+        for process in &mut self.processes {
+            process.take_out(slot);
+        }
+    }
+
+    /// For a new trace of the caller, which is counted as his from now on. `EBUSY`, `ENOMEM`.
+    fn free_slot(&self) -> Result<(usize, Shares)> {
+        let capable = rights::is_perfmon_capable();
+        let most = |limit: usize| if capable { usize::MAX } else { limit };
+        let used = self.slots.iter().filter(|id| **id != 0).count();
+        if used >= NR_TRACES.wrapping_sub(if capable { 0 } else { LEFT }) {
+            return Err(EBUSY);
+        }
+        let share = |thing, limit| Share::of_caller(thing, most(limit), EBUSY);
+        let shares = Shares {
+            _held: share(Thing::Held, HELD)?,
+            going: Some(share(Thing::Traces, OF_ONE_USER)?),
         };
-        for trace in &self.traces {
-            let Some(slot) = trace.slot.filter(|_| trace.takes(process)) else {
-                continue;
-            };
-            if slots {
-                process.begin_slot(slot, trace.seen(self.generation(slot)));
-            }
-            if let Some(number) = number {
-                process.set_wanted(number, slot, &|name| trace.wants(name));
-            }
-        }
+        let mut slots = (0..NR_TRACES).map(|n| self.next_slot.wrapping_add(n) % NR_TRACES);
+        let free = slots.find(|slot| self.slots.get(*slot) == Some(&0));
+        Ok((free.ok_or(EBUSY)?, shares))
     }
 
-    /// Pages of a slot are taken out wherever they are mapped.
-    fn take_out(&self, slot: usize) {
-        let slot = slot as u64;
-        let bytes = u64::from(cpu::nr_cpu_ids()) << abi::STRIDE;
-        let buffers = map::BUFFERS.wrapping_add(slot.wrapping_mul(bytes));
-        let filter = map::FILTERS.wrapping_add(slot.wrapping_mul(PAGE as u64));
-        let mut before = None;
-        for process in &self.processes {
-            let Some(mapping) = process.mapping.filter(|_| before != process.mapping) else {
-                continue;
-            };
-            before = process.mapping;
-            mapping.take_out(buffers, bytes);
-            mapping.take_out(filter, PAGE as u64);
-        }
-    }
-
-    /// For a new trace of the caller, who is this user.
-    fn free_slot(&self, owner: u32) -> Option<usize> {
-        let nr = |wanted: &dyn Fn(&Trace) -> bool| {
-            let there = self.traces.iter().filter(|t| t.slot.is_some() && wanted(t));
-            there.fold(0usize, |nr, _| nr.wrapping_add(1))
-        };
-        let own = nr(&|trace| trace.owner == owner);
-        let held = self.traces.iter().filter(|trace| trace.owner == owner);
-        let held = held.fold(0usize, |nr, _| nr.wrapping_add(1));
-        if (own >= OF_ONE_USER || held >= HELD || nr(&|_| true) >= NR_TRACES.wrapping_sub(LEFT))
-            && !sched::is_perfmon_capable()
-        {
-            return None;
-        }
-        (0..NR_TRACES)
-            .map(|n| self.next_slot.wrapping_add(n) % NR_TRACES)
-            .find(|slot| self.slots.get(*slot) == Some(&0))
-    }
-
-    /// A trace that is ready begins.
+    /// A trace that is ready begins. There is room for it.
     fn begin(&mut self, mut trace: KBox<Trace>, slot: usize) -> Result {
-        self.traces.reserve(1, GFP_KERNEL)?;
         // Late writers of the one before have touched pages again.
         self.take_out(slot);
         trace.slot = Some(slot);
@@ -225,11 +270,6 @@ impl Tracing {
             *generation = generation.wrapping_add(1);
         }
         self.next_slot = slot.wrapping_add(1) % NR_TRACES;
-        let generation = self.generation(slot);
-        for process in self.processes.iter().filter(|p| trace.takes(p)) {
-            process.begin_slot(slot, trace.seen(generation));
-            process.want(slot, &|name| trace.wants(name));
-        }
         let _ = self.traces.push_within_capacity(trace);
         Ok(())
     }
@@ -240,8 +280,12 @@ impl Tracing {
         let slot = trace.slot.take()?;
         let (kernel, signal) = (trace.kernel.take(), trace.signal.clone());
         trace.kept = None;
-        for process in &self.processes {
-            process.want(slot, &|_| false);
+        if let Some(shares) = &mut trace.shares {
+            shares.going = None;
+        }
+        let inside = |process: &&mut KBox<Process>| process.is_in(slot);
+        for process in self.processes.iter_mut().filter(inside) {
+            process.want_none(slot);
         }
         if let (Some(place), Some(generation)) =
             (self.slots.get_mut(slot), self.generations.get_mut(slot))
@@ -250,20 +294,28 @@ impl Tracing {
             *generation = generation.wrapping_add(1);
         }
         let generation = self.generation(slot);
-        if let Some(trace) = self.traces.iter().find(|trace| trace.id == id) {
-            for process in self.processes.iter().filter(|p| trace.takes(p)) {
-                process.end_slot(slot, generation);
-            }
+        for process in self.processes.iter_mut().filter(inside) {
+            process.end_slot(slot, generation);
+            process.set_in(slot, false);
         }
         self.take_out(slot);
-        signal.ring();
+        signal.end();
         kernel
     }
 
     /// Traces go that have ended and that nobody holds, then processes that are in none.
     pub(crate) fn forget(&mut self) {
         let needless = |t: &KBox<Trace>| t.files == 0 && (t.slot.is_none() || !t.is(flag::KEEP));
+        let before = self.traces.len();
         self.traces.retain(|trace| !needless(trace));
+        let mut news = self.traces.len() != before || core::mem::take(&mut self.has_ended);
+        for trace in &mut self.traces {
+            news |= core::mem::take(&mut trace.shrunk);
+        }
+        if !news {
+            // Nobody can be in none that was in one.
+            return;
+        }
         let Self {
             traces, processes, ..
         } = self;
@@ -278,7 +330,7 @@ impl Tracing {
             traces, processes, ..
         } = self;
         for trace in traces.iter_mut().filter(|trace| trace.id == id) {
-            trace.tidy(&|key| is_over(processes, key));
+            trace.tidy(&|key| ended(processes, key).is_some());
         }
     }
 
@@ -288,8 +340,128 @@ impl Tracing {
             traces, processes, ..
         } = self;
         for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
-            trace.limit(&|key| is_over(processes, key));
+            trace.limit(&|key| ended(processes, key));
         }
+    }
+
+    /// The first trace after this one of those wanted with a process, and the process.
+    fn trace_of(
+        &self,
+        key: u64,
+        after: u64,
+        wanted: impl Fn(&Trace, &Process) -> bool,
+    ) -> Option<(&Trace, &Process)> {
+        let process: &Process = self.processes.get(self.place(key)?)?;
+        let later = self.traces.iter().filter(|trace| trace.id > after);
+        let trace = later
+            .filter(|trace| wanted(trace, process))
+            .min_by_key(|trace| trace.id)?;
+        Some((trace, process))
+    }
+
+    /// The first trace after this one that has something of a process or may get it, and the process.
+    fn trace_with(&self, key: u64, after: u64) -> Option<(&Trace, &Process)> {
+        self.trace_of(key, after, |trace, process| {
+            trace.takes(process) || trace.set(key).is_some()
+        })
+    }
+
+    /// The makers of all traces that have a process were asked about it, as it was then. Who was
+    /// asked about another program, as it runs one by now, is judged by what it was.
+    fn settle(&mut self, key: u64, seen: Seen) {
+        if self
+            .process(key)
+            .is_ok_and(|process| !process.set_seen(seen))
+        {
+            let mut after = 0u64;
+            while let Some((trace, process)) = self.trace_with(key, after) {
+                let might = process
+                    .alive()
+                    .is_some_and(|alive| trace.asks().might(alive));
+                after = trace.id;
+                if !might {
+                    self.deny(after, key);
+                }
+            }
+        }
+    }
+
+    /// The first marker from a number on, of a process or those after it, and its leader.
+    fn marker_from(&self, key: u64, number: usize) -> Option<(Describe, ARef<Task>)> {
+        let alive = |process: &&KBox<Process>| process.key >= key && !process.has_ended();
+        self.processes.iter().filter(alive).find_map(|process| {
+            let from = if process.key == key { number } else { 0 };
+            let mut rest = process.markers.iter().zip(0usize..usize::MAX).skip(from);
+            let (known, number) = rest.find(|(_, number)| process.refs(*number) != 0)?;
+            let found = Describe {
+                key: process.key,
+                number: number as u32,
+                refs: process.refs(number),
+                marker: known.marker(number),
+            };
+            Some((found, process.leader()?.clone()))
+        })
+    }
+
+    /// A process that has changed since it was asked who may look at it: the one with this key, or
+    /// in a shared trace the first member after `after`.
+    fn changed(&self, id: u64, key: u64, after: u64) -> Option<(u64, ARef<Task>)> {
+        let has_changed = |key: u64| {
+            let process = self.processes.get(self.place(key)?)?;
+            let changed = !process.has_ended() && process.has_changed();
+            let leader = process.leader().filter(|_| changed)?;
+            Some((key, leader.clone()))
+        };
+        let trace = self.traces.iter().find(|trace| trace.id == id)?;
+        match trace.is(flag::SHARED) {
+            true => {
+                let mut rest = trace.sets.iter().filter(|set| set.key > after);
+                rest.find_map(|set| has_changed(set.key))
+            }
+            false if key > after => has_changed(key),
+            false => None,
+        }
+    }
+
+    /// A trace's maker may not look at a process any more.
+    fn deny(&mut self, id: u64, key: u64) {
+        let Some((trace, process)) = self.both(id, key) else {
+            return;
+        };
+        trace.deny(key);
+        if let Some(slot) = trace.slot {
+            process.want_none(slot);
+            process.set_in(slot, false);
+            // Nobody pays for them any more.
+            process.take_out(slot);
+        }
+    }
+
+    /// A process has ended, and is kept by those whose traces it is in: the first one that
+    /// can pays for its markers. Who cannot, or may not look at it any more, loses it.
+    pub(crate) fn keep_ended(&mut self, key: u64) {
+        let at = self.place(key);
+        let Self {
+            traces, processes, ..
+        } = self;
+        let Some(process) = at.and_then(|at| processes.get_mut(at)) else {
+            return;
+        };
+        let changed = process.has_changed();
+        let mut paid = false;
+        for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
+            trace.signal.ring();
+            let might = |alive: &Alive| trace.asks().might(alive);
+            if changed && !process.alive().is_some_and(might) {
+                trace.deny(key);
+                continue;
+            }
+            paid = paid || process.pay(trace.payer()).is_ok();
+            if !paid {
+                trace.drop_process(key);
+            }
+        }
+        process.forget_task();
     }
 
     fn id(&mut self) -> u64 {
@@ -304,20 +476,27 @@ impl Tracing {
     }
 
     fn info(&self, trace: &Trace) -> Info {
-        let clock = Clock::choose();
+        let clock = Clock::of_traces();
+        let info = trace.info(&|key| ended(&self.processes, key));
+        let unstable = if clock.is_unstable() {
+            flag::UNSTABLE
+        } else {
+            0
+        };
         Info {
+            flags: info.flags | unstable,
             slot: trace.slot.map_or(u32::MAX, |slot| slot as u32),
             uid: uid_of(trace.owner),
             clock: clock.is_monotonic().into(),
             khz: clock.khz,
             ticks: clock.ticks(),
             realtime: misc::realtime_ns(),
-            ..trace.info()
+            ..info
         }
     }
 }
 
-/// A trace begins, and its slot. `EINVAL`, `EEXIST`, `EBUSY`, `EPERM`.
+/// A trace begins, and its slot. `EINVAL`, `EEXIST`, `EBUSY`, `EPERM`, `ENODEV`.
 /// May sleep.
 pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)> {
     let page = match filter.is_empty() {
@@ -329,8 +508,8 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)
         }
     };
     let id = TRACING.lock().id();
-    let trace = Trace::new(id, create, page, Clock::choose().ticks())?;
-    let mut trace = KBox::new(trace, GFP_KERNEL)?;
+    let trace = Trace::new(id, create, page, Clock::of_traces().ticks())?;
+    let mut trace = KBox::new(trace, GFP_KERNEL_ACCOUNT)?;
     let globs = filter::text(&create.markers).unwrap_or(b"");
     // A glob for all names is not meant for the kernel's.
     let kernels = || {
@@ -342,7 +521,10 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)
     // Kept until after the lock: probes' going waits for others.
     let mut going = None;
     if kernels().next().is_some() {
-        sched::is_kernel_open().then_some(()).ok_or(EPERM)?;
+        // The capability as well: perf's sysctl lets users monitor the kernel on behalf of their
+        // own threads, and these events are of all tasks.
+        let may = rights::is_perfmon_capable() && rights::is_kernel_open();
+        may.then_some(()).ok_or(EPERM)?;
         trace.add_kernel()?;
         going = Some(attach_kernel(&trace, filter, &wants)?);
     }
@@ -350,15 +532,28 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)
         probes.state().pause(true);
     }
     let signal = trace.signal.clone();
-    let mut all = TRACING.lock();
+    let mut room = KVVec::new();
+    let mut all = loop {
+        let mut all = TRACING.lock();
+        let nr = all.traces.len();
+        if all.traces.capacity() > nr {
+            break all;
+        }
+        if room.capacity() > nr {
+            move_to(&mut all.traces, room);
+            break all;
+        }
+        drop(all);
+        room = room_beyond(nr)?;
+    };
+    all.is_open()?;
     let name = filter::text(&create.name).ok_or(EINVAL)?;
     let same = |t: &KBox<Trace>| t.slot.is_some() && t.owner == trace.owner && t.has_name(name);
     if all.traces.iter().any(same) {
         return Err(EEXIST);
     }
-    let slot = all.free_slot(trace.owner).ok_or(EBUSY)?;
-    // Before it has its probes, which cannot go under the lock.
-    all.traces.reserve(1, GFP_KERNEL)?;
+    let (slot, shares) = all.free_slot()?;
+    trace.shares = Some(shares);
     let paused = trace.is(flag::PAUSED);
     trace.kept = trace.is(flag::KEEP).then(Kept::new);
     trace.kernel = going.take();
@@ -366,7 +561,10 @@ pub(crate) fn create(create: &Create, filter: KVVec<u8>) -> Result<(Held, usize)
     if let Some(probes) = &all.trace(id)?.kernel {
         probes.state().pause(paused);
     }
-    Ok((all.hold(id, signal), slot))
+    let held = all.hold(id, signal);
+    drop(all);
+    tell_processes(id);
+    Ok((held, slot))
 }
 
 fn attach_kernel(
@@ -380,202 +578,4 @@ fn attach_kernel(
         buffers.push(buffer.clone(), GFP_KERNEL)?;
     }
     KernelEvents::attach(buffers, filter, trace.signal.clone(), wants)
-}
-
-/// One's own trace by its name, or else, with CAP_PERFMON, anybody's: the same, and how it is. `ENOENT`.
-pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
-    let caller = Caller::new();
-    let mut all = TRACING.lock();
-    let has_name = |t: &&KBox<Trace>| t.slot.is_some() && t.has_name(name) && caller.may_open(t);
-    let named = || all.traces.iter().filter(has_name);
-    let own = named().find(|trace| trace.owner == caller.uid);
-    let id = own.or(named().next()).ok_or(ENOENT)?.id;
-    let trace = all.trace(id)?;
-    trace.files = trace.files.wrapping_add(1);
-    let signal = trace.signal.clone();
-    let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
-    let info = all.info(trace);
-    Ok((all.hold(id, signal), info))
-}
-
-/// It ends, but can still be read.
-pub(crate) fn end(id: u64) -> Result {
-    let mut all = TRACING.lock();
-    if all.trace(id)?.slot.is_none() {
-        return Err(ENOENT);
-    }
-    let going = all.end(id);
-    drop(all);
-    drop(going);
-    Ok(())
-}
-
-/// No event is wanted for now, or again.
-pub(crate) fn pause(id: u64, pause: bool) -> Result {
-    let mut all = TRACING.lock();
-    let trace = all.trace(id)?;
-    trace.flags = match pause {
-        true => trace.flags | flag::PAUSED,
-        false => trace.flags & !flag::PAUSED,
-    };
-    if let Some(probes) = &trace.kernel {
-        probes.state().pause(pause);
-    }
-    let all = &*all;
-    let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
-    if let Some(slot) = trace.slot {
-        for process in all.processes.iter().filter(|p| trace.takes(p)) {
-            process.want(slot, &|name| trace.wants(name));
-        }
-    }
-    Ok(())
-}
-
-/// How it stands.
-pub(crate) fn info(id: u64) -> Result<Info> {
-    let all = TRACING.lock();
-    let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
-    Ok(all.info(trace))
-}
-
-/// The first trace from a slot on that the caller may open. `ENOENT`.
-pub(crate) fn next_trace(slot: u32) -> Result<Info> {
-    let caller = Caller::new();
-    let all = TRACING.lock();
-    let from = slot as usize;
-    let mut rest = all.slots.iter().skip(from);
-    rest.find_map(|id| {
-        let trace = all.traces.iter().find(|t| t.id == *id)?;
-        caller.may_open(trace).then(|| all.info(trace))
-    })
-    .ok_or(ENOENT)
-}
-
-/// Where the next thing to read is. `EBUSY`: another file reads it; `ENOENT`: there is no more.
-pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
-    let Held { id, reader, .. } = *held;
-    let mut all = TRACING.lock();
-    let trace = all.trace(id)?;
-    if !trace.is(flag::FLIGHT) {
-        if trace.reader != 0 && trace.reader != reader {
-            return Err(EBUSY);
-        }
-        trace.reader = reader;
-    }
-    if key == 0 {
-        trace.signal.answer();
-        // What others have read they may still ask about.
-        all.tidy(id);
-        all.forget();
-    }
-    all.trace(id)?.next(key, cpu).ok_or(ENOENT)
-}
-
-/// It has ended: who waits for it hears so.
-pub(crate) fn has_ended(id: u64) -> bool {
-    let all = TRACING.lock();
-    let trace = all.traces.iter().find(|t| t.id == id);
-    trace.is_none_or(|trace| trace.slot.is_none())
-}
-
-/// A process in a trace. `ENOENT`.
-pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
-    let mut all = TRACING.lock();
-    let nobody = abi::Process {
-        key,
-        ..abi::Process::ZERO
-    };
-    all.trace(id)?.set(key).ok_or(ENOENT)?;
-    if key == KEY_KERNEL {
-        return Ok(abi::Process {
-            nr_markers: MARKERS.len() as u32,
-            comm: *b"kernel\0\0\0\0\0\0\0\0\0\0",
-            ..nobody
-        });
-    }
-    if key == KEY_SHARED {
-        return Ok(nobody);
-    }
-    Ok(told(all.process(key).map_err(|_| ENOENT)?))
-}
-
-/// A process that the caller may trace. `ENOENT`.
-pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
-    let caller = Caller::new();
-    let mut all = TRACING.lock();
-    let process = all.process(key).map_err(|_| ENOENT)?;
-    match caller.may_trace(process) && !process.has_ended() {
-        true => Ok(told(process)),
-        false => Err(ENOENT),
-    }
-}
-
-fn told(process: &Process) -> abi::Process {
-    abi::Process {
-        key: process.key,
-        pid: process.pid.number(),
-        uid: uid_of(process.who.uid),
-        flags: if process.has_ended() { abi::ENDED } else { 0 },
-        nr_markers: process.markers.len() as u32,
-        began: process.began,
-        comm: process.who.comm,
-    }
-}
-
-/// A marker of a process in a trace. `ENOENT`.
-pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
-    let mut all = TRACING.lock();
-    all.trace(id)?.set(key).ok_or(ENOENT)?;
-    if key == KEY_KERNEL {
-        let (name, fields) = MARKERS.get(number as usize).ok_or(ENOENT)?;
-        return Ok(Describe {
-            key,
-            number,
-            refs: 1,
-            marker: process::marker(name, fields, number as usize),
-        });
-    }
-    let process = all.process(key).map_err(|_| ENOENT)?;
-    let known = process.markers.get(number as usize).ok_or(ENOENT)?;
-    Ok(Describe {
-        key,
-        number,
-        refs: known.refs,
-        marker: known.marker(number as usize),
-    })
-}
-
-/// The first marker from a number on, of a process or those after it, that the caller may
-/// trace. `ENOENT`.
-pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
-    let caller = Caller::new();
-    let all = TRACING.lock();
-    for process in all.processes.iter().filter(|p| p.key >= key) {
-        if process.has_ended() || !caller.may_trace(process) {
-            continue;
-        }
-        let from = if process.key == key {
-            number as usize
-        } else {
-            0
-        };
-        let mut rest = process.markers.iter().zip(0usize..usize::MAX).skip(from);
-        if let Some((known, number)) = rest.find(|(known, _)| known.refs != 0) {
-            return Ok(Describe {
-                key: process.key,
-                number: number as u32,
-                refs: known.refs,
-                marker: known.marker(number),
-            });
-        }
-    }
-    Err(ENOENT)
-}
-
-/// The module goes: nobody has a file, or a trace that is kept.
-pub(crate) fn forget_all() {
-    let mut all = TRACING.lock();
-    let was = core::mem::replace(&mut *all, Tracing::NONE);
-    drop(all);
-    drop(was);
 }

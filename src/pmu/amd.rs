@@ -15,7 +15,11 @@ module! {
     authors: ["The perfcounters developers"],
     description: "perfmon: AMD performance counters",
     license: "GPL",
-    alias: ["cpu:type:x86,ven0002fam*mod*:feature:*", "perfmon-AuthenticAMD"],
+    alias: [
+        "cpu:type:x86,ven0002fam*mod*:feature:*",
+        "cpu:type:x86,ven0009fam*mod*:feature:*",
+        "perfmon-AuthenticAMD",
+    ],
 }
 
 const ENABLE: u64 = 1 << 22;
@@ -82,7 +86,8 @@ enum Kind {
 }
 
 fn kind() -> Option<Kind> {
-    if vendor() != *b"AuthenticAMD" {
+    // Hygon's are AMD's.
+    if !matches!(&vendor(), b"AuthenticAMD" | b"HygonGenuine") {
         return None;
     }
     // PERFCTR_CORE.

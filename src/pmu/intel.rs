@@ -115,6 +115,11 @@ fn leaf() -> Option<Leaf> {
     })
 }
 
+/// Are there processors of several kinds? Each of them says so.
+fn is_hybrid() -> bool {
+    cpuid(0, 0).eax >= 7 && cpuid(7, 0).edx & 1 << 15 != 0
+}
+
 /// Four bits a counter; those of counters that there are not are reserved.
 fn fixed_control(counters: usize, any: bool) -> Register {
     let mut row = FIXED_CONTROL;
@@ -142,6 +147,10 @@ impl kernel::Module for Intel {
         };
         if leaf.version > 5 {
             pr_info!("version {} of architectural performance monitoring: no arbitration with perf is possible; not supported\n", leaf.version);
+            return Err(ENODEV);
+        }
+        if is_hybrid() {
+            pr_info!("processors of two kinds, whose events differ: not supported, as a thread may run on either; perf knows them\n");
             return Err(ENODEV);
         }
         let any = leaf.version == 3 || leaf.version == 4;

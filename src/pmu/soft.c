@@ -116,7 +116,7 @@ static u64 instance_here(int instance)
 {
 	perf_counter_t counter = perf_counter_handle(instance);
 
-	return counter ? this_cpu_read(*counter) : 0;
+	return counter == perf_counter_nowhere ? 0 : this_cpu_read(*counter);
 }
 
 static u64 instance_sum(int instance)
@@ -125,13 +125,14 @@ static u64 instance_sum(int instance)
 	unsigned int cpu;
 	u64 sum = 0;
 
-	if (counter)
+	if (counter != perf_counter_nowhere)
 		for_each_possible_cpu(cpu)
 			sum += READ_ONCE(*per_cpu_ptr(counter, cpu));
 	return sum;
 }
 
-static u64 soft_read(u64 address, u64 control, struct task_struct *task)
+static u64 soft_read(u64 address, u64 control, struct task_struct *task,
+		     struct pid_namespace *ns)
 {
 	struct task_struct *whose = task ?: current;
 
@@ -148,9 +149,9 @@ static u64 soft_read(u64 address, u64 control, struct task_struct *task)
 	case PERFMON_MAJOR_FAULTS:
 		return faults(task, PGMAJFAULT);
 	case PERFMON_PID:
-		return whose->tgid;
+		return __task_pid_nr_ns(whose, PIDTYPE_TGID, ns);
 	case PERFMON_TID:
-		return whose->pid;
+		return __task_pid_nr_ns(whose, PIDTYPE_PID, ns);
 	case PERFMON_CPU:
 		return task ? task_cpu(task) : raw_smp_processor_id();
 	case PERFMON_TSC:
@@ -172,7 +173,7 @@ static int soft_check(unsigned int pmc, u64 *value)
 {
 	if (!perfmon_capable())
 		return -EPERM;
-	return perf_counter_handle(*value) ? 0 : -ENOENT;
+	return perf_counter_handle(*value) == perf_counter_nowhere ? -ENOENT : 0;
 }
 
 static struct perfmon_pmu soft = {

@@ -120,7 +120,7 @@ impl Counts {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            disks: Family::new(Disk::new)?,
+            disks: Family::new("disks", Disk::new)?,
             unnamed: What::events(c"Steps of requests of devices before they had instances")
                 .named(fmt!("block/unnamed"))?,
         })?;

@@ -90,7 +90,7 @@ impl kernel::Module for Provider {
             softirqs.push(runs, GFP_KERNEL)?;
         }
         let mut probes = Probes::new(Counts {
-            lines: Family::new(line)?,
+            lines: Family::new("interrupt lines", line)?,
             unnamed: What::events(c"Interrupts of lines before they had an instance")
                 .named(fmt!("irq/unnamed"))?,
             softirqs,

@@ -75,7 +75,7 @@ impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
             // Nothing is wanted by probes: interfaces are announced.
-            interfaces: Family::new(|_: &Key| Err(ENODEV))?,
+            interfaces: Family::new("interfaces", |_: &Key| Err(ENODEV))?,
             unnamed: What::counter(Unit::Packets, c"Packets of interfaces without instances")
                 .named(fmt!("net/unnamed"))?,
         })?;
@@ -94,11 +94,11 @@ impl Watch for Counts {
             return;
         };
         let text = Key::new(&name, 0);
-        let added = Traffic::new(text.text())
-            .and_then(|traffic| self.interfaces.insert(&key, Some(traffic)));
-        if added.is_err() {
-            pr_notice!("no instances for interface {}\n", text.text());
-        }
+        // Nobody asks again for one that there is no memory for.
+        let _ = self.interfaces.add(&key, || {
+            Traffic::new(text.text())
+                .inspect_err(|_| pr_notice!("no instances for interface {}\n", text.text()))
+        });
     }
 
     fn left(&self, interface: &Interface) {

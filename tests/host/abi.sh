@@ -43,7 +43,7 @@ enums() { # NAMES' INCLUDE, VALUES' INCLUDE
 # It is known how much version 1 has: a compiler that fails finds less, in which nothing is wrong.
 fewest() { [ "$(grep -cE "$2" "$work/old")" -ge "$1" ] || echo "of version 1 there is less than there was" >>"$work/old"; } # NUMBER PATTERN
 
-plan "$((4 + ${#programs[@]} + ${#todays[@]}))"
+plan "$((5 + ${#programs[@]} + ${#todays[@]}))"
 layout "$old/include" >"$work/old"
 layout "$new" >"$work/new"
 fewest 350 .
@@ -67,4 +67,34 @@ done
 for program in "${todays[@]}"; do
 	nothing "versions: today's $(basename "$program") compiles with the headers of version 1" "$(compiled "$program" "$old/include")"
 done
+# Which of our calls' numbers another driver has, by the kernel's own list. Its source is there
+# where a debug kernel was built.
+others=${KTREE%/*}/source/Documentation/userspace-api/ioctl/ioctl-number.rst
+taken() {
+	local call letter range from to
+	{
+		includes
+		sed -nE 's/^#define[ \t]+((PERFMON|PERFTRACE|PPA)_[A-Z_0-9]+)[ \t]+_IO[A-Z]*\(.*/unsigned int call_\1 = \1;/p' "$new"/linux/*.h
+	} | gcc-14 -I "$new" -O1 -S -x c -o - - | awk '$1 == ".long" { print $2 }' >"$work/calls"
+	[ "$(wc -l <"$work/calls")" -ge 30 ] || echo "there are more calls than $(wc -l <"$work/calls")"
+	while read -r letter range _; do
+		case $letter in
+		"'"?"'") printf -v letter %d "$letter" ;;
+		0x[0-9A-F][0-9A-F]) letter=$((letter)) ;;
+		*) continue ;;
+		esac
+		[ "$range" != all ] || range=00-FF
+		[[ $range =~ ^[0-9A-F]{2}(-[0-9A-F]{2})?$ ]] || continue
+		from=$((16#${range%-*})) to=$((16#${range#*-}))
+		while read -r call; do
+			[ $((call >> 8 & 255)) != "$letter" ] || [ $((call & 255)) -lt $from ] || [ $((call & 255)) -gt $to ] ||
+				printf '%#x is another driver'"'"'s\n' $((call & 65535))
+		done <"$work/calls"
+	done <"$others"
+}
+if [ -s "$others" ]; then
+	nothing "versions: no call has a number of another driver's" "$(taken)"
+else
+	result 0 "versions: no call has a number of another driver's # SKIP the kernel's whole source is there once a debug kernel is built"
+fi
 exit $failed

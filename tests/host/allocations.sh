@@ -10,8 +10,8 @@ out=${KBUILD_OUT:?} top=${TOP:?}
 # Symbols whose names sound like it; what the kernel's own Rust code allocates
 # comes by the same rust_helper_ functions. These have no memory to get, or leave out what
 # they have none for (debugfs); or perfmon_fail_nth has them fail by the kernel's own
-# faults, where a context is made that samples (bells, buffers):
-harmless='^(is_vmalloc_addr|vmalloc_to_pfn|init_net|rust_helper___mutex_init|rust_helper_REFCOUNT_INIT|hrtimer_setup|debugfs_create_[a-z0-9_]*|register_syscore|rust_helper_atomic[a-z0-9_]*|__init_waitqueue_head|__register_nmi_handler|task_work_add|unwind_get_return_address|__kmalloc_cache_noprof|kmalloc_caches|vmalloc_user_noprof|remap_vmalloc_range|perf(mon)?_.*|pfc_.*)$'
+# faults, where a context is made that samples (bells, buffers) or stays (callers by RCU):
+harmless='^(is_vmalloc_addr|vmalloc_to_page|vmalloc_to_pfn|init_net|rust_helper___mutex_init|rust_helper_REFCOUNT_INIT|hrtimer_setup|debugfs_create_[a-z0-9_]*|register_syscore|register_module_notifier|rust_helper_atomic[a-z0-9_]*|__init_waitqueue_head|__register_nmi_handler|task_work_add|unwind_get_return_address|__kmalloc_cache_noprof|kmalloc_caches|alloc_pages_noprof|__init_swait_queue_head|hrtimer_setup_sleeper_on_stack|ktime_add_safe|__kvmalloc_node_noprof|(__)?perf(mon)?_.*|pfc_.*)$'
 calls=$(for ko in "$out"/src/perfcounters/perfcounters.ko "$out"/src/provider/pfc_*.ko "$out"/src/pmu/pfm_*.ko "$out"/tests/modules/sample_rust.ko; do
 	nm -u "$ko"
 done | awk '{ print $NF }' | grep -iE 'alloc|get_free_page|dup|register|setup|create|_add|_init|_new' |

@@ -62,7 +62,7 @@ run() { # DIRECTORY COMMAND
 	limit=$((600 * PATIENCE))
 	[[ $2 != *'#'*until* ]] || limit=$((20 * PATIENCE))
 	# Programs that tests have built already need not be built again.
-	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$(target "$2") \
+	(cd "$1" && DOCUMENTATION_TEST=$$ KDIR=$KTREE BUILT=$KBUILD_OUT CARGO_TARGET_DIR=$TARGET \
 		timeout -k 10 -s INT $limit sh -c "$2" >"$work/said" 2>&1 </dev/null) || rc=$?
 	# What goes on until Ctrl-C has shown something by then.
 	if [[ $2 == *'#'*until* ]] && { [ $rc = 124 ] || [ $rc = 130 ]; }; then
@@ -73,7 +73,6 @@ run() { # DIRECTORY COMMAND
 	return $rc
 }
 runs() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q -- "$1"; }
-target() { case $1 in *loom*) echo "$TARGET/loom" ;; *) echo "$TARGET" ;; esac; }
 within() {
 	local left=$1
 	shift
@@ -117,7 +116,7 @@ is_package() {
 # COMMAND: what it names that is not there. A quoted text of several words is any text.
 missing() {
 	local words word
-	sed -E 's/ +#.*//; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do
+	sed -E 's/ +#.*//; s/\b[A-Z_]+="[^"]*" //g; s/[$][(]uname -r[)]/@RELEASE@/g; s/'"'[^']* [^']*'/TEXT/g; s/['\"]|\[|\]//g; s/ (&&|[|]) /\n/g" <<<"$1" | while read -ra words; do
 		case ${words[0]} in
 		pfc) not_of_pfc "${words[@]:1}" ;;
 		make)

@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 
 header=$top/tools/libperftrace/include/perftrace/perftrace.h
 strict=(-O2 -Wall -Wextra -Wpedantic -Werror -I "$work/usr/include")
-plan 16
+plan 17
 
 PREFIX=$work/usr "$top/tools/libperftrace/install.sh" "$out" "$work/usr" >"$work/log" 2>&1
 result $? "3.8 libperftrace is installed" "$(cat "$work/log")"
@@ -166,6 +166,54 @@ program:both
 plugin:work \x01\x00\x00\x00\x00\x00\x00\x00
 program:both 
 program:both '
+
+# Two libraries that have a copy of ours each, in a program that has none, loaded three times.
+for name in one two; do
+	cat >"$work/$name.c" <<-END
+		#include <perftrace/perftrace.h>
+		void work(int n);
+		void work(int n) { PERFTRACE($name, work, (s32, n, n)); }
+	END
+done
+cat >"$work/rounds.c" <<'END'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void)
+{
+	static const char *names[] = { "one.so", "two.so" };
+
+	for (int n = 0; n < 3; n++) {
+		void *libraries[2];
+
+		for (int i = 0; i < 2; i++) {
+			libraries[i] = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+			if (!libraries[i]) {
+				puts(dlerror());
+				return 1;
+			}
+		}
+		for (int i = 0; i < 2; i++)
+			((void (*)(int))dlsym(libraries[i], "work"))(n);
+		for (int i = 0; i < 2; i++)
+			dlclose(libraries[i]);
+	}
+	return 0;
+}
+END
+said=$({
+	for name in one two; do
+		gcc-14 -std=gnu11 -O2 -fPIC -shared -Wl,-Bsymbolic -Wl,--exclude-libs,ALL -I "$work/usr/include" -o "$work/$name.so" "$work/$name.c" "$target/library/libperftrace.a" || exit
+	done
+	gcc-14 -std=gnu11 -O2 -o "$work/rounds" "$work/rounds.c" && traced "$work/rounds"
+} 2>&1)
+as_wanted "3.1 copies of the library in one process are one process, whenever they come" "$said" 'marker 0 one:work n:s32
+marker 0 two:work n:s32
+one:work \x00\x00\x00\x00\x00\x00\x00\x00
+two:work \x00\x00\x00\x00\x00\x00\x00\x00
+one:work \x01\x00\x00\x00\x00\x00\x00\x00
+two:work \x01\x00\x00\x00\x00\x00\x00\x00
+one:work \x02\x00\x00\x00\x00\x00\x00\x00
+two:work \x02\x00\x00\x00\x00\x00\x00\x00'
 
 cat >"$work/program.cc" <<'END'
 #include <perftrace/perftrace.h>

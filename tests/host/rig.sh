@@ -22,7 +22,7 @@ clone "$work/a/project"
 clone "$work/b/project"
 in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
-plan 18
+plan 22
 one=$(in_clone "$work/a" 'echo "$CLONE"') two=$(in_clone "$work/b" 'echo "$CLONE"')
 result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" ]; echo $?)" "rig two clones of one name have a directory each" "$one $two"
 as_wanted "rig and each says whose it is" "$(cat "$one/path" "$two/path")" "$work/a/project
@@ -125,6 +125,33 @@ END
 said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
 as_wanted "rig a run in which all passes ends well, and its last line says so" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
 
+# A guest whose kernel does not come to its first program, once or twice.
+follows() { # STARTS
+	(
+		export PATIENCE=1 work=$work tap=/dev/null
+		mkdir -p "$work/guest"
+		printf 'x 5\n' >"$work/guest/list"
+		: >"$work/guest/results"
+		echo "it stands here" >"$work/guest/console"
+		# shellcheck source=tools/rig/guest.sh
+		. "$rig/guest.sh"
+		one() { [ "$2" != "rig the guest boots" ] || echo "$3: ${4:-}"; }
+		collect() { cat >/dev/null; }
+		starts=$1
+		begin_guest() {
+			starts=$((starts - 1))
+			[ "$starts" != 0 ] || printf '# begin x 5\n# end x 0 1\n# done 0\n' >"$work/guest/results"
+			sleep $((starts == 0 ? 1 : 100)) &
+		}
+		begin_guest
+		follow $! stock plain "$work/guest" 2
+	) 2>&1
+}
+as_wanted "rig a guest whose kernel hangs before the first program is booted once more, and that is told" "$(follows 2)" \
+	"ok: its kernel did not come to the first program in 2 s, and was booted once more:
+it stands here"
+result "$(follows 3 | grep -q '^not ok'; echo $?)" "rig and not a third time"
+
 # What make test leaves to make test-all, by the same rules, and as the page has it.
 left_out_now() {
 	local work=$work/left tap=/dev/null ALL="" ONLY=""
@@ -156,18 +183,25 @@ forget() {
 }
 as_wanted "rig what did not run in a run of its world has no results any more" "$(forget | xargs)" "debug.old stock.full.long stock.new"
 
+# A tree, and a cache, may be in folders of any name.
+ln -s "$TOP" "$work/readme"
+as_wanted "rig test programs have their names wherever the tree is" \
+	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(faults\|readme\/.*\).c$/p' | sort)" \
+	"$(cd "$TOP/tests/kselftest" && printf '%s\n' faults.c readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^readme,examples,' | sort)"
+
 # A new clone begins with what cargo made of the registry's packages in another one.
 target=$work/cache/clones/other/target
 mkdir -p "$target"/debug/{deps,.fingerprint/{pfc-12,libc-34},examples} "$target/x86_64-unknown-linux-gnu/release/deps"
 touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc-34.rlib} "$target"/debug/{pfc,.cargo-lock} \
 	"$target"/debug/.fingerprint/{pfc-12,libc-34}/lib "$target"/x86_64-unknown-linux-gnu/release/{pfc,only-theirs} "$target/debug/examples/x"
 (
-	CACHE=$work/cache TARGET=$work/target
+	CACHE=$work/cache TARGET=$work/build/deps/target
+	mkdir -p "${TARGET%/*}"
 	eval "$(function_of build.sh begin_target)"
 	begin_target
 )
 as_wanted "rig a new clone begins with another's builds of the registry's packages, none of our own" \
-	"$(cd "$work/target" 2>/dev/null && find . -type f | sort)" "./debug/.cargo-lock
+	"$(cd "$work/build/deps/target" 2>/dev/null && find . -type f | sort)" "./debug/.cargo-lock
 ./debug/.fingerprint/libc-34/lib
 ./debug/deps/liblibc-34.rlib"
 mkdir "$work/mine"
@@ -186,7 +220,11 @@ part host cargo test 1060 1090 20
 program stock quick 3
 program stock slow 40
 END
-said=$(awk -v begin=1000 -v end=1120 -v before="0 0" -v after="200 50" -f "$rig/times.awk" "$work/times")
+printf 'stock quick 5\nstock slow 30\n' >"$work/earlier"
+said=$(awk -v begin=1000 -v end=1120 -v before="0 0" -v after="200 50" -v earlier="$work/earlier" -f "$rig/times.awk" "$work/times")
 result "$(grep -q '2:00; the processors were idle for 25 %' <<<"$said" && grep -qE 'stock +1:00 +2:00 +1:40' <<<"$said" && grep -A 1 slowest <<<"$said" | grep -q '40  stock slow'; echo $?)" \
 	"rig the table has stages, idle time, and the slowest program first" "$said"
+as_wanted "rig it compares with the run before, and names what grew" "$(sed -n '/seconds of programs/,$p' <<<"$said")" "  stock: 43 seconds of programs, 35 the last time
+  grown most since then:
+      +10  stock slow"
 exit $failed

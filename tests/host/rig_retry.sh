@@ -99,7 +99,7 @@ lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
 # remove TEST...: as if they had never been; the runs that counted them, too.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 
-plan 41
+plan 42
 said=$(run)
 ends "a green run ends with its count" "11 passed, 0 failed status 0"
 as_wanted "rig a green whole run of a committed tree is in proved" \
@@ -165,6 +165,12 @@ commit
 said=$(run)
 ends "one cargo test is run once more, by its path" "11 passed, 0 failed status 0"
 test_is cargo :
+
+test_is host/moody.sh "if $(once figures); then echo 1..1; echo 'ok 1 it is so (12)'; else echo 1..1; echo 'not ok 1 it is so (0)'; exit 1; fi"
+commit
+said=$(run)
+ends "a figure in parentheses is no part of a result's name" "12 passed, 0 failed status 0"
+remove host/moody.sh
 
 # A second attempt that is no better.
 test_is host/skips.sh "if $(once skips); then echo 1..1; echo 'ok 1 it is so # SKIP no'; else echo 1..1; echo not ok 1 it is so; exit 1; fi"

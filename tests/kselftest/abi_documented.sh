@@ -15,6 +15,7 @@ everything() {
 	find /dev /sys/module/*/parameters /sys/kernel/debug \( -path /sys/kernel/debug/tracing -o -path /dev/pts \) -prune -o -print
 	find /proc -path '/proc/[0-9]*' -prune -o -path /proc/ppa -prune -o -print
 	[ ! -e /proc/ppa ] || find /proc/ppa
+	find /run/perftrace
 } 2>/dev/null
 # "FIELD<tab>TEXT" of each entry: What:, and all of its description in one line.
 entries() {
@@ -51,6 +52,7 @@ load_providers
 # A context has the descriptions loaded; a task that is accounted has files.
 /tests/examples/faults >/dev/null
 echo "$$ 1 1 0 1" >/proc/ppa/ppactl
+pfc trace arm
 everything | sort >after
 
 entries >entries

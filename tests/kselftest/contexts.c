@@ -59,10 +59,15 @@ static void nonsense(void)
 		puppet("@hardirq adjust %lld 1", numbers[i]);
 		is(puppet("handle %lld", numbers[i]), 0, "0.12 no handle for number %lld",
 		   numbers[i]);
+		/* An update through the handle of what is not live changes nothing, either. */
+		puppet("inline %lld 1", numbers[i]);
+		puppet("@nmi inline %lld 1", numbers[i]);
+		puppet("peak %lld 1000000", numbers[i]);
+		puppet("hist %lld 64 %lld", numbers[i], 1LL << 62);
 	}
 	after = photograph();
 	ok(!memcmp(before, after, size),
-	   "0.12 perf_adjust of numbers that are not live changes no value of any CPU");
+	   "0.12 updates of numbers that are not live change no value of any CPU");
 	is(pc.h->gen1 + pc.h->gen2, 2 * gen, "0.12 and no generation");
 	/* The photograph is able to show a change. */
 	puppet("adjust %u 1", n);

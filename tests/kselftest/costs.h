@@ -87,14 +87,6 @@ static bool costs_agree(void)
 	return good;
 }
 
-static __u64 now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 /* It is some time, and less than there was. */
 static bool is_time(const char *name, __s64 before, __u64 wall)
 {

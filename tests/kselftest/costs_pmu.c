@@ -114,8 +114,7 @@ int main(void)
 	model = nowhere ? *SKYLAKE : *this_model();
 	plan(nowhere ? 4 : 13);
 	sampling_modules(&model);
-	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
-	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
+	pfm_limits("0", "0");
 	pc_open(&costs_pc);
 	atexit(leave);
 	if (nowhere) {

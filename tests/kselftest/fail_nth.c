@@ -11,6 +11,7 @@
  */
 #include "faults.h"
 #include "nth.h"
+#include <pthread.h>
 
 /* Only with an address from here on upwards on the stack. */
 static void only_above(unsigned long address)
@@ -44,8 +45,53 @@ static bool is_empty_set(void)
 	return is_loaded("perfcounters");
 }
 
+/* While it is loaded a thread tries to open each device, and keeps the first that it gets. */
+static volatile bool opens, is_open, waits = true;
+static int too_early;
+
+static void *open_them(void *unused)
+{
+	static const char *const devices[] = {
+		"/dev/perfcounters", "/dev/perfcounters_names", "/dev/perfmon", "/dev/ppa",
+		"/dev/perftrace",
+	};
+
+	on_cpu(1);
+	for (unsigned int i = 0;; i = (i + 1) % 5) {
+		int fd = opens ? open(devices[i], O_RDONLY | O_CLOEXEC) : -1;
+
+		is_open = fd >= 0;
+		while (is_open && opens)
+			sleep_ms(1);
+		if (fd >= 0)
+			close(fd);
+		is_open = false;
+		while (!opens) {
+			waits = true;
+			sleep_ms(1);
+		}
+		waits = false;
+	}
+	return NULL;
+}
+
+static int load_while_it_is_opened(void)
+{
+	int ret;
+
+	opens = true;
+	ret = load_perfcounters();
+	disarm();
+	too_early += ret < 0 && is_open;
+	opens = false;
+	do
+		sleep_ms(1);
+	while (is_open || !waits);
+	return ret;
+}
+
 static const struct operation loading_it = {
-	"insmod perfcounters", gone, load_perfcounters, not_there, is_empty_set,
+	"insmod perfcounters", gone, load_while_it_is_opened, not_there, is_empty_set,
 	unload_perfcounters, 1, false, 8
 };
 
@@ -56,8 +102,9 @@ int main(void)
 {
 	static const char *const some[] = { "pfc_sched", "pfc_net", "sample_rust" };
 	unsigned long modules;
+	pthread_t thread;
 
-	plan(NTH_OPERATIONS + 1 + 3 + 1);
+	plan(NTH_OPERATIONS + 1 + 3 + 2);
 	set_up();
 	afresh();
 	for (int i = 0; i < 50; i++)
@@ -72,10 +119,12 @@ int main(void)
 
 		driver = some[i];
 		snprintf(of, sizeof(of), " %s", driver);
-		inject("0.10", &driver_loading, of);
+		inject("0.10", i == 2 ? &sample_loading : &driver_loading, of);
 	}
 	pc_close(&pc);
+	pthread_create(&thread, NULL, open_them, NULL);
 	inject("0.10", &loading_it, "");
+	is(too_early, 0, "9.2 no device is opened of a module whose init fails");
 	only_above(0);
 	unload();
 	note("%lu requests failed, one at a time", all_failed);

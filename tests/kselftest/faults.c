@@ -289,7 +289,8 @@ static void all(void)
 
 		driver = drivers[i];
 		snprintf(of, sizeof(of), " %s", driver);
-		inject(strcmp(driver, "pfc_net") ? &driver_loading : &net_loading, of);
+		inject(!strcmp(driver, "pfc_net") ? &net_loading :
+		       !strcmp(driver, "sample_rust") ? &sample_loading : &driver_loading, of);
 		inject(&unloading, of);
 	}
 	if (system("modprobe null_blk"))

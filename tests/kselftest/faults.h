@@ -370,6 +370,10 @@ static const struct operation loading = {
 	/* An interface without instances is counted in net/unnamed. */
 	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 8, true,
 	8
+}, sample_loading = {
+	/* No driver need fail for a counter. */
+	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 1, true,
+	8
 }, operations[] = {
 	{ "open names", nothing, open_names, always, has_all_names, close_it, 3, false, 0 },
 	{ "read names", open_both, read_names, always, has_all_names, nothing, 0, false, 0 },

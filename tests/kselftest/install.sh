@@ -26,7 +26,7 @@ holds() { # FILE PATTERN...
 }
 is() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
 
-plan 33
+plan 34
 packaged() {
 	is "$(cat /proc/1/comm)" systemd && [ ! -e /modules ] && ! pfc --version | grep -vx "pfc $(dpkg-query -W -f '${Version}' perfcounters)" &&
 		dpkg -S "$(command -v pfc)"
@@ -103,6 +103,20 @@ others() {
 		journalctl -u perfcounters >journal && holds journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
 check "install the service's end leaves drivers of others alone" others
+# A program that runs longer than the module is loaded.
+late() {
+	local program rc=0
+	systemctl reset-failed perfcounters
+	systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] || return 1
+	$examples/requests 1000000 & program=$!
+	sleep 1
+	systemctl start perfcounters && pfc trace start late -e 'requests:*' -s 1M -o late.ctf -- sleep 2 && babeltrace2 late.ctf >events &&
+		[ "$(grep -c requests: events)" -gt 1 ] || rc=1
+	systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && kill -0 $program || rc=1
+	kill $program
+	systemctl start perfcounters && return $rc
+}
+check "install a program that began before the service is traced, and does not keep the module" late
 # As at boot: all are started at once, and nothing of ours is loaded.
 units="perfcounters-accounting perfcounters-openmetrics"
 # The answer of a server of this guest.

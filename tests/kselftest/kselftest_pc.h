@@ -352,6 +352,19 @@ static __u64 at_least(__u64 n)
 	return bounded(1000) == 1000 ? n : (n + 24) / 25;
 }
 
+static inline __u64 clock_ns(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+static inline __u64 now_ns(void)
+{
+	return clock_ns(CLOCK_MONOTONIC);
+}
+
 static void sleep_ms(long ms)
 {
 	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
@@ -383,6 +396,13 @@ static char task_state(pid_t pid)
 	/* Its name, in brackets, may have anything in it. */
 	behind = strrchr(text, ')');
 	return behind ? behind[2] : '?';
+}
+
+/* A child is killed, and gone. */
+static inline void end_child(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
 }
 
 /* How often a task has blocked, as the kernel says. */
@@ -431,6 +451,15 @@ static bool cpu_online(int cpu, bool on)
 	WIFSIGNALED(status_) ? -WTERMSIG(status_) : WEXITSTATUS(status_); \
 })
 
+static void write_file(const char *path, const char *value)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, value, strlen(value)) != (ssize_t)strlen(value))
+		bail(path);
+	close(fd);
+}
+
 /* The whole of a small file, cut to the buffer. */
 static char *slurp(const char *path, char *buf, size_t size)
 {
@@ -455,25 +484,45 @@ static int klog_mark(void)
 	return fd;
 }
 
+/* The next line's text; "" where some were lost, NULL at the end. */
+static char *klog_line(int fd, char *line, size_t size)
+{
+	ssize_t len = read(fd, line, size - 1);
+	char *text;
+
+	if (!len || (len < 0 && errno != EPIPE))
+		return NULL;
+	line[len > 0 ? len : 0] = '\0';
+	text = strchr(line, ';');
+	if (!text)
+		return line + strlen(line);
+	text[strcspn(text, "\n")] = '\0';
+	return text + 1;
+}
+
+/* How often the log says this since then. */
+static inline int klog_says(int fd, const char *what)
+{
+	char line[2048], *text;
+	int nr = 0;
+
+	while ((text = klog_line(fd, line, sizeof(line))))
+		nr += !!strstr(text, what);
+	return nr;
+}
+
 /* Does a line since then hold one of these words? Shows it if it does. */
 static bool klog_has(int fd, const char *const words[])
 {
-	char line[2048];
-	ssize_t len;
+	char line[2048], *text;
 	bool found = false;
 
-	while ((len = read(fd, line, sizeof(line) - 1)) > 0 || errno == EPIPE) {
-		line[len > 0 ? len : 0] = '\0';
-		for (int i = 0; words[i]; i++) {
-			char *text = strchr(line, ';');
-
-			if (!text || !strstr(text, words[i]))
-				continue;
-			text[strcspn(text, "\n")] = '\0';
-			note("log: %s", text + 1);
-			found = true;
-		}
-	}
+	while ((text = klog_line(fd, line, sizeof(line))))
+		for (int i = 0; words[i]; i++)
+			if (strstr(text, words[i])) {
+				note("log: %s", text);
+				found = true;
+			}
 	close(fd);
 	return found;
 }

@@ -11,6 +11,7 @@
 #include "pmu.h"
 #include <linux/seccomp.h>
 #include <perfmon/perfmon.h>
+#include <pthread.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 
@@ -213,6 +214,52 @@ static void sets(void)
 	close(fd);
 }
 
+/* The state of contexts: of oneself, and of a thread that ends. */
+static void states_of_contexts(void)
+{
+	struct perfmon_status s = { 0 }, *bad = (void *)8;
+	pfarg_load_t load = { 0 };
+	pfarg_msg_t msg = { 0 };
+	int fd = counting();
+	pid_t child;
+
+	is(fails(pfm_get_status(-1, &s)), -EBADF, "9.6 pfm_get_status: no descriptor");
+	is(fails(pfm_get_status(fd, bad)), -EFAULT, "9.6 pfm_get_status: bad address");
+	is(fails(pfm_get_status(fd, &s)), 0, "9.6 pfm_get_status");
+	is(s.flags, PERFMON_STATUS_STARTED, "9.6 says that it counts");
+	pfm_stop(fd);
+	pfm_get_status(fd, &s);
+	is(s.flags, 0, "9.6 or does not");
+	close(fd);
+	child = fork();
+	if (!child)
+		pause();
+	load.load_pid = child;
+	fd = new_context();
+	if (pfm_load_context(fd, &load))
+		bail("a context of a child");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	pfm_get_status(fd, &s);
+	is(s.flags, PERFMON_STATUS_ENDED, "9.6 or has ended");
+	ok(read(fd, &msg, sizeof(msg)) == sizeof(msg) && msg.type == PFM_MSG_END,
+	   "9.6 and a message says why");
+	close(fd);
+	is(in_child({
+		pfarg_ctx_t ctx = { .ctx_flags = PFM_FL_SYSTEM_WIDE };
+		int cpu0 = pfm_create_context(&ctx, NULL, NULL, 0);
+
+		on_cpu(0);
+		load.load_pid = 0;
+		if (pfm_load_context(cpu0, &load))
+			_exit(1);
+		on_cpu(1);
+		if (fails(pfm_get_status(cpu0, &s)) || fails(pfm_start(cpu0, NULL)) != -EBUSY)
+			_exit(2);
+		_exit(42);
+	}), 42, "9.6 the status of a CPU's context is for any CPU");
+}
+
 /* What an example said; its status. */
 static char said[4096];
 
@@ -390,6 +437,36 @@ static void page(int fd, const struct perfmon_self *page)
 	is(again, value, "1.18 and stays");
 }
 
+struct foreign {
+	const struct perfmon_self *page;
+	uint64_t value;
+	int fd, rc;
+};
+
+static void *foreign(void *arg)
+{
+	struct foreign *f = arg;
+
+	f->rc = fails(pfm_self_read(f->fd, f->page, 0, &f->value));
+	return NULL;
+}
+
+/* Of another thread's context: what that has counted, and not what this one has. */
+static void of_another(int fd, const struct perfmon_self *page)
+{
+	struct foreign f = { .fd = fd, .page = page };
+	uint64_t before, after;
+	pthread_t thread;
+
+	pfm_self_read(fd, page, 0, &before);
+	pthread_create(&thread, NULL, foreign, &f);
+	while (pthread_tryjoin_np(thread, NULL))
+		spin(1000);
+	pfm_self_read(fd, page, 0, &after);
+	is(f.rc, 0, "1.18 pfm_self_read on another thread's context");
+	ok(f.value > before && f.value < after, "1.18 is right, too");
+}
+
 static void selfpage(void)
 {
 	const struct perfmon_self *at;
@@ -407,6 +484,7 @@ static void selfpage(void)
 	mapped = fails(pfm_self_map(fd, &at));
 	is(mapped, 0, "1.18 pfm_self_map");
 	if (!mapped) {
+		of_another(fd, at);
 		page(fd, at);
 		is(fails(pfm_self_unmap(at)), 0, "1.18 pfm_self_unmap");
 	}
@@ -423,13 +501,14 @@ int main(void)
 	m = this_model();
 	unload();
 	description = m->amd ? "pfm_amd" : "pfm_intel";
-	plan(2 + 7 + 16 + 20 + 15 + 12 + 4 + 6 + 5 + 12 + 20 + 2);
+	plan(2 + 7 + 16 + 20 + 15 + 8 + 12 + 4 + 6 + 5 + 12 + 22 + 2);
 	without_a_device();
 	creating();
 	no_context(-1, -EBADF, "no descriptor");
 	no_context(0, -EBADF, "a descriptor of something else");
 	registers();
 	states();
+	states_of_contexts();
 	sets();
 	self();
 	task();

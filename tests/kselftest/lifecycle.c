@@ -80,6 +80,40 @@ static void histogram(void)
 	is(sum, 0, "0.10 and all of its buckets begin at zero");
 }
 
+/* A driver's new version has more buckets, or fewer. */
+static void reshaped(void)
+{
+	__u32 n = puppet("desc 32 4 1 0 8 0 -1 lifecycle/shape");
+	__u32 next = puppet("add lifecycle/behind"), fewer;
+	int more;
+	__u64 gen = pc.h->gen2;
+	int last = 0;
+
+	puppet("adjust %u 5", next);
+	puppet("hist %u 8 1", n);
+	is(puppet("desc 32 4 1 0 16 0 -1 lifecycle/shape"), -EEXIST,
+	   "0.10 a live histogram keeps its shape");
+	puppet("del %u", n);
+	more = puppet("desc 32 4 1 0 16 0 -1 lifecycle/shape");
+	if (!ok(more > (int)next,
+		"0.10 a name that returns with more buckets gets a number with room for them"))
+		bail("no number");
+	is(pc.desc[more].nr_slots, 16, "0.10 and has as many");
+	is(pc.desc[more].incarnation, 2, "0.10 which is its next life");
+	is(pc.desc[n].state, PERFCOUNTERS_FREE, "0.10 its old number is nobody's");
+	is(pc.h->gen2, gen + 2, "0.6 by one change");
+	puppet("hist %u 16 %lld", more, 1LL << 20);
+	for (unsigned int cpu = 0; cpu < pc.h->nr_cpus; cpu++)
+		last += pc_value(&pc, cpu, more + 15);
+	is(last, 1, "0.10 all of them count");
+	puppet("del %u", more);
+	fewer = puppet("desc 32 4 1 0 4 0 -1 lifecycle/shape");
+	is(fewer, more, "0.10 with fewer it keeps its number");
+	puppet("del %u", fewer);
+	is(puppet("add lifecycle/shape"), more, "0.10 also if it is a plain counter now");
+	is(pc_total(&pc, next), 5, "0.10 nobody else's value has changed");
+}
+
 /* A bus whose devices are unplugged and come back in another order. */
 static void devices(void)
 {
@@ -102,12 +136,13 @@ static void devices(void)
 
 int main(void)
 {
-	plan(29);
+	plan(29 + 10);
 	load("");
 	pc_open(&pc);
 	one_name();
 	reload();
 	histogram();
+	reshaped();
 	devices();
 	return finish();
 }

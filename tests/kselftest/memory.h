@@ -68,4 +68,49 @@ static struct memory memory(void)
 	return now;
 }
 
+/* What users have by contexts and traces, and how much that may be at most. */
+#define USERS		"/sys/kernel/debug/perfmon/users"
+#define USER_KB		"/sys/module/perfcounters/parameters/user_kb"
+
+/* What they have by accounting's records. */
+#define RECORDS		"/sys/kernel/debug/perfmon/records"
+
+static inline __u64 bytes_in(const char *file, unsigned int uid)
+{
+	unsigned long long bytes;
+	unsigned int user;
+	char line[100];
+	__u64 found = 0;
+	FILE *f = fopen(file, "r");
+
+	if (!f)
+		bail(file);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "%u %llu", &user, &bytes) == 2 && user == uid)
+			found = bytes;
+	fclose(f);
+	return found;
+}
+
+static inline __u64 bytes_of(unsigned int uid)
+{
+	return bytes_in(USERS, uid);
+}
+
+static inline bool nobody_has_any(void)
+{
+	char text[200], *line = slurp(USERS, text, sizeof(text));
+
+	/* The line that says what is what, and no other. */
+	return !strncmp(line, "uid\tbytes\t", 10) && !strchr(line, '\n')[1];
+}
+
+static inline void set_user_kb(__u64 kb)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", kb);
+	write_file(USER_KB, text);
+}
+
 #endif

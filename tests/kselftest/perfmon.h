@@ -26,6 +26,13 @@ static __u64 pfm_cycles(const struct pmu_model *m)
 	return (m->amd ? 0x76 : 0x3c) | PFM_USER | PFM_ENABLE;
 }
 
+/* How much a CPU may sample: 0, any. */
+static void pfm_limits(const char *rate, const char *percent)
+{
+	write_file("/sys/module/perfcounters/parameters/max_sample_rate", rate);
+	write_file("/sys/module/perfcounters/parameters/max_sample_percent", percent);
+}
+
 /* Loads the modules for this processor; and no others, which a first context would. */
 static void pfm_load_modules(const struct pmu_model *m)
 {
@@ -36,6 +43,8 @@ static void pfm_load_modules(const struct pmu_model *m)
 		if (errno)
 			bail("insmod perfcounters");
 	}
+	/* A test before may have left others. */
+	pfm_limits("100000", "25");
 	errno = -insmod(m->amd ? "pfm_amd" : "pfm_intel", "");
 	if (errno && errno != EEXIST)
 		bail("insmod of the description");

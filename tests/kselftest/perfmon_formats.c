@@ -14,14 +14,6 @@
 #define MS	1000000ULL
 #define SIZE	(1 << 16)
 
-static __u64 now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000 * MS + t.tv_nsec;
-}
-
 static void burn(__u64 ms)
 {
 	struct timespec t;
@@ -206,7 +198,7 @@ static void of_cpu(int cpu, __u64 period)
 	const volatile struct perfmon_ring_page *page = mmap(NULL, 4096 + SIZE, PROT_READ,
 							     MAP_SHARED, fd, 0);
 	const char *data = (char *)page + 4096;
-	__u64 at, begin = now(), busy, idle;
+	__u64 at, begin = now_ns(), busy, idle;
 
 	pfm_period(fd, PERFMON_CPU_CLOCK, period, 0);
 	pfm_load(fd, cpu);
@@ -217,7 +209,7 @@ static void of_cpu(int cpu, __u64 period)
 		usleep(5000);
 	idle = page->head - busy;
 	pfm_stop(fd);
-	begin = now() - begin;
+	begin = now_ns() - begin;
 	for (at = 0; at != page->head;) {
 		const struct perfmon_sample *s = record(data, SIZE, at, copy);
 
@@ -287,11 +279,10 @@ static void storm(void)
 	int fd = pfm_create_ring(0, "flight-recorder", SIZE, 0), throttled = 0, went_on = 0;
 	struct perfmon_ring_page *page = mmap(NULL, 4096 + SIZE, PROT_READ, MAP_SHARED, fd, 0);
 	const char *data = (char *)page + 4096;
-	__u64 at, head, begin = now();
+	__u64 at, head, begin = now_ns();
 
-	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "25");
 	/* Less than even a guest has that is given little time. */
-	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "100");
+	pfm_limits("100", "25");
 	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
 	pfm_load(fd, this_thread());
 	for (int i = 0; i < 200 && throttled < 3; i++) {
@@ -309,7 +300,7 @@ static void storm(void)
 			at += s->header.size;
 		}
 	}
-	note("it took %llu ms", (now() - begin) / MS);
+	note("it took %llu ms", (now_ns() - begin) / MS);
 	if (!ok(throttled > 2 && went_on >= throttled - 2,
 		"1.7 a storm is throttled, and the ring says so"))
 		note("%d, %d; head %lld lost %lld", throttled, went_on, page->head, page->lost);
@@ -327,8 +318,7 @@ int main(void)
 	insmod("pfm_ring", "");
 	insmod("pfm_nway", "");
 	insmod("pfm_histogram", "");
-	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
-	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	pfm_limits("0", "0");
 	refusals();
 	watermark();
 	ways();

@@ -264,8 +264,7 @@ int main(void)
 	m = silent || spurious || !strcmp(name, "skid") ? SKYLAKE : this_model();
 	plan(silent ? 8 : 14);
 	sampling_modules(m);
-	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
-	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	pfm_limits("0", "0");
 	if (!silent) {
 		random_periods();
 		lock_step();

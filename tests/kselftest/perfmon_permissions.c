@@ -8,9 +8,9 @@
  * Who may watch whom: each cell of the table in Documentation/perfmon.md. A child
  * takes a part in each try: who asks, who is asked for.
  */
+#include "capabilities.h"
 #include "perfmon.h"
-#include <grp.h>
-#include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -29,19 +29,6 @@ enum who {
 static const char * const names[NR_WHO] = {
 	"another user", "CAP_PERFMON", "CAP_SYS_PTRACE", "root of a user namespace", "root",
 };
-
-static void keep(int capability)
-{
-	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct data[2] = { 0 };
-
-	if (capability >= 0) {
-		data[capability / 32].effective = 1u << capability % 32;
-		data[capability / 32].permitted = 1u << capability % 32;
-	}
-	if (syscall(SYS_capset, &header, data))
-		_exit(98);
-}
 
 static void become(int user)
 {
@@ -132,6 +119,14 @@ static int try_load(pid_t whom)
 	return pfm_load(fd, whom ?: (pid_t)this_thread());
 }
 
+/* One that stops the thread at each overflow. */
+static int try_blocking(pid_t whom)
+{
+	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
+
+	return fd < 0 ? fd : pfm_load(fd, whom);
+}
+
 static int try_cpu(pid_t unused)
 {
 	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
@@ -178,6 +173,12 @@ static void matrix(void)
 		{ "one that is not dumpable", try_load, hidden, { -EPERM, 0, 0, -EPERM, 0 } },
 		{ "another user's", try_load, stranger, { -EPERM, 0, 0, -EPERM, 0 } },
 		{ "root's", try_load, root, { -EPERM, 0, 0, -EPERM, 0 } },
+		{ "and stops a process of its user", try_blocking, same, { 0, 0, 0, -EPERM, 0 } },
+		{ "and stops one that is not dumpable", try_blocking, hidden,
+		  { -EPERM, -EPERM, 0, -EPERM, 0 } },
+		{ "and stops another user's", try_blocking, stranger,
+		  { -EPERM, -EPERM, 0, -EPERM, 0 } },
+		{ "and stops root's", try_blocking, root, { -EPERM, -EPERM, 0, -EPERM, 0 } },
 		{ "a kernel thread", try_load, 2, { -EPERM, -EPERM, -EPERM, -EPERM, -EPERM } },
 		{ "a CPU", try_cpu, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
 		{ "kernel mode", try_kernel_mode, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
@@ -195,6 +196,21 @@ static void matrix(void)
 	kill(root, SIGKILL);
 	while (wait(NULL) > 0)
 		;
+}
+
+/* Whom perf lets monitor the kernel, and nobody else. */
+static void paranoia(void)
+{
+	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
+	char before[8];
+
+	slurp(sysctl, before, sizeof(before));
+	write_file(sysctl, "1");
+	is(as(NOBODY, try_kernel_mode, 0), 0, "1.6 perf_event_paranoid 1: users watch the kernel");
+	write_file(sysctl, "2");
+	is(as(NOBODY, try_kernel_mode, 0), -EPERM, "1.6 2: they do not");
+	is(as(CAPABLE, try_kernel_mode, 0), 0, "1.6 CAP_PERFMON does");
+	write_file(sysctl, before);
 }
 
 /* A copy of this program, that a user runs and that becomes root. */
@@ -263,6 +279,186 @@ static void exec_ends(mode_t mode, bool ends, const char *what)
 	unlink(SECRET);
 }
 
+/* What a process becomes that another one of its user watches. */
+enum change { UNDUMPABLE, OTHER_USER, OTHER_SPACE, OTHER_PROGRAM };
+
+static void be_other(enum change change)
+{
+	switch (change) {
+	case UNDUMPABLE:
+		prctl(PR_SET_DUMPABLE, 0);
+		break;
+	case OTHER_USER:
+		if (setresuid(1001, 1001, 1001))
+			_exit(95);
+		/* It is the user that tells. */
+		prctl(PR_SET_DUMPABLE, 1);
+		break;
+	case OTHER_SPACE:
+		if (unshare(CLONE_NEWUSER))
+			_exit(96);
+		break;
+	case OTHER_PROGRAM:
+		execl(SECRET, SECRET, "spin", NULL);
+		_exit(94);
+	}
+}
+
+static void step(int in, int out)
+{
+	char byte;
+
+	if (write(out, "x", 1) != 1 || read(in, &byte, 1) != 1)
+		_exit(1);
+}
+
+static void changing(int in, int out, enum change change, bool calls)
+{
+	char byte;
+
+	if (read(in, &byte, 1) != 1)
+		_exit(1);
+	spin(1000000);
+	step(in, out);
+	dup2(in, 0);
+	dup2(out, 1);
+	be_other(change);
+	/* It comes onto its CPU anew, unless a call is to notice. */
+	if (!calls)
+		sleep_ms(2);
+	step(0, 1);
+	spin(1000000);
+	step(0, 1);
+	_exit(0);
+}
+
+#define COUNTED		1	/* while it was its own */
+#define TOLD		2
+#define GONE		4
+#define COUNTED_ON	8	/* what it did afterwards */
+#define UNNOTICED	64	/* by a call */
+
+/* What becomes of a context; @calls: whose owner makes a call before the thread runs again. */
+static int watcher(enum change change, bool calls)
+{
+	struct pollfd poll_fd = { .events = POLLIN };
+	int there[2], back[2], fd, seen = 0;
+	__u64 first, last;
+	pid_t child;
+
+	become(1000);
+	keep(CAP_SETUID);
+	prctl(PR_SET_DUMPABLE, 1);
+	if (pipe(there) || pipe(back))
+		return -1;
+	child = fork();
+	if (!child)
+		changing(there[0], back[1], change, calls);
+	fd = pfm_create(0);
+	poll_fd.fd = fd;
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	if (pfm_load(fd, child) || pfm_start(fd))
+		return -1;
+	step(back[0], there[1]);
+	first = pfm_read_pmd(fd, 0);
+	seen |= first >= 2000000 ? COUNTED : 0;
+	step(back[0], there[1]);
+	if (calls)
+		pfm_read_pmd(fd, 0);
+	if (calls && change < OTHER_SPACE && poll(&poll_fd, 1, 0) != 1)
+		return UNNOTICED;
+	step(back[0], there[1]);
+	/* A worker asks. That nothing comes is known after a while only. */
+	seen |= poll(&poll_fd, 1, change < OTHER_SPACE ? 30000 : 500) == 1 ? TOLD : 0;
+	last = pfm_read_pmd(fd, 0);
+	seen |= last - first >= 2000000 && (calls || change >= OTHER_SPACE) ? COUNTED_ON : 0;
+	seen |= pfm_start(fd) == -ESRCH ? GONE : 0;
+	if (write(there[1], "x", 1) != 1)
+		return -1;
+	waitpid(child, NULL, 0);
+	return seen;
+}
+
+#define PROGRAMS	"200"
+
+/*
+ * A user calls all the time while a process executes programs: the kernel has each undumpable for
+ * a moment, which is no reason to end the context. 0: it is there to the end.
+ */
+static int caller(void)
+{
+	struct perfmon_status status = { 0 };
+	struct pollfd there = { .events = POLLIN };
+	int back[2], fd, rc;
+	pid_t child;
+
+	become_user(1000, -1);
+	if (pipe(back))
+		return 1;
+	child = fork();
+	if (!child) {
+		/* Not before it is loaded. */
+		raise(SIGSTOP);
+		dup2(back[1], 1);
+		execl(SECRET, SECRET, "again", PROGRAMS, NULL);
+		_exit(94);
+	}
+	waitpid(child, NULL, WUNTRACED);
+	fd = pfm_create(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	if (pfm_load(fd, child) || pfm_start(fd))
+		return 2;
+	kill(child, SIGCONT);
+	there.fd = back[0];
+	while (!poll(&there, 1, 0))
+		ioctl(fd, PERFMON_STATUS, &status);
+	rc = pfm_start(fd);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	return rc ? 3 : 0;
+}
+
+static void change_ends(enum change change, bool calls, int want, const char *what)
+{
+	int status = -1;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (!child)
+		_exit(watcher(change, calls));
+	waitpid(child, &status, 0);
+	is(WIFEXITED(status) ? WEXITSTATUS(status) : -999, want, "9.3 a user's process %s%s", what,
+	   calls ? ", and is looked at" : "");
+}
+
+static void changes(void)
+{
+	copy_self(0755);
+	for (int calls = 0; calls < 2; calls++) {
+		change_ends(UNDUMPABLE, calls, COUNTED | TOLD | GONE, "that is not dumpable any more");
+		change_ends(OTHER_USER, calls, COUNTED | TOLD | GONE, "that is another user's now");
+		change_ends(OTHER_SPACE, calls, COUNTED | COUNTED_ON, "in a name space of the user's");
+		change_ends(OTHER_PROGRAM, calls, COUNTED | COUNTED_ON, "that executes a program");
+	}
+	is(in_child(_exit(caller())), 0, "9.3 " PROGRAMS " programs, and a call at each moment");
+	unlink(SECRET);
+}
+
+/* This program, so many times more. */
+static int again(const char *nr)
+{
+	char less[12];
+
+	snprintf(less, sizeof(less), "%d", atoi(nr) - 1);
+	if (atoi(nr))
+		execl(SECRET, SECRET, "again", less, NULL);
+	if (write(1, "x", 1) != 1)
+		return 1;
+	for (;;)
+		pause();
+}
+
 int main(int argc, char **argv)
 {
 	char byte;
@@ -276,14 +472,18 @@ int main(int argc, char **argv)
 			return 1;
 		return 0;
 	}
+	if (argc > 2 && !strcmp(argv[1], "again"))
+		return again(argv[2]);
 	m = this_model();
-	plan(9 * NR_WHO + 6);
+	plan(13 * NR_WHO + 3 + 6 + 8 + 1);
 	pfm_load_modules(m);
 	if (chmod("/dev/perfmon", 0666) || chmod("/tmp", 01777))
 		bail("chmod");
 	matrix();
+	paranoia();
 	exec_ends(0755, false, "exec of an ordinary program is counted on");
 	exec_ends(04755, true, "exec of a set-uid program ends it");
 	exec_ends(0711, true, "exec of a program that its user may not read ends it");
+	changes();
 	return finish();
 }

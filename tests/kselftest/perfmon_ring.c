@@ -25,14 +25,6 @@ static __u32 cpus;
 /* For what must happen some time, on a busy host, too. */
 #define LONG	100000000000ULL
 
-static __u64 now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 /* The thread that is watched: it spins while it may, and ends. */
 static volatile int may_spin, may_end;
 static volatile __u32 worker_tid;
@@ -138,12 +130,12 @@ static bool whole(const union record *r, int bytes, __u64 since)
 		return bytes == 16 && r->words[1];
 	case PERFMON_RECORD_THROTTLE:
 	case PERFMON_RECORD_UNTHROTTLE:
-		return bytes == 16 && r->words[1] >= since && r->words[1] <= now();
+		return bytes == 16 && r->words[1] >= since && r->words[1] <= now_ns();
 	default:
 		return false;
 	}
 	if (bytes == (int)SAMPLE_BYTES && (user || kernel) && s->pid == (__u32)getpid() &&
-	    s->tid == worker_tid && s->time >= since && s->time <= now() &&
+	    s->tid == worker_tid && s->time >= since && s->time <= now_ns() &&
 	    s->pmd == source->pmd && !s->set && s->cpu < cpus &&
 	    s->last_reset == -source->period && s->eventid == EVENTID && s->nr_values == 2 &&
 	    !s->nr_frames && s->more[1] == worker_tid)
@@ -299,21 +291,21 @@ static void mappings(void)
 static void forward(void)
 {
 	struct ring r = new_ring("ring", 0, SIZE, worker_tid);
-	struct found f = { .since = now() };
+	struct found f = { .since = now_ns() };
 	struct pfarg_ovfl_msg msg;
 	__u64 end, all, kept;
 	int messages = 0;
 
 	may_spin = 1;
 	pfm_start(r.fd);
-	for (end = now() + LONG; (messages < 5 || f.samples < 500) && now() < end;) {
+	for (end = now_ns() + LONG; (messages < 5 || f.samples < 500) && now_ns() < end;) {
 		messages += pfm_message(r.fd, &msg, 20);
 		drain(&r, &f, true);
 	}
 	ok(messages > 0, "1.9 %s: messages come as the ring fills", source->name);
 	/* And now nobody reads. */
 	kept = r.page->lost;
-	for (end = now() + LONG; r.page->lost < kept + 10 && now() < end;)
+	for (end = now_ns() + LONG; r.page->lost < kept + 10 && now_ns() < end;)
 		usleep(10000);
 	ok(r.page->lost >= kept + 10, "2.2 %s: unread, it is full, and more is lost", source->name);
 	kept = head_of(&r) - r.tail->tail;
@@ -321,7 +313,7 @@ static void forward(void)
 		source->name))
 		note("%llu", kept);
 	/* Once there is room again that is told, before the next one. */
-	for (end = now() + LONG; f.told != r.page->lost && now() < end;) {
+	for (end = now_ns() + LONG; f.told != r.page->lost && now_ns() < end;) {
 		drain(&r, &f, true);
 		usleep(1000);
 		pfm_stop(r.fd);
@@ -366,8 +358,8 @@ static void hostile(__u32 flags)
 {
 	struct ring r = new_ring("ring", flags, SIZE, worker_tid);
 	const char *way = flags & PERFMON_RING_BACKWARD ? "backward" : "forward";
-	struct found f = { .since = now() };
-	__u64 begin = now(), end, all, kept, bytes, rest;
+	struct found f = { .since = now_ns() };
+	__u64 begin = now_ns(), end, all, kept, bytes, rest;
 	union record record;
 	pthread_t thread;
 	int n;
@@ -378,7 +370,7 @@ static void hostile(__u32 flags)
 	pfm_start(r.fd);
 	/* For some time, and until there was something to tear. */
 	for (end = begin + bounded(gate_or_long(300, 1000)) * 1000000;
-	     now() < end || ((!f.samples || !r.page->lost) && now() < begin + LONG);) {
+	     now_ns() < end || ((!f.samples || !r.page->lost) && now_ns() < begin + LONG);) {
 		if (!flags) {
 			drain(&r, &f, false);
 			continue;
@@ -416,7 +408,7 @@ static void hostile(__u32 flags)
 	kept = head_of(&r);
 	may_spin = 1;
 	pfm_start(r.fd);
-	for (end = now() + LONG; head_of(&r) == kept && now() < end;)
+	for (end = now_ns() + LONG; head_of(&r) == kept && now_ns() < end;)
 		usleep(1000);
 	may_spin = 0;
 	ok(head_of(&r) != kept, "1.9 %s, %s: and then it goes on", source->name, way);
@@ -427,7 +419,7 @@ static void hostile(__u32 flags)
 static void flight_recorder(void)
 {
 	struct ring r = new_ring("flight-recorder", 0, SIZE, worker_tid);
-	__u64 end, begin = now(), since = begin, samples = 0, snapshots = 0, most = 0, lost;
+	__u64 end, begin = now_ns(), since = begin, samples = 0, snapshots = 0, most = 0, lost;
 	const __u32 flags = PERFMON_RING_BACKWARD | PERFMON_RING_OVERWRITE;
 	union record record;
 	__u64 at;
@@ -439,7 +431,7 @@ static void flight_recorder(void)
 	pfm_start(r.fd);
 	/* For some time, and until it is full and more. */
 	for (end = begin + bounded(gate_or_long(300, 1000)) * 1000000;
-	     now() < end || (-head_of(&r) < 2 * SIZE && now() < begin + LONG);) {
+	     now_ns() < end || (-head_of(&r) < 2 * SIZE && now_ns() < begin + LONG);) {
 		__u64 head = head_of(&r), at = head, time = -1, seen = 0;
 
 		while ((n = copy(&r, head, at, &record)) > 0) {
@@ -477,7 +469,7 @@ static void flight_recorder(void)
 	   source->name);
 	lost = 0;
 	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0, "2.4 %s: resumed", source->name);
-	for (since = now() + LONG; head_of(&r) == end && now() < since;)
+	for (since = now_ns() + LONG; head_of(&r) == end && now_ns() < since;)
 		usleep(1000);
 	pfm_stop(r.fd);
 	may_spin = 0;
@@ -549,7 +541,7 @@ static void lifetimes(void)
 
 	may_spin = 1;
 	pfm_start(r.fd);
-	for (end = now() + LONG; head_of(&r) < SIZE / 2 && now() < end;)
+	for (end = now_ns() + LONG; head_of(&r) < SIZE / 2 && now_ns() < end;)
 		usleep(1000);
 	is(in_child(_exit(r.tail->tail)), -SIGSEGV, "1.2 a child has no mapping, or it would keep the context");
 	is(in_child(execl("/bin/true", "true", NULL)), 0, "1.2 which do not last over exec");
@@ -564,7 +556,7 @@ static void lifetimes(void)
 	ok(other >= 0, "1.2 without mappings, the thread is free for another");
 	r = ring_of(other, SIZE);
 	pfm_start(other);
-	for (end = now() + LONG; !head_of(&r) && now() < end;)
+	for (end = now_ns() + LONG; !head_of(&r) && now_ns() < end;)
 		usleep(1000);
 	end_worker();
 	head = head_of(&r);
@@ -578,14 +570,14 @@ static void lifetimes(void)
 /* Contexts end while their overflows are told, on another CPU. */
 static void brief(void)
 {
-	__u64 begin = now(), end = begin + bounded(gate_or_long(1000, 3000)) * 1000000, seen = 0;
+	__u64 begin = now_ns(), end = begin + bounded(gate_or_long(1000, 3000)) * 1000000, seen = 0;
 	/* While there is one, what all contexts need stays: without, each takes long. */
 	int other = pfm_create(0);
 	unsigned int rounds;
 
 	pfm_load(other, this_thread());
 	may_spin = 1;
-	for (rounds = 0; now() < end || ((rounds <= 10 || !seen) && now() < begin + LONG);
+	for (rounds = 0; now_ns() < end || ((rounds <= 10 || !seen) && now_ns() < begin + LONG);
 	     rounds++) {
 		struct ring r = new_ring(rounds % 2 ? "ring" : "flight-recorder", 0, SIZE,
 					 worker_tid);
@@ -616,19 +608,18 @@ static void storm(void)
 	const struct perfmon_ring_page *page = MAP(fd, 4096 + SIZE, PROT_READ, 0);
 	struct pfarg_pmd pmd = { .reg_value = -10ULL, .reg_long_reset = -10ULL,
 				 .reg_short_reset = -10ULL };
-	__u64 begin = now(), at, calls = 0;
+	__u64 begin = now_ns(), at, calls = 0;
 
-	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "25");
-	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "100000");
+	pfm_limits("100000", "25");
 	pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL);
 	is(pfm_write_smpl(fd, &pmd), 0, "1.7 a sample each ten instructions, kernel included");
 	pfm_load(fd, this_thread());
 	/* A guest that is given little time has no storm: until it has had one, and has lived. */
 	do {
-		__u64 turn = now();
+		__u64 turn = now_ns();
 
 		pfm_start(fd);
-		for (; now() - turn < 500000000ULL; calls++) {
+		for (; now_ns() - turn < 500000000ULL; calls++) {
 			sched_yield();
 			spin(1000);
 		}
@@ -639,12 +630,11 @@ static void storm(void)
 			throttled += h->type == PERFMON_RECORD_THROTTLE;
 			at += h->size;
 		}
-	} while ((!throttled || calls <= 10) && now() - begin < LONG);
-	note("%llu calls in %llu ns", calls, now() - begin);
+	} while ((!throttled || calls <= 10) && now_ns() - begin < LONG);
+	note("%llu calls in %llu ns", calls, now_ns() - begin);
 	ok(calls > 10, "1.7 the machine goes on");
 	ok(throttled, "1.7 the storm is throttled, and the ring says so");
-	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
-	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	pfm_limits("0", "0");
 	munmap((void *)page, 4096 + SIZE);
 	close(fd);
 }
@@ -666,11 +656,12 @@ int main(void)
 
 	plan(11 + 23 + 2 + 1 + (pmu ? 2 : 1) * (6 + 4 + 4 + 8 + 6 + 1) +
 	     (pmu ? 3 : 0) + 1);
-	load("max_sample_rate=0 max_sample_percent=0");
+	load("");
 	if (pmu) {
 		m = this_model();
 		pfm_load_modules(m);
 	}
+	pfm_limits("0", "0");
 	insmod("pfm_soft", "");
 	errno = -insmod("pfm_ring", "");
 	if (errno)

@@ -225,8 +225,7 @@ int main(void)
 	plan(47);
 	write_file("/proc/sys/kernel/nmi_watchdog", "0");
 	sampling_modules(m);
-	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
-	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	pfm_limits("0", "0");
 	exact();
 	notified();
 	several();

@@ -46,6 +46,14 @@ static __u64 try_rdpmc(__u32 counter)
 	return got;
 }
 
+static __u64 thread_pointer(void)
+{
+	__u64 pointer;
+
+	asm volatile("mov %%fs:0, %0" : "=r" (pointer));
+	return pointer;
+}
+
 /* As include/uapi/linux/perfmon.h says. */
 static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64 *value)
 {
@@ -67,7 +75,7 @@ static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64
 			found = true;
 			if (!(flags & PERFMON_SELF_COUNTING))
 				break;
-			found = flags & PERFMON_SELF_RDPMC;
+			found = flags & PERFMON_SELF_RDPMC && page->owner == thread_pointer();
 			if (found)
 				*value += (rdpmc(c->rdpmc) - c->start) & mask;
 			break;
@@ -336,6 +344,31 @@ static void unused(void)
 }
 
 /* The processor forgets its registers when the machine sleeps; all but that is done. */
+/* The machine wakes up while nobody who has a context runs: nothing counts there. */
+static void left_by_firmware(void)
+{
+	pid_t child = fork();
+	int fd;
+
+	if (!child)
+		for (;;)
+			pause();
+	wait_until(task_state(child) == 'S');
+	fd = pfm_create(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	if (m->amd || pfm_load(fd, child) || pfm_start(fd)) {
+		skip("1.6 registers are at rest after a sleep", "no way to look at them");
+	} else {
+		raw_load();
+		raw("wr 0x187 0x4300c0");
+		write_file("/sys/power/state", "mem");
+		is(raw("rd 0x187"), 0, "1.6 registers are at rest after a sleep");
+	}
+	close(fd);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+}
+
 static void sleeping(void)
 {
 	int fd, cpu;
@@ -344,6 +377,7 @@ static void sleeping(void)
 	if (access("/sys/power/pm_test", W_OK)) {
 		skip("1.6 a thread's context goes on after a sleep", "no /sys/power/pm_test");
 		skip("1.6 so does a CPU's", "no /sys/power/pm_test");
+		skip("1.6 registers are at rest after a sleep", "no /sys/power/pm_test");
 		return;
 	}
 	write_file("/sys/power/pm_test", "core");
@@ -365,18 +399,112 @@ static void sleeping(void)
 		note("%llu", after);
 	close(fd);
 	close(cpu);
+	left_by_firmware();
 	write_file("/sys/power/pm_test", "none");
+}
+
+struct other {
+	const volatile struct perfmon_self *page;
+	__u64 slow, value;
+	bool by_page, ran;
+	int fd;
+};
+
+/* What a thread knows of another one's counters. */
+static void *look(void *arg)
+{
+	struct other *other = arg;
+
+	on_cpu(1);
+	other->slow = pfm_read_pmd(other->fd, 0);
+	/* While it does not run its value is in the page: that is not the moment to judge. */
+	for (int i = 0; i < 1000 && !other->ran; i++) {
+		__u32 sequence = other->page->sequence;
+		bool counts = other->page->flags & PERFMON_SELF_COUNTING;
+
+		other->by_page = self_read(other->page, 0, &other->value);
+		other->ran = counts && sequence == other->page->sequence;
+		usleep(100);
+	}
+	return NULL;
+}
+
+/* The page is its thread's: whoever else looks asks the kernel. */
+static void others(void)
+{
+	struct other other = { .fd = pfm_create(0) };
+	__u64 a, b;
+	pthread_t thread;
+	int status;
+	pid_t child;
+
+	/* Where it stays while another one looks. */
+	on_cpu(0);
+	pfm_write_pmc(other.fd, 0, pfm_instructions(m));
+	pfm_load(other.fd, this_thread());
+	other.page = PAGE(other.fd);
+	if (other.page == MAP_FAILED)
+		bail("map");
+	pfm_start(other.fd);
+	spin(100000);
+	wait_until(other.page->flags & PERFMON_SELF_RDPMC);
+	is(other.page->owner, thread_pointer(), "1.18 the page says whose RDPMC is");
+	self_read(other.page, 0, &a);
+	/* This thread counts on meanwhile. */
+	pthread_create(&thread, NULL, look, &other);
+	while (pthread_tryjoin_np(thread, NULL))
+		spin(1000);
+	self_read(other.page, 0, &b);
+	ok(other.ran && !other.by_page, "1.18 another thread learns from the page that it must ask");
+	ok(other.slow > a && other.slow < b, "1.18 and the kernel knows");
+	child = fork();
+	if (!child) {
+		const volatile struct perfmon_self *page = PAGE(other.fd);
+		int good = page == MAP_FAILED && errno == EACCES;
+
+		good |= (pfm_read_pmd(other.fd, 0) >= b) << 1;
+		close(other.fd);
+		other.fd = pfm_create(0);
+		good |= (PAGE(other.fd) != MAP_FAILED) << 2;
+		_exit(good);
+	}
+	waitpid(child, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "1.18 another process does not get the page");
+	ok(status & 2, "1.18 but the kernel's word");
+	ok(status & 4, "1.18 and its own context's page");
+	self_read(other.page, 0, &a);
+	spin(1000);
+	ok(self_read(other.page, 0, &b) && b - a >= 2000, "1.18 its thread reads on");
+	munmap((void *)other.page, 4096);
+	close(other.fd);
+	/* Attached to nobody yet: who maps it first. */
+	other.fd = pfm_create(0);
+	other.page = PAGE(other.fd);
+	child = fork();
+	if (!child)
+		_exit(PAGE(other.fd) == MAP_FAILED ? errno : 0);
+	waitpid(child, &status, 0);
+	is(WEXITSTATUS(status), EBUSY, "1.18 it is one process's at a time");
+	munmap((void *)other.page, 4096);
+	child = fork();
+	if (!child)
+		_exit(PAGE(other.fd) == MAP_FAILED ? errno : 0);
+	waitpid(child, &status, 0);
+	is(WEXITSTATUS(status), 0, "1.18 whichever it is");
+	close(other.fd);
 }
 
 int main(void)
 {
 	m = this_model();
-	plan(53);
+	plan(63);
 	pfm_load_modules(m);
 	mapping();
 	reading();
 	revealing();
 	forbidden();
+	others();
 	both();
 	unused();
 	sleeping();

@@ -30,19 +30,6 @@ static __u64 counted_in(int fd, __u16 set)
 	return set_value(fd, set, set % 2);
 }
 
-static __u64 on(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return t.tv_sec * 1000 * MS + t.tv_nsec;
-}
-
-static __u64 now(void)
-{
-	return on(CLOCK_MONOTONIC);
-}
-
 /* Always the same instructions around so many. */
 static __attribute__((noinline)) void run(int fd, __u64 rounds)
 {
@@ -186,15 +173,15 @@ static void by_time(__u64 timeout, __u64 extra)
 	count_in(fd, 7);
 	count_in(fd, 100);
 	set_load(fd, 0);
-	begin = now();
+	begin = now_ns();
 	pfm_start(fd);
-	cpu = on(CLOCK_THREAD_CPUTIME_ID);
+	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	/*
 	 * A busy host's timers are late, and some turns longer: until each set has had its
 	 * turns, and a round of them, from a first turn's begin to the next, took not much
 	 * longer than it should.
 	 */
-	while (now() - begin < 60000 * MS) {
+	while (now_ns() - begin < 60000 * MS) {
 		spin(10000);
 		rounds += 10000;
 		if (set_info(fd, 0).set_runs == seen)
@@ -207,9 +194,9 @@ static void by_time(__u64 timeout, __u64 extra)
 		if (seen >= enough && shortest < timeout + timeout / 4 + 20 * slow * MS)
 			break;
 	}
-	cpu = on(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	pfm_stop(fd);
-	real = now() - begin;
+	real = now_ns() - begin;
 	for (i = 0; i < 3; i++) {
 		struct perfmon_runs r = set_runs(fd, ids[i], ids[i] % 2);
 		__u64 got = counted_in(fd, ids[i]);
@@ -326,11 +313,11 @@ static void asleep(void)
 	pfm_start(fd);
 	for (used = 0; set_info(fd, 1).set_runs < 3 && used < 60000 * MS;) {
 		/* Some machines' clock is no finer than a tick, which is when sleepers wake. */
-		begin = now();
+		begin = now_ns();
 		do
 			spin(100000);
-		while (now() - begin < MS / 2);
-		used += now() - begin;
+		while (now_ns() - begin < MS / 2);
+		used += now_ns() - begin;
 		usleep(2000);
 	}
 	pfm_stop(fd);
@@ -370,7 +357,9 @@ static void mixed(void)
 	page = mmap(NULL, 4096 + 65536, PROT_READ, MAP_SHARED, fd, 0);
 	set_load(fd, 3);
 	pfm_start(fd);
-	for (i = 0; i < 1000000 && set_info(fd, 3).set_runs < 5; i++)
+	/* On a busy machine a turn of a millisecond may have next to nothing. */
+	for (i = 0; i < 1000000 && (set_info(fd, 3).set_runs < 5 || set_value(fd, 0, 0) <= 1000 ||
+				    set_info(fd, 0).set_runs < 3); i++)
 		spin(1000);
 	pfm_stop(fd);
 	for (at = 0; at < page->head;) {
@@ -387,7 +376,10 @@ static void mixed(void)
 	if (!ok(samples == 4 * (int)set_info(fd, 3).set_runs ||
 		samples / 4 + 1 == (int)set_info(fd, 3).set_runs, "1.12 four in each turn"))
 		note("%d samples, %llu turns", samples, set_info(fd, 3).set_runs);
-	ok(set_value(fd, 0, 0) > 1000 && set_info(fd, 0).set_runs > 1, "1.12 another one counts");
+	if (!ok(set_value(fd, 0, 0) > 1000 && set_info(fd, 0).set_runs > 1,
+		"1.12 another one counts"))
+		note("%lld in %llu turns", (long long)set_value(fd, 0, 0),
+		     set_info(fd, 0).set_runs);
 	munmap((void *)page, 4096 + 65536);
 	close(fd);
 }
@@ -613,8 +605,7 @@ int main(void)
 	plan(88 + 7 + 2 + 7 + 8);
 	on_cpu(0);
 	sampling_modules(m);
-	write_file("/sys/module/perfcounters/parameters/max_sample_percent", "0");
-	write_file("/sys/module/perfcounters/parameters/max_sample_rate", "0");
+	pfm_limits("0", "0");
 	extra = around();
 	refusals();
 	many();

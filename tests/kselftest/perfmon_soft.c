@@ -13,14 +13,6 @@
 #include <sys/socket.h>
 #include <time.h>
 
-static __u64 now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 /* What the thread has had of a processor. */
 static __u64 had(void)
 {
@@ -32,9 +24,9 @@ static __u64 had(void)
 
 static void burn(__u64 ns)
 {
-	__u64 end = now() + ns;
+	__u64 end = now_ns() + ns;
 
-	while (now() < end)
+	while (now_ns() < end)
 		;
 }
 
@@ -77,12 +69,12 @@ static void self(void)
 	int fd = counting(this_thread()), i;
 	__u64 clock, task, wall, cpu, switches, inner, outer, faults, moves;
 
-	wall = now();
+	wall = now_ns();
 	pfm_start(fd);
 	burn(50000000);
 	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
 	task = pfm_read_pmd(fd, PERFMON_TASK_CLOCK);
-	wall = now() - wall;
+	wall = now_ns() - wall;
 	if (!ok(clock > 1000000 && clock <= wall + 1000000,
 		"1.13 the clock runs while the thread does"))
 		note("%llu of %llu ns", clock, wall);
@@ -238,14 +230,14 @@ static void threads(void)
 {
 	static __u64 got[64][3];
 	pthread_t thread[64];
-	__u64 sum = 0, cpu = 0, wall = now();
+	__u64 sum = 0, cpu = 0, wall = now_ns();
 	int i, wrong = 0;
 
 	for (i = 0; i < 64; i++)
 		pthread_create(&thread[i], NULL, burner, got[i]);
 	for (i = 0; i < 64; i++)
 		pthread_join(thread[i], NULL);
-	wall = now() - wall;
+	wall = now_ns() - wall;
 	for (i = 0; i < 64; i++) {
 		sum += got[i][0];
 		cpu += got[i][2];
@@ -270,12 +262,12 @@ static void system_wide(void)
 	pfm_write_pmd(fd, PERFMON_CPU_CLOCK, 0);
 	pfm_write_pmd(fd, PERFMON_PAGE_FAULTS, 0);
 	is(pfm_load(fd, 1), 0, "1.6 a CPU's context");
-	wall = now();
+	wall = now_ns();
 	pfm_start(fd);
 	usleep(50000);
 	touch(200);
 	pfm_stop(fd);
-	wall = now() - wall;
+	wall = now_ns() - wall;
 	clock = pfm_read_pmd(fd, PERFMON_CPU_CLOCK);
 	faults = pfm_read_pmd(fd, PERFMON_PAGE_FAULTS);
 	if (!ok(clock > 50000000 && clock <= wall + 1000000,

@@ -79,4 +79,16 @@ static bool perftrace_each(const char *from, __u32 bytes,
 	return from == end;
 }
 
+/* All that a trace has, record by record: the buffers that end in the midst of one. */
+static inline int perftrace_drain(int fd, void (*each)(const struct perftrace_record *record,
+						       __u32 cpu))
+{
+	struct perftrace_read r = first_buffer;
+	int broken = 0;
+
+	while (!trace_next(fd, &r))
+		broken += !perftrace_each(trace_room, r.bytes, each, r.cpu);
+	return broken;
+}
+
 #endif

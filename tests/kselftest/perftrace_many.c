@@ -33,6 +33,15 @@ static void child_writes(void)
 	}
 	waitpid(pid, &status, 0);
 	PERFTRACE(many, parent, (u64, number, pid));
+	/* Not by the C library; without the device's name, and without files. */
+	pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (!pid) {
+		if (chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0))
+			_exit(1);
+		PERFTRACE(many, alone, (u64, number, syscall(SYS_getpid)));
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
 }
 
 static void as_program(const char *what)
@@ -231,9 +240,10 @@ static void sixteen(void)
 static void family(void)
 {
 	struct perftrace_read r = first_buffer;
-	int slot, fd = trace_create("family", "many:child many:parent many:after", 0, 0, &slot);
-	__u64 numbers[3] = { 0 }, pids[3] = { 0 }, keys[3] = { 0 };
-	const char *const names[] = { "many:parent", "many:child", "many:after" };
+	int slot, fd = trace_create("family", "many:child many:parent many:after many:alone", 0, 0,
+				    &slot);
+	__u64 numbers[4] = { 0 }, pids[4] = { 0 }, keys[4] = { 0 }, thread = 0;
+	const char *const names[] = { "many:parent", "many:child", "many:after", "many:alone" };
 	pid_t pid = perftrace_spawn("writer");
 	int status;
 
@@ -246,12 +256,13 @@ static void family(void)
 		d.number = record->marker;
 		trace_call(fd, PERFTRACE_DESCRIBE, &d);
 		trace_call(fd, PERFTRACE_PROCESS, &p);
-		for (int i = 0; i < 3; i++) {
+		for (int i = 0; i < 4; i++) {
 			if (strcmp(d.marker.name, names[i]))
 				continue;
 			memcpy(&numbers[i], record + 1, sizeof(__u64));
 			pids[i] = p.pid ? p.pid : record->thread;
 			keys[i] = r.key;
+			thread = i == 3 ? record->thread : thread;
 		}
 	}
 	ok(keys[0] && keys[1] && keys[2] && keys[0] != keys[1] && keys[1] != keys[2],
@@ -259,6 +270,8 @@ static void family(void)
 	is(numbers[1], numbers[0], "3.8 the child is traced as itself");
 	is(numbers[2], numbers[0], "3.8 and the program after it");
 	ok(pids[1] == numbers[0] || !pids[1], "3.8 by its own number");
+	ok(keys[3] && keys[3] != keys[0], "3.8 so is one without the device and the C library's fork");
+	is(thread, numbers[3], "3.8 by its own thread's number");
 	close(fd);
 }
 
@@ -267,7 +280,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		as_program(argv[1]);
 	perftrace_off(argv);
-	plan(2 + 32 + 4 + 1);
+	plan(2 + 32 + 6 + 1);
 	trace_load();
 	on_cpu(0);
 	sixteen();

@@ -143,10 +143,7 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 
 static void drain(int fd)
 {
-	struct perftrace_read r = first_buffer;
-
-	while (!trace_next(fd, &r))
-		got.broken += !perftrace_each(trace_room, r.bytes, look_at, r.cpu);
+	got.broken += perftrace_drain(fd, look_at);
 }
 
 static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)

@@ -30,7 +30,7 @@ loads_it() { # As the first use of the device does.
 	doctor 0 && says ok contexts description "$pmu: [0-9]+ PMCs"
 }
 clean() {
-	doctor 0 && says ok contexts load "can be attached" && says ok contexts watchdog off && says ok contexts perf "nobody" && says ok contexts RDPMC programs
+	doctor 0 && says ok contexts load "can be attached" && says ok contexts watchdog off && says ok contexts guests "nobody" && says ok contexts perf "nobody" && says ok contexts RDPMC programs
 }
 watchdog() {
 	echo 1 >/proc/sys/kernel/nmi_watchdog

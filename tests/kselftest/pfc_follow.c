@@ -22,6 +22,28 @@ static void *spinner(void *rounds)
 	return NULL;
 }
 
+static void *sleeper(void *arg)
+{
+	(void)arg;
+	pause();
+	return NULL;
+}
+
+/* So many threads more, until somebody ends the process. */
+static int sleepers(int n)
+{
+	pthread_attr_t small;
+	pthread_t thread;
+
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 65536);
+	while (n-- > 0)
+		if (pthread_create(&thread, &small, sleeper, NULL))
+			return 1;
+	pause();
+	return 0;
+}
+
 static void *program(void *rounds)
 {
 	execl(own, own, "spin", rounds, NULL);
@@ -138,6 +160,8 @@ static int work(char **argv, int n)
 		pthread_join(thread[0], NULL);
 	} else if (!strcmp(argv[1], "signals")) {
 		return signals();
+	} else if (!strcmp(argv[1], "sleepers")) {
+		return sleepers(rounds);
 	} else if (!strcmp(argv[1], "perf")) {
 		/* An event of perf's, as long as it is let live. */
 		if (perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1) < 0)

@@ -42,6 +42,17 @@ exactly() { # EVENT
 	[ $(($(value b "$1") - $(value a "$1"))) = 4000000 ]
 }
 
+# An event that cannot be counted whole is not counted as 0.
+whole() {
+	case $PMU in
+	skylake) more=OFFCORE_RESPONSE_0:DMND_DATA_RD:ANY_RESPONSE,MEM_TRANS_RETIRED:LOAD_LATENCY,FRONTEND_RETIRED:DSB_MISS,r1b7,r1bb:u,r5301cd,r1c6, many=7 ;;
+	*) more=r803, many=1 ;;
+	esac
+	pfc stat -v -x, -o all -e ${more}minor-faults,LLC-loads,INSTRUCTIONS,CYCLES,PAGE-FAULTS,perf::instructions $program spin 1000000 2>words || return 1
+	cat all words
+	grep -q "'minor-faults': it is perf's" words && [ "$(grep -cE "it needs (a second register, [A-Z0-9_]+|two counters merged into one), which is not programmed" words)" = $many ] &&
+		! grep -q '^0,' all && [ "$(value all INSTRUCTIONS)" -gt 2000000 ] && [ "$(value all perf::instructions)" -gt 2000000 ]
+}
 nothing() {
 	pfc doctor >found
 	[ $? = 1 ] && cat found && grep -q "modprobe perfcounters" found
@@ -80,7 +91,10 @@ modes() {
 unknown() {
 	pfc stat -x, -o all -e no_such_event,instructions:u true 2>words || return 1
 	cat all words
-	grep -q '^<not supported>,,no_such_event,0,' all && is_number "$(value all instructions:u)" && grep -q "pfc pmu" words
+	grep -q '^<not supported>,,no_such_event,0,' all && is_number "$(value all instructions:u)" && grep -qx "pfc: 1 event cannot be counted here; -v says why" words || return 1
+	pfc stat -v -x, -o all -e no_such_event,instructions:u true 2>words || return 1
+	cat words
+	grep -q "^pfc: 'no_such_event': this processor has no such event; 'pfc pmu' says" words
 }
 people() {
 	pfc stat -e cycles:u,instructions:u true >output 2>errors || return 1
@@ -212,7 +226,7 @@ unprivileged() {
 	[ $rc = 0 ] && [ "$(value all instructions:u)" -gt 4000000 ] && [ $kernel = 2 ] && grep -q CAP_PERFMON words
 }
 
-plan 36
+plan 37
 unload
 check "1.16 pfc doctor says what to do when no module is loaded" nothing
 check "1.16 pfc pmu does, too" status 2 pfc pmu
@@ -244,6 +258,7 @@ check "1.6 -I prints what came" intervals
 check "1.6 the intervals are the whole" sum_of_intervals
 check "1.6 -r gives means and their error" repeated
 check "1.6 -p counts a process, -t a thread" process
+check "1.16 what cannot be counted whole is not supported, and why" whole
 check "1.6 without a command until Ctrl-C" until_interrupted
 check "1.6 or until the process has ended" until_ended -p
 check "1.6 or the thread" until_ended -t

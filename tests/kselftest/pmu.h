@@ -77,15 +77,6 @@ static bool kernel_said(const char *what)
 	return strstr(log, what);
 }
 
-static void write_file(const char *path, const char *value)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0 || write(fd, value, strlen(value)) != (ssize_t)strlen(value))
-		bail(path);
-	close(fd);
-}
-
 /* perf would sample less when it finds that it takes long. At 0 percent the rate can't be set. */
 static void no_throttle(void)
 {

@@ -15,14 +15,6 @@
 static int dev;
 static struct ppa_info info;
 
-static __u64 now_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 static volatile __u64 sink;
 
 static void work(__u64 n)
@@ -34,9 +26,9 @@ static void work(__u64 n)
 /* For so long on a processor. */
 static void work_ms(int n)
 {
-	__u64 end = now_ns(CLOCK_THREAD_CPUTIME_ID) + n * 1000000ULL;
+	__u64 end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + n * 1000000ULL;
 
-	while (now_ns(CLOCK_THREAD_CPUTIME_ID) < end)
+	while (clock_ns(CLOCK_THREAD_CPUTIME_ID) < end)
 		work(5000);
 }
 
@@ -127,7 +119,7 @@ static void let_work(struct known *k)
 	wait_until(task_state(k->pid) == 'S');
 	k->before = ppa_task(dev, k->pid);
 	k->blocked = task_blocked(k->pid);
-	k->cpu = now_ns(clock);
+	k->cpu = clock_ns(clock);
 	if (write(k->go[1], &byte, 1) != 1 || read(k->done[0], &byte, 1) != 1)
 		bail("a child");
 	wait_until(task_state(k->pid) == 'S');
@@ -135,7 +127,7 @@ static void let_work(struct known *k)
 	waitpid(other, NULL, 0);
 	k->t = ppa_task(dev, k->pid);
 	k->blocked = task_blocked(k->pid) - k->blocked;
-	k->cpu = now_ns(clock) - k->cpu;
+	k->cpu = clock_ns(clock) - k->cpu;
 	for (int i = 0; i < PPA_NR_VALUES; i++)
 		k->t.values[i] -= k->before.values[i];
 	k->all = ms(k->t.values[PPA_SCHEDACCUM] + k->t.values[PPA_INTACCUM], &info);

@@ -22,14 +22,6 @@ static struct ppa_info info;
 static struct ppa_task tasks[MOST], one_task;
 static int left_out;
 
-static __u64 now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 /*
  * How long a system call takes: of the quickest of some, in thousandths of what a loop
  * without calls takes at that time, as a busy host makes both slower.

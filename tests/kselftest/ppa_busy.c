@@ -38,14 +38,6 @@ static struct {
 
 static pid_t pids[NR_WORKERS];
 
-static __u64 now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 static bool stopped(void)
 {
 	return __atomic_load_n(&shared->stop, __ATOMIC_RELAXED);

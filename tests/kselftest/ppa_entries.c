@@ -146,12 +146,6 @@ static int worker(void)
 		pause.tv_sec = syscall(SYS_getppid);
 }
 
-static void end(int pid)
-{
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
-}
-
 static void bad_input(void)
 {
 	int me = getpid();
@@ -192,8 +186,9 @@ static void known_work(void)
 	blocked = task_blocked(pid);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
-	/* It is on its way to where it is stopped. */
-	wait_until(task_state(pid) == 'T');
+	/* It is on its way to where it is stopped; its time stands still when it is there. */
+	wait_until(task_state(pid) == 'T' && !ppa_try(dev, pid, &other) &&
+		   !ppa_try(dev, pid, &t) && other.values[0] == t.values[0]);
 	blocked = task_blocked(pid) - blocked;
 	is(raw(pid, info.nr_cpus, true, &r), 0, "4.4 rawppa: each CPU, and the rest");
 	is(ppa_try(dev, pid, &t), 0, "4.4 the device tells of it, too");
@@ -254,7 +249,7 @@ static void known_work(void)
 	ok(ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
 	   r.values[0][PPA_SYSCALLCNT] > 100, "4.1 what runs is counted on");
 	/* Its end. */
-	end(pid);
+	end_child(pid);
 	ok(gone(pid), "4.3 its files go with it");
 	is(measures(), 15, "4.4 what it had is kept");
 	{
@@ -417,12 +412,12 @@ static void storm(int times)
 			rc |= ppa_write(SETTINGS, i % 2 ? "1 0 0 1" : "0 0 0 1");
 		if (i % 4 == 0)
 			set(pid, "0 0 0 1");
-		end(pid);
+		end_child(pid);
 	}
 	is(rc, 0, "4.7 %d tasks come and go", times);
 	is(busy, 0, "4.7 and none finds another's files");
 	for (i = 0; i < 2; i++)
-		end(readers[i]);
+		end_child(readers[i]);
 	ppa_write(SETTINGS, "0 0 0 1");
 	ok(slurp(ENTRIES, (char *)&r, sizeof(r)) && !*(char *)&r, "4.7 nobody is left");
 }
@@ -444,8 +439,9 @@ static void reaped(void)
 		for (n = 0; n < nr; n++) {
 			nobody += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
 			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
-			for (k = 0; k < n; k++)
-				twice += tasks[n].pid && tasks[k].pid == tasks[n].pid &&
+			/* Another one may have ended while it was read. */
+			for (k = 0; k < n && tasks[n].pid == (__u32)pid; k++)
+				twice += tasks[k].pid == tasks[n].pid &&
 					 tasks[k].began == tasks[n].began;
 		}
 	}

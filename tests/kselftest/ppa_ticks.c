@@ -26,14 +26,6 @@ static int dev, zero, pid;
 static struct ppa_info info;
 static char buffer[1 << 16];
 
-static __u64 now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
-}
-
 /* All that is known at one time, in milliseconds and counts. */
 struct at {
 	struct ppa_task task;

@@ -6,6 +6,7 @@ usage: prometheus.py same FILE         its samples are what the text in FILE say
        prometheus.py metadata FILE     and so are types, units and help texts
        prometheus.py dashboard FILE    each expression of a dashboard gives data
        prometheus.py rules             each alert was reckoned, without an error
+       prometheus.py times CPUS        all kinds of time are that many CPUs' time
 """
 
 import json
@@ -119,7 +120,34 @@ def rules():
     return len(found) >= 7 and not wrong
 
 
-COMMANDS = {"same": same, "metadata": metadata, "dashboard": dashboard, "rules": rules}
+def times(cpus):
+    """What counters rose by between two scrapes lies between what each may have seen.
+
+    A scrape has the time of its beginning; what it read was read until its end, which
+    comes within its interval, a second.
+    """
+    kinds = "user|system|interrupt|idle"
+    series = ask(f'{{__name__=~"perfcounters_ppa_({kinds})_time_seconds_total"}}[30s]')
+    lasted = {t: float(v) for t, v in ask('scrape_duration_seconds{job="perfcounters"}[30s]')[0]["values"]}
+    sums = {}
+    for one in series:
+        for stamp, value in one["values"]:
+            sums.setdefault(stamp, []).append(float(value))
+    stamps = sorted(t for t, all_of_it in sums.items() if t in lasted and len(all_of_it) == len(series))
+    first, last = stamps[0], stamps[-1]
+    rose = (sum(sums[last]) - sum(sums[first])) / int(cpus)
+    low, high = last - first - lasted[first], last - first + lasted[last]
+    print(f"{len(series)} series: {rose} s a CPU in {low} to {high} s, {len(stamps)} scrapes")
+    return len(series) >= 4 * int(cpus) and low > 15 and low * 0.995 <= rose <= high * 1.005
+
+
+COMMANDS = {
+    "same": same,
+    "metadata": metadata,
+    "dashboard": dashboard,
+    "rules": rules,
+    "times": times,
+}
 
 if __name__ == "__main__":
     sys.exit(0 if COMMANDS[sys.argv[1]](*sys.argv[2:]) else 1)

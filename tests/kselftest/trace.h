@@ -69,7 +69,7 @@ static int try_attach(int fd, __u32 flags, struct perftrace_attach *attach)
 }
 
 /* Over @to if that is not NULL. */
-static void traced_map(struct traced *t, const struct traced *to)
+static bool traced_try_map(struct traced *t, const struct traced *to)
 {
 	int fixed = to ? MAP_FIXED : 0;
 	char *p;
@@ -77,14 +77,19 @@ static void traced_map(struct traced *t, const struct traced *to)
 	p = mmap(to ? (void *)to->control : NULL, PERFTRACE_READ_BYTES, PROT_READ,
 		 MAP_SHARED | fixed, t->fd, PERFTRACE_CONTROL);
 	if (p == MAP_FAILED)
-		bail("mmap of what is read");
+		return false;
 	t->control = (void *)p;
 	t->words = (void *)(p + PERFTRACE_WORDS);
 	t->filters = p + PERFTRACE_FILTERS;
 	t->buffers = mmap(to ? to->buffers : NULL, t->attach.bytes, PROT_READ | PROT_WRITE,
 			  MAP_SHARED | fixed, t->fd, PERFTRACE_BUFFERS);
-	if (t->buffers == MAP_FAILED)
-		bail("mmap of the buffers");
+	return t->buffers != MAP_FAILED;
+}
+
+static void traced_map(struct traced *t, const struct traced *to)
+{
+	if (!traced_try_map(t, to))
+		bail("mmap of the pieces");
 }
 
 static void traced_open(struct traced *t, __u32 flags)

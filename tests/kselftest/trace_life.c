@@ -8,6 +8,7 @@
  * killed; exit, exec, fork, mappings that are taken apart; what is kept of processes that have
  * ended, and for how long; the module, which stays while anybody needs it.
  */
+#include "memory.h"
 #include "trace.h"
 #include <sys/prctl.h>
 
@@ -93,6 +94,48 @@ static void killed(void)
 	close(fd);
 }
 
+/* What a writer loses last comes without any bytes. */
+static void lost_at_the_end(void)
+{
+	int slot, fd = trace_create("lost", "life:*", 0, 0, &slot), status, rc, go[2];
+	struct perftrace_read r = first_buffer;
+	struct tally tally = { 0 };
+	pid_t pid;
+	char byte;
+
+	if (pipe(go))
+		bail("pipe");
+	shared->ready = 0;
+	pid = fork();
+	if (!pid) {
+		struct traced t;
+		int marker;
+
+		traced_open(&t, 0);
+		marker = marker_register(&t, "life:lost", FIELDS);
+		put_number(&t, slot, 0, marker, 0);
+		shared->ready = 1;
+		if (read(go[0], &byte, 1) == 1)
+			buffer_of(&t, slot, 0)->lost += 5;
+		raise(SIGKILL);
+	}
+	while (!shared->ready && !waitpid(pid, &status, WNOHANG))
+		usleep(100);
+	trace_drain(fd, 0, &tally);
+	is(tally.events, 1, "3.3 all events of a buffer are read");
+	if (write(go[1], "x", 1) != 1)
+		bail("pipe");
+	waitpid(pid, &status, 0);
+	rc = trace_next(fd, &r);
+	ok(!rc && !r.bytes && r.lost == 5, "3.3 what was lost afterwards is told, without any bytes");
+	r = first_buffer;
+	is(trace_next(fd, &r), -ENOENT, "3.3 once");
+	is(trace_info(fd).nr_processes, 0, "3.3 then the process goes");
+	close(go[0]);
+	close(go[1]);
+	close(fd);
+}
+
 static void ended(void)
 {
 	struct perftrace_process p;
@@ -147,53 +190,145 @@ static void in_two(void)
 	close(fds[1]);
 }
 
-/* The child of one that is traced; its parent has written one event. */
+/*
+ * The child of one that is traced; its parent has written one event. It is traced without a call,
+ * by no file: at the old addresses, with the old numbers.
+ */
 static int forked_child(struct traced *t, int slot, int marker)
 {
-	struct perftrace_attach attach;
 	struct traced own = *t;
 	int n;
 
-	if (t->control->version || t->words[marker] || t->control->slots[slot].generation)
+	/* By its first look. */
+	if (t->control->version != PERFTRACE_VERSION || t->control->key == t->attach.key ||
+	    t->control->pid != getpid())
 		return 1;
-	/* What it writes all the same is nobody's. */
-	memset(buffer_of(t, slot, 0), 0xff, 2 * PERFTRACE_RECORDS);
-	own.fd = trace_device();
-	if (try_attach(own.fd, 0, &attach))
+	if (!wanted(t, marker, slot) || !(t->control->slots[slot].generation & 1))
 		return 2;
-	own.attach = attach;
-	traced_map(&own, t);
-	if (own.control->key == t->attach.key || own.control->key != attach.key)
+	if (buffer_of(t, slot, 0)->head)
 		return 3;
-	n = marker_register(&own, "life:fork", FIELDS);
-	if (n < 0 || !wanted(&own, n, slot) || buffer_of(&own, slot, 0)->head)
+	/* Nor in what is nobody's is anything of its parent's. */
+	if (buffer_of(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
+		return 7;
+	own.attach.key = t->control->key;
+	put_number(&own, slot, 0, marker, 2000);
+	/* Its parent's file is good for itself; and another one for the same process. */
+	n = marker_register(&own, "life:more", FIELDS);
+	if (n <= marker || !becomes_wanted(&own, n, slot, true))
 		return 4;
-	put_number(&own, slot, 0, n, 2000);
-	return 0;
+	own.fd = trace_device();
+	if (try_attach(own.fd, 0, &own.attach) || own.attach.key != t->control->key ||
+	    own.attach.control != (unsigned long)t->control)
+		return 5;
+	put_number(&own, slot, 0, n, 2001);
+	/* Of this child the same holds. */
+	return in_child(_exit(t->control->key == own.attach.key || !wanted(t, n, slot) ||
+			      t->control->pid != getpid())) ? 6 : 0;
 }
 
-static void forks(void)
+static void forks(const char *how, bool keep)
 {
-	struct tally mine = { 0 }, all = { 0 };
+	struct tally mine = { 0 }, theirs = { 0 }, all = { 0 };
+	struct perftrace_read r = first_buffer;
 	struct traced t;
 	int slot, fd = trace_create("forks", "life:*", 0, 0, &slot), marker;
 
 	traced_open(&t, 0);
 	marker = marker_register(&t, "life:fork", FIELDS);
 	put_number(&t, slot, 0, marker, 0);
+	buffer_of(&t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost = 77;
+	/* Which the kernel allows whom it may harm; not here. */
+	if (keep && (madvise(t.buffers, t.attach.bytes, MADV_KEEPONFORK) ||
+		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
+		bail("MADV_KEEPONFORK");
 	is(in_child(_exit(forked_child(&t, slot, marker))), 0,
-	   "3.1 a child sees empty pages, and attaches for itself over them");
+	   "3.1 %sa child is a process of its own as soon as it looks", how);
 	put_number(&t, slot, 0, marker, 1);
-	trace_drain(fd, t.attach.key, &mine);
+	while (!trace_next(fd, &r))
+		tally_bytes(r.key == t.attach.key ? &mine : &theirs, trace_room, r.bytes, 1, 0);
+	is(theirs.events, 2, "3.1 %sits events are there", how);
 	ok(mine.events == 2 && !mine.gaps && !mine.broken,
-	   "3.1 it has not touched its parent's events");
+	   "3.1 %sit has not touched its parent's", how);
 	put_number(&t, slot, 0, marker, 2);
-	is(trace_drain(fd, 0, &all), 1, "3.1 the parent goes on");
-	/* With its parent's file and memory that is its own again. */
-	ok(in_child(marker_register(&t, "life:stray", FIELDS);
-		    notify(&t, slot, 0)) >= 0, "3.7 a child's calls on its parent's file harm nobody");
+	is(trace_drain(fd, 0, &all), 1, "3.1 %sthe parent goes on", how);
 	traced_close(&t);
 	close(fd);
+}
+
+/* As a daemon begins: by the time that it has its first event its parent has ended. */
+static void outlives(void)
+{
+	struct tally tally = { 0 };
+	int slot, fd = trace_create("outlives", "life:*", 0, 0, &slot), go[2];
+
+	if (pipe2(go, O_CLOEXEC))
+		bail("pipe2");
+	in_child({
+		struct traced t;
+		int marker = child_attach(&t, slot, "life:daemon");
+		char byte;
+
+		if (fork())
+			_exit(0);
+		close(go[1]);
+		read(go[0], &byte, 1);
+		put_number(&t, slot, 0, marker, 0);
+		put_number(&t, slot, 0, marker, 1);
+	});
+	close(go[0]);
+	close(go[1]);
+	wait_until(trace_drain(fd, 0, &tally) >= 0 && tally.events == 2);
+	is(tally.events, 2, "3.8 a child that its parent does not outlive has its markers");
+	close(fd);
+}
+
+/* Without files that it could use, or a name of the device; and not by the C library. */
+static void alone(void)
+{
+	struct tally tally = { 0 };
+	int slot, fd = trace_create("alone", "life:*", 0, 0, &slot);
+	struct traced t;
+	int marker, status;
+	pid_t pid;
+
+	traced_open(&t, 0);
+	marker = marker_register(&t, "life:alone", FIELDS);
+	pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (!pid) {
+		if (chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0))
+			_exit(1);
+		put_number(&t, slot, 0, marker, 0);
+		_exit(!(t.control->pid == getpid() && t.control->key != t.attach.key));
+	}
+	waitpid(pid, &status, 0);
+	is(status, 0, "3.8 a child without files, and without the device, is traced");
+	trace_drain(fd, 0, &tally);
+	is(tally.events, 1, "3.8 its event is there");
+	traced_close(&t);
+	close(fd);
+}
+
+/* What is charged to a user is given back, however many children there were. */
+static void many_children(void)
+{
+	struct traced t;
+	int marker, done = 0;
+	__u64 before;
+
+	traced_open(&t, 0);
+	for (int i = 0; i < 100; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "life:many%d", i);
+		marker = marker_register(&t, name, FIELDS);
+	}
+	before = bytes_of(0);
+	for (int i = 0; i < 300; i++)
+		done += !in_child(_exit(i & 1 ? !t.control->version : bytes_of(0) <= before));
+	is(done, 300, "3.8 300 children, one after the other (marker %d)", marker);
+	wait_until(bytes_of(0) == before);
+	is(bytes_of(0), before, "3.8 what was charged for them is given back");
+	traced_close(&t);
 }
 
 static void execs(char *self)
@@ -393,11 +528,16 @@ int main(int argc, char **argv)
 		return !put_number(&t, atoi(argv[2]), 0,
 				   child_attach(&t, atoi(argv[2]), "life:new"), 2);
 	trace_load();
-	plan(41);
+	plan(54);
 	killed();
+	lost_at_the_end();
 	ended();
 	in_two();
-	forks();
+	forks("", false);
+	forks("MADV_KEEPONFORK: ", true);
+	outlives();
+	alone();
+	many_children();
 	execs(argv[0]);
 	apart();
 	dropped();

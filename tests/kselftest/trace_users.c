@@ -7,9 +7,8 @@
  * User tracing on a machine with several users: each sees its own processes and traces, and
  * nothing of the others'. Root may have all. A child plays each user; they meet at a pipe.
  */
+#include "capabilities.h"
 #include "trace.h"
-#include <grp.h>
-#include <linux/capability.h>
 #include <sys/prctl.h>
 
 #define FIELDS	"number:u64"
@@ -19,30 +18,6 @@ static struct answers {
 	int open_rc, create_rc, slot, seen, markers, own, all_users, kernel, wanted, exists;
 	int foreign, same_user, done;
 } *answers;
-
-/* With this capability, and no other; -1: with none. */
-static void only(int capability)
-{
-	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct data[2] = { 0 };
-
-	if (capability >= 0) {
-		data[capability / 32].effective = 1u << capability % 32;
-		data[capability / 32].permitted = 1u << capability % 32;
-	}
-	if (syscall(SYS_capset, &header, data))
-		_exit(98);
-}
-
-static void become(int user, int capability)
-{
-	prctl(PR_SET_KEEPCAPS, 1);
-	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
-		_exit(97);
-	only(capability);
-	/* As a program that a user has started is. */
-	prctl(PR_SET_DUMPABLE, 1);
-}
 
 static int traces_seen(int fd, const char *name)
 {
@@ -71,7 +46,7 @@ static int most_traces(int user)
 	char name[12];
 	int nr = 0;
 
-	become(user, -1);
+	become_user(user, -1);
 	do {
 		snprintf(name, sizeof(name), "most%d", nr);
 		create = a_trace(name, "none:*", 0, 0);
@@ -85,7 +60,7 @@ static int most_ended(int user)
 	struct perftrace_create create;
 	int nr = 0, fd;
 
-	become(user, -1);
+	become_user(user, -1);
 	for (; nr < 100; nr++) {
 		create = a_trace("ended", "none:*", 0, 0);
 		fd = trace_try(PERFTRACE_CREATE, &create);
@@ -110,7 +85,7 @@ static pid_t writer(int user, const char *event)
 		int marker;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		become(user, -1);
+		become_user(user, -1);
 		on_cpu(0);
 		traced_open(&t, 0);
 		marker = marker_register(&t, event, FIELDS);
@@ -161,7 +136,7 @@ static void as_user(struct answers *a, int user, int capability)
 	struct perftrace_create create = a_trace("mine", "users:*", 0, 0), open;
 	int fd, other;
 
-	become(user, capability);
+	become_user(user, capability);
 	fd = trace_try(PERFTRACE_CREATE, &create);
 	a->create_rc = fd < 0 ? fd : 0;
 	a->slot = create.slot;
@@ -187,7 +162,7 @@ static void as_user(struct answers *a, int user, int capability)
 	if (other >= 0) {
 		/* Of the same user, but without the capability: all users' events are not his. */
 		open = a_trace("all", "", 0, 0);
-		a->same_user = in_child(only(-1);
+		a->same_user = in_child(keep(-1);
 					_exit(-trace_try(PERFTRACE_OPEN, &open)));
 		close(other);
 	}
@@ -268,7 +243,7 @@ static int sees(int slot)
 	struct traced t;
 	int marker;
 
-	become(1001, -1);
+	become_user(1001, -1);
 	traced_open(&t, 0);
 	marker = marker_register(&t, "users:x", FIELDS);
 	return marker < 0 || wanted(&t, marker, slot) || t.control->slots[slot].generation & 1;
@@ -314,6 +289,35 @@ static void not_all(void)
 	close(done[1]);
 }
 
+static int kernels_events(int user, int capability)
+{
+	struct perftrace_create create = a_trace("paranoia", "kernel:*", 0, 0);
+	int fd;
+
+	become_user(user, capability);
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	return fd < 0 ? -fd : 0;
+}
+
+/* What perf lets everybody do there are system calls of all users here. */
+static void paranoia(void)
+{
+	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
+	char before[8];
+
+	slurp(sysctl, before, sizeof(before));
+	for (int level = 1; level >= -1; level--) {
+		char text[4];
+
+		snprintf(text, sizeof(text), "%d", level);
+		write_file(sysctl, text);
+		is(in_child(_exit(kernels_events(1001, -1))), EPERM,
+		   "9.3 perf_event_paranoid %d: the kernel's events need a capability", level);
+	}
+	is(in_child(_exit(kernels_events(1001, CAP_PERFMON))), 0, "9.3 CAP_PERFMON has them");
+	write_file(sysctl, before);
+}
+
 int main(void)
 {
 	pid_t one, two;
@@ -321,7 +325,7 @@ int main(void)
 
 	trace_load();
 	answers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	plan(24);
+	plan(24 + 4);
 	roots_fd = trace_create("roots", "none:*", 0, 0, &slot);
 	one = writer(1001, "users:x");
 	two = writer(1002, "users:x");
@@ -335,5 +339,6 @@ int main(void)
 		;
 	close(roots_fd);
 	not_all();
+	paranoia();
 	return finish();
 }

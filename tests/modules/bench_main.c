@@ -34,7 +34,7 @@
  *
  * The parameter "probes" attaches probes that do nothing, so that what the kernel
  * needs to call any can be told from what ours do: the sum of 1 for sched_switch,
- * 2 sched_wakeup, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 that
+ * 2 sched_waking, 4 sched_exit_tp, 8 sys_enter, 16 sys_exit, 32 and 64 that
  * interrupt's end and begin.
  *
  * tests/bench/run boots a guest with it.
@@ -387,7 +387,7 @@ static struct {
 	struct tracepoint *point;
 } empty_probes[] = {
 	{ "sched_switch", empty_switch },
-	{ "sched_wakeup", empty_task },
+	{ "sched_waking", empty_task },
 	{ "sched_exit_tp", empty_exit },
 	{ "sys_enter", empty_call },
 	{ "sys_exit", empty_call },

@@ -8,17 +8,22 @@
  *	echo 0 >/sys/module/faults/parameters/nth	disarm
  *	cat /sys/module/faults/parameters/calls		how many came by since armed
  *	cat /sys/module/faults/parameters/last		which function failed last
+ *	echo PID >/sys/module/faults/parameters/slow	its charged allocations take slow_ms, as in
+ *							a control group that is full; 0: nobody's
  *
  * A call counts if a function of perfcounters.ko, a provider or a sample driver
  * is on the stack, whatever task it is: kworkers and hotplug threads are seen
  * as well. The function is left at its first instruction, with the result it
  * has when it fails.
  */
+#include <linux/delay.h>
+#include <linux/gfp.h>
 #include <linux/kprobes.h>
 #include <linux/linkage.h>
 #include <linux/module.h>
 #include <linux/objtool.h>
 #include <linux/pgtable.h>
+#include <linux/sched.h>
 #include <linux/stacktrace.h>
 #include <linux/string.h>
 
@@ -43,6 +48,11 @@ asm(".pushsection .text\n"
 static atomic_t nth = ATOMIC_INIT(0);
 static atomic_t calls = ATOMIC_INIT(0);
 static const char *last = "";
+
+static int slow;
+module_param(slow, int, 0600);
+static unsigned int slow_ms;
+module_param(slow_ms, uint, 0600);
 
 static bool is_ours(const char *symbol)
 {
@@ -73,6 +83,10 @@ static int hit(struct kprobe *kp, struct pt_regs *regs)
 {
 	struct point *point = container_of(kp, struct point, kp);
 
+	/* rust_helper_krealloc_node_align(): its fourth argument is the flags. */
+	if (current->tgid == READ_ONCE(slow) && point->sized && regs->si &&
+	    regs->cx & __GFP_ACCOUNT)
+		mdelay(READ_ONCE(slow_ms));
 	if (!atomic_read(&nth) || (point->sized && !regs->si) || !for_us())
 		return 0;
 	atomic_inc(&calls);
@@ -111,6 +125,9 @@ static struct point points[] = {
 	POINT("__cpuhp_setup_state", -ENOMEM, false),
 	POINT("tracepoint_probe_register", -ENOMEM, false),
 	POINT("register_netdevice_notifier", -ENOMEM, false),
+	POINT("__rhashtable_init_noprof", -ENOMEM, false),
+	POINT("alloc_workqueue_noprof", 0, false),
+	POINT("kthread_create_on_node", -ENOMEM, false),
 };
 
 static int set_nth(const char *text, const struct kernel_param *kp)

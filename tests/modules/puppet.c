@@ -20,6 +20,7 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <asm/tsc.h>
 
 #define MAX_ARGS	8
 
@@ -123,7 +124,7 @@ static s64 do_loop(const struct call *c)
 
 static s64 do_handle(const struct call *c)
 {
-	return !!perf_counter_handle(c->arg[0]);
+	return perf_counter_handle(c->arg[0]) != perf_counter_nowhere;
 }
 
 /* tests/host/objdump.sh looks at the code of these three. */
@@ -149,8 +150,6 @@ static s64 do_inline_add(const struct call *c)
 {
 	perf_counter_t counter = perf_counter_handle(c->arg[0]);
 
-	if (!counter)
-		return -ENOENT;
 	puppet_inline_add(counter, c->arg[1]);
 	return 0;
 }
@@ -159,8 +158,6 @@ static s64 do_set(const struct call *c)
 {
 	perf_counter_t counter = perf_counter_handle(c->arg[0]);
 
-	if (!counter)
-		return -ENOENT;
 	perf_counter_set(counter, c->arg[1]);
 	return 0;
 }
@@ -169,8 +166,6 @@ static s64 do_peak(const struct call *c)
 {
 	perf_counter_t counter = perf_counter_handle(c->arg[0]);
 
-	if (!counter)
-		return -ENOENT;
 	perf_counter_peak(counter, c->arg[1]);
 	return 0;
 }
@@ -180,8 +175,6 @@ static s64 do_hist(const struct call *c)
 {
 	perf_counter_t counter = perf_counter_handle(c->arg[0]);
 
-	if (!counter)
-		return -ENOENT;
 	puppet_inline_hist(counter, c->arg[1], c->arg[2]);
 	return 0;
 }
@@ -193,8 +186,6 @@ static s64 do_group(const struct call *c)
 	perf_counter_t b = perf_counter_handle(c->arg[1]);
 	s64 round;
 
-	if (!a || !b)
-		return -ENOENT;
 	for (round = 0; round < c->arg[3]; round++)
 		puppet_inline_group(a, b, c->arg[2]);
 	return 0;
@@ -206,13 +197,28 @@ static s64 do_hold(const struct call *c)
 	perf_counter_t a = perf_counter_handle(c->arg[0]);
 	perf_counter_t b = perf_counter_handle(c->arg[1]);
 
-	if (!a || !b)
-		return -ENOENT;
 	perf_counter_begin();
 	perf_counter_add(a, c->arg[2]);
 	mdelay(min(c->arg[3], 2000));
 	perf_counter_add(b, c->arg[2]);
 	perf_counter_end();
+	return 0;
+}
+
+/* distrust: the time stamp counter, for as long as the machine runs. */
+static s64 do_distrust(const struct call *c)
+{
+	mark_tsc_unstable("by a test");
+	return 0;
+}
+
+/* So many turns, as if this thread ran a guest of KVM. */
+static s64 do_vcpu(const struct call *c)
+{
+	current->flags |= PF_VCPU;
+	for (s64 i = 0; i < c->arg[0]; i++)
+		barrier();
+	current->flags &= ~PF_VCPU;
 	return 0;
 }
 
@@ -237,6 +243,8 @@ static const struct verb verbs[] = {
 	{ "gust", 1, do_gust },
 	{ "lull", 0, do_lull },
 	{ "tally", 1, do_tally },
+	{ "distrust", 0, do_distrust },
+	{ "vcpu", 1, do_vcpu },
 };
 
 /* Cuts the next word off; what follows begins after exactly one blank. */

@@ -9,6 +9,8 @@
 #include <linux/smp.h>
 #include <linux/spinlock.h>
 #include <asm/apic.h>
+#include <linux/delay.h>
+#include <linux/moduleparam.h>
 #include <asm/nmi.h>
 
 struct context {
@@ -103,10 +105,17 @@ static bool have_nmi;
 
 #include "puppet_tempest.c"
 
+/* As on a machine where each NMI is dear: under a hypervisor, or beside other handlers. */
+static unsigned int nmi_us;
+module_param(nmi_us, uint, 0600);
+MODULE_PARM_DESC(nmi_us, "Microseconds that each NMI takes besides");
+
 static int nmi_run(unsigned int type, struct pt_regs *regs)
 {
 	struct call *c = this_cpu_xchg(nmi_call, NULL);
 
+	if (READ_ONCE(nmi_us))
+		udelay(READ_ONCE(nmi_us));
 	if (!c)
 		return tempest_nmi();
 	run(c);

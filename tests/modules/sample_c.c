@@ -85,13 +85,6 @@ static enum hrtimer_restart tick(struct hrtimer *t)
 	return HRTIMER_RESTART;
 }
 
-static void forget(int nr)
-{
-	while (nr--)
-		perf_del(number[nr]);
-	perf_del(ticks);
-}
-
 static int __init sample_init(void)
 {
 	int i;
@@ -99,18 +92,10 @@ static int __init sample_init(void)
 	if (period_us < 100)
 		return -EINVAL;
 
+	/* What cannot be added counts nowhere, and the kernel log says why. */
 	ticks = perf_add("sample_c/ticks");
-	if (ticks < 0)
-		return ticks;
-
 	for (i = 0; i < ARRAY_SIZE(specs); i++) {
 		number[i] = perf_add_desc(&specs[i]);
-		if (number[i] < 0) {
-			int err = number[i];
-
-			forget(i);
-			return err;
-		}
 		counter[i] = perf_counter_handle(number[i]);
 	}
 
@@ -121,9 +106,13 @@ static int __init sample_init(void)
 
 static void __exit sample_exit(void)
 {
+	int i;
+
 	/* First the last update, then perf_del(). */
 	hrtimer_cancel(&timer);
-	forget(NR_COUNTERS);
+	for (i = 0; i < NR_COUNTERS; i++)
+		perf_del(number[i]);
+	perf_del(ticks);
 }
 
 module_init(sample_init);

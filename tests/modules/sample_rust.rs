@@ -43,18 +43,18 @@ struct Counters {
 }
 
 impl Counters {
-    fn new() -> Result<Self> {
-        Ok(Self {
-            ticks: Instance::add(&Spec::counter(c"sample_rust/ticks"))?,
+    fn new() -> Self {
+        Self {
+            ticks: Instance::add(&Spec::counter(c"sample_rust/ticks")),
             requests: Instance::add(&Spec {
                 help: c"Requests completed",
                 ..Spec::counter(c"sample_rust/requests")
-            })?,
+            }),
             bytes: Instance::add(&Spec {
                 help: c"Bytes transferred by completed requests",
                 unit: Unit::Bytes,
                 ..Spec::counter(c"sample_rust/bytes")
-            })?,
+            }),
             latency: Instance::add(&Spec {
                 name: c"sample_rust/latency",
                 help: c"Latency of requests",
@@ -62,20 +62,20 @@ impl Counters {
                 unit: Unit::Seconds,
                 exponent: -9,
                 nr_slots: LATENCY_BUCKETS,
-            })?,
+            }),
             last: Instance::add(&Spec {
                 help: c"Size of the last transfer",
                 kind: Kind::Gauge,
                 unit: Unit::Bytes,
                 ..Spec::counter(c"sample_rust/last")
-            })?,
+            }),
             largest: Instance::add(&Spec {
                 help: c"Largest transfer",
                 kind: Kind::Peak,
                 unit: Unit::Bytes,
                 ..Spec::counter(c"sample_rust/largest")
-            })?,
-        })
+            }),
+        }
     }
 
     /// One request done. Any context.
@@ -138,7 +138,7 @@ struct SampleRust {
 
 impl kernel::Module for SampleRust {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let counters = Counters::new()?;
+        let counters = Counters::new();
         let device = Arc::pin_init(
             pin_init!(Device {
                 counters,

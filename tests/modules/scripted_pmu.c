@@ -120,7 +120,8 @@ static u64 scripted_now(void)
 	return value;
 }
 
-static u64 scripted_read(u64 address, u64 control, struct task_struct *task)
+static u64 scripted_read(u64 address, u64 control, struct task_struct *task,
+			 struct pid_namespace *ns)
 {
 	bool counter = address == NOW || address == SCALED;
 

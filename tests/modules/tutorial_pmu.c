@@ -36,7 +36,7 @@ static int clock_check(unsigned int pmc, u64 *value)
 	return *value ? 0 : -EINVAL;
 }
 
-static u64 clock_read(u64 address, u64 control, struct task_struct *task)
+static u64 clock_read(u64 address, u64 control, struct task_struct *task, struct pid_namespace *ns)
 {
 	switch (address) {
 	case TICKS:

@@ -171,6 +171,9 @@ void x86_pmu_cpuid(CPUX86State *env, uint32_t leaf, uint32_t *eax,
 {
     if (env->pmu) {
         env->pmu->vendor->cpuid(env->pmu, leaf, eax, ebx, ecx, edx);
+        if (leaf == 7 && env->pmu->config.hybrid) {
+            *edx |= 1 << 15;
+        }
     }
 }
 
@@ -220,6 +223,9 @@ bool x86_pmu_realize(X86CPU *cpu, Error **errp)
     }
     if (!config->counters) {
         config->counters = usual;
+    }
+    if (config->unequal && cpu->apic_id & 1) {
+        config->counters = config->unequal;
     }
     if (config->counters > X86_PMU_MAX_GENERAL ||
         (amd && config->counters != usual)) {

@@ -22,6 +22,8 @@ static const X86PMUEvent events[] = {
     { "cache misses",     0x412e, 0x0964,      1, 1024 },
     { "cache references", 0,      0x077d,      1, 64 },
     { "cache misses",     0,      0x077e,      1, 1024 },
+    { "pending misses",   0x0148, 0,           1, 16 },
+    { "precise",          0x01c0, 0,           1, 2 },
 };
 
 /* Of fixed counter 0, 1, 2, 3. */
@@ -54,6 +56,30 @@ const X86PMUEvent *x86_pmu_event_amd(uint64_t select)
         }
     }
     return NULL;
+}
+
+/*
+ * Counters of pmu-constrained that count an event, as on Haswell: one bit for
+ * each general counter. On the other counters the event counts nothing.
+ */
+static const struct {
+    uint32_t intel;
+    uint32_t counters;
+} constrained[] = {
+    { 0x0148, 0x4 },
+    { 0x01c0, 0x2 },
+};
+
+bool x86_pmu_event_counts_on(const X86PMUEvent *event, unsigned int counter)
+{
+    int i;
+
+    for (i = 0; event && i < ARRAY_SIZE(constrained); i++) {
+        if (constrained[i].intel == event->intel) {
+            return constrained[i].counters & BIT(counter);
+        }
+    }
+    return true;
 }
 
 const X86PMUEvent *x86_pmu_event_fixed(unsigned int n)

@@ -233,8 +233,12 @@ static void intel_configure(X86PMU *pmu)
     for (i = 0; i < pmu->config.counters; i++) {
         uint64_t select = pmu->counter[i].select;
         bool enabled = (on & BIT_ULL(i)) && (select & SELECT_EN);
+        const X86PMUEvent *event = x86_pmu_event_intel(select);
 
-        x86_pmu_select(pmu, i, x86_pmu_event_intel(select),
+        if (pmu->config.constrained && !x86_pmu_event_counts_on(event, i)) {
+            event = NULL;
+        }
+        x86_pmu_select(pmu, i, event,
                        enabled && (select & SELECT_OS),
                        enabled && (select & SELECT_USR), select & SELECT_INT);
     }

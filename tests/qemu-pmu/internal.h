@@ -43,6 +43,8 @@ typedef struct X86PMUEvent {
 const X86PMUEvent *x86_pmu_event_intel(uint64_t select);
 const X86PMUEvent *x86_pmu_event_amd(uint64_t select);
 const X86PMUEvent *x86_pmu_event_fixed(unsigned int n);
+/* With pmu-constrained: whether general counter @counter can count @event. */
+bool x86_pmu_event_counts_on(const X86PMUEvent *event, unsigned int counter);
 
 typedef struct X86PMUCounter {
     uint64_t value;
@@ -99,8 +101,9 @@ struct X86PMU {
     /* From overflow to interrupt (interrupt.c). */
     int64_t due;            /* instructions until one is raised, or NEVER */
     int64_t spurious_due;
+    int64_t echo_due;
     uint64_t late;          /* counters whose end is waited for */
-    uint64_t overflows, raised;
+    uint64_t overflows, raised, echoes;
 };
 
 static inline uint64_t x86_pmu_counting(const X86PMU *pmu)

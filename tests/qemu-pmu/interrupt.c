@@ -1,7 +1,7 @@
 /*
  * From a counter's overflow to the processor's interrupt, and what can go
- * wrong on that way if it is asked to: skid, interrupts that come late, merged
- * or from nowhere.
+ * wrong on that way if it is asked to: skid, interrupts that come late, merged,
+ * twice or from nowhere.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
@@ -15,12 +15,22 @@ static bool nth(uint64_t n, uint32_t every)
     return every && n % every == 0;
 }
 
+/*
+ * An interrupt that comes again: in turn so soon that its handler still runs, and
+ * the processor holds the NMI back until the handler's end, and after that.
+ */
+#define ECHO_WITHIN 50
+#define ECHO_AFTER  20000
+
 static void raise_interrupt_now(X86PMU *pmu)
 {
     BQL_LOCK_GUARD();
 
     pmu->due = X86_PMU_NEVER;
     pmu->raised++;
+    if (nth(pmu->raised, pmu->config.echo)) {
+        pmu->echo_due = pmu->echoes++ & 1 ? ECHO_AFTER : ECHO_WITHIN;
+    }
     if (apic_deliver_pmi(pmu->cpu->apic_state, pmu->vendor->masks_lvtpc)) {
         pmu->vendor->interrupted(pmu);
     }
@@ -73,6 +83,15 @@ void x86_pmu_elapse(X86PMU *pmu, int64_t insns)
             raise_interrupt_now(pmu);
         }
     }
+    if (pmu->echo_due != X86_PMU_NEVER) {
+        pmu->echo_due -= insns;
+        if (pmu->echo_due <= 0) {
+            BQL_LOCK_GUARD();
+
+            pmu->echo_due = X86_PMU_NEVER;
+            apic_deliver_pmi(pmu->cpu->apic_state, pmu->vendor->masks_lvtpc);
+        }
+    }
     if (pmu->spurious_due != X86_PMU_NEVER) {
         pmu->spurious_due -= insns;
         if (pmu->spurious_due <= 0) {
@@ -89,13 +108,14 @@ void x86_pmu_elapse(X86PMU *pmu, int64_t insns)
 
 int64_t x86_pmu_next_interrupt(const X86PMU *pmu)
 {
-    return MIN(pmu->due, pmu->spurious_due);
+    return MIN(MIN(pmu->due, pmu->spurious_due), pmu->echo_due);
 }
 
 void x86_pmu_reset_interrupts(X86PMU *pmu)
 {
     pmu->due = X86_PMU_NEVER;
     pmu->spurious_due = pmu->config.spurious ?: X86_PMU_NEVER;
+    pmu->echo_due = X86_PMU_NEVER;
     pmu->late = 0;
-    pmu->overflows = pmu->raised = 0;
+    pmu->overflows = pmu->raised = pmu->echoes = 0;
 }

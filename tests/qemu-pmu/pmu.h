@@ -18,7 +18,12 @@ typedef struct X86PMUConfig {
     uint32_t late;          /* every n-th interrupt waits for its counter's end */
     uint32_t merge;         /* every n-th interrupt is left to the next one */
     uint32_t spurious;      /* an NMI from nowhere after so many instructions */
+    uint32_t echo;          /* every n-th interrupt comes a second time */
     uint32_t held;          /* mask of general counters that firmware keeps */
+    bool constrained;       /* some events count on some counters only, Intel */
+    /* Processors that differ, by the last bit of their APIC numbers. */
+    uint8_t unequal;        /* general counters of the odd ones; 0: as the others */
+    bool hybrid;            /* CPUID says that there are two kinds, Intel */
 } X86PMUConfig;
 
 #define X86_PMU_PROPERTIES \
@@ -31,7 +36,11 @@ typedef struct X86PMUConfig {
     DEFINE_PROP_UINT32("pmu-late", X86CPU, pmu_config.late, 0), \
     DEFINE_PROP_UINT32("pmu-merge", X86CPU, pmu_config.merge, 0), \
     DEFINE_PROP_UINT32("pmu-spurious", X86CPU, pmu_config.spurious, 0), \
-    DEFINE_PROP_UINT32("pmu-held", X86CPU, pmu_config.held, 0)
+    DEFINE_PROP_UINT32("pmu-echo", X86CPU, pmu_config.echo, 0), \
+    DEFINE_PROP_BOOL("pmu-constrained", X86CPU, pmu_config.constrained, false), \
+    DEFINE_PROP_UINT32("pmu-held", X86CPU, pmu_config.held, 0), \
+    DEFINE_PROP_UINT8("pmu-unequal", X86CPU, pmu_config.unequal, 0), \
+    DEFINE_PROP_BOOL("pmu-hybrid", X86CPU, pmu_config.hybrid, false)
 
 /* What came of an access to a register. */
 typedef enum X86PMUAccess {

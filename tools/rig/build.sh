@@ -66,12 +66,15 @@ begin_target() {
 		rm -rf "$TARGET.new"
 	done < <(ls -dt "$CACHE"/clones/*/target 2>/dev/null)
 	[ -e "$TARGET.new" ] || return 0
-	for name in "$TOP"/tools/*/Cargo.toml; do
-		name=$(basename "${name%/*}")
-		find "$TARGET.new" \( -path "*/.fingerprint/$name-*" -o -path "*/build/$name-*" \) -prune -exec rm -rf {} +
-		find "$TARGET.new" -path '*/deps/*' \( -name "${name//-/_}-*" -o -name "lib${name//-/_}-*" -o -name "$name-*" \) -delete
-	done
-	find "$TARGET.new" -mindepth 2 -type f ! -path '*/deps/*' ! -path '*/.fingerprint/*' ! -path '*/build/*' ! -name '.*' -delete
+	(
+		cd "$TARGET.new"
+		for name in "$TOP"/tools/*/Cargo.toml; do
+			name=$(basename "${name%/*}")
+			find . \( -path "*/.fingerprint/$name-*" -o -path "*/build/$name-*" \) -prune -exec rm -rf {} +
+			find . -path '*/deps/*' \( -name "${name//-/_}-*" -o -name "lib${name//-/_}-*" -o -name "$name-*" \) -delete
+		done
+		find . -mindepth 2 -type f ! -path '*/deps/*' ! -path '*/.fingerprint/*' ! -path '*/build/*' ! -name '.*' -delete
+	)
 	rm -rf "$TARGET.new"/*/examples "$TARGET.new"/*/*/examples "$TARGET.new"/*/incremental "$TARGET.new"/*/*/incremental
 	[ -e "$TARGET" ] || mv -T "$TARGET.new" "$TARGET" || rm -rf "$TARGET.new"
 }

@@ -41,7 +41,8 @@ clippy_kernel() {
 	mkdir -p "$out"
 	inside make -C "$KTREE" -j"$JOBS" "M=$TOP" "MO=$out" CC=gcc-14 CLIPPY=1 KBUILD_MODPOST_WARN=1 modules 2>&1 || rc=1
 	rm -rf "$out"
-	! grep -q '^warning:' "$log" || rc=1
+	! grep -A 12 '^warning:' "$log" >"$log.warnings" || { cat "$log.warnings"; rc=1; }
+	rm -f "$log.warnings"
 	return $rc
 }
 
@@ -56,6 +57,7 @@ checkpatch() {
 	# perfmon2's types and <inttypes.h> have names of their own, and what a kernel has not got
 	# is ENOSYS.
 	[ "$1" != "(" ] || ignore+=,PREFER_KERNEL_TYPES,LONG_LINE_STRING,EMBEDDED_FUNCTION_NAME,STRING_FRAGMENTS,VOLATILE,PREFER_DEFINED_ATTRIBUTE_MACRO,STRCPY,NEW_TYPEDEFS,ENOSYS,CAMELCASE
+	ignore+=${tables:+,COMPLEX_MACRO,MACRO_ARG_REUSE,MACRO_ARG_PRECEDENCE}
 	local rc=0
 	# shellcheck disable=SC2086
 	"${command[@]}" --ignore "$ignore" -f $files || rc=$?
@@ -97,7 +99,10 @@ checker "interfaces, as promised" host_script abi
 checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' ! -path './tests/abi/*'
 # Fields that the preprocessor takes apart, and C++, are not what it knows.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
-	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h'
+	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h' \
+	! -path './tests/kselftest/ioctl_fuzz.h' ! -path './tests/kselftest/fuzz_perf*.c'
+# Macros that write the rows of tables name a member or a list more than once.
+tables=1 checker "checkpatch, tables" checkpatch "(" -path './tests/kselftest/ioctl_fuzz.h' -o -path './tests/kselftest/fuzz_perf*.c' ")"
 checker "shellcheck" shell_style
 if [ -e "$TOP/tools/Cargo.toml" ]; then
 	checker "host tests" "${cargo[@]}" test "${workspace[@]}" --workspace --locked --no-fail-fast

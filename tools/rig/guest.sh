@@ -15,7 +15,7 @@ splat='BUG:|WARNING:|KASAN:|KCSAN:|UBSAN:|KFENCE:|ODEBUG:|DEBUG_LOCKS_WARN_ON'
 splat+='|possible (circular locking|recursive locking|irq lock inversion|deadlock)|inconsistent lock state|[a-zA-Z]+-safe -> [a-zA-Z]+-unsafe lock order'
 splat+='|suspicious RCU usage|held lock freed|locks? (still )?held (when|at)|bad unlock balance|bad contention detected|invalid wait context|Nested lock was not taken|MAX_LOCK'
 splat+='|sleeping function called|scheduling while atomic|bad: scheduling|in preemptible|Voluntary context switch within RCU'
-splat+='|Oops|Kernel panic|general protection fault|Call Trace:|cut here|unable to handle|refcount_t:|list_(add|del) corruption|kernel tried to execute'
+splat+='|Oops|Kernel panic|general protection fault|Call Trace:|unchecked MSR access|NMI received for unknown|cut here|unable to handle|refcount_t:|list_(add|del) corruption|kernel tried to execute'
 splat+='|soft lockup|hard LOCKUP|self-detected stall|detected stalls|detected expedited stalls|blocked for more than|blocked in I/O wait for more'
 
 # head_of FILE KEY DEFAULT: a line "KEY: VALUE" in the head of a source.
@@ -90,7 +90,7 @@ run_guest() {
 		one "$label" "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "make qemu-$emulator says why")"
 		return
 	fi
-	WORLD=$world GUEST=$guest "$TOP/tools/rig/vm.sh" test "$dir" >"$dir/vm.log" 2>&1 &
+	begin_guest "$world" "$guest" "$dir"
 	follow $! "$world" "$guest" "$dir" $(($(need_of "$guest" "$world" patience) * $(slowness "$world")))
 	if [[ $guest == faulty || $guest == lockup-* ]]; then
 		expected_reports "$label" "$dir"
@@ -100,14 +100,21 @@ run_guest() {
 	fi
 }
 
+begin_guest() { # WORLD GUEST DIR
+	WORLD=$1 GUEST=$2 "$TOP/tools/rig/vm.sh" test "$3" >"$3/vm.log" 2>&1 &
+}
+
 # follow PID WORLD GUEST DIR PATIENCE: report programs as they end; a guest that
-# stops reporting is ended.
+# stops reporting is ended. One whose kernel has not come to the first program within that
+# patience is booted once more: nothing of ours was in it.
 follow() {
-	local pid=$1 world=$2 dir=$4 begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
+	local pid=$1 world=$2 dir=$4 again="" begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
 	local results=$dir/results label=$2/$3 ups=0 clocks=""
 	label=${label%/plain}
 	# Lines come byte by byte: the last one may be a part of one.
 	lines() { head -n "$(wc -l <"$results")" "$results" | grep -a "^# $1 " || :; }
+	# Never shorter: the next program may have begun when the end of the one before is seen.
+	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1
 		new=$(lines up | wc -l)
@@ -120,7 +127,7 @@ follow() {
 		if [ "$new" -gt "$begun" ]; then
 			begun=$new
 			read -r _ _ prog limit < <(lines begin | sed -n "${begun}p")
-			deadline=$((SECONDS + limit + 60 * $(slowness "$world")))
+			wait_for $((limit + 60 * $(slowness "$world")))
 		fi
 		new=$(lines end | wc -l)
 		while [ "$ended" -lt "$new" ]; do
@@ -129,20 +136,28 @@ follow() {
 			limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
 			block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
 			# The scans for leaks take their time on a debug kernel.
-			[ "$world" = stock ] || deadline=$((SECONDS + 100 * $(slowness "$world")))
+			[ "$world" = stock ] || wait_for $((100 * $(slowness "$world")))
 		done
 		[ -n "$alive" ] || break
 		if [ $SECONDS -gt $deadline ]; then
-			end="hung and was ended"
 			kill "$pid" 2>/dev/null || :
 			wait "$pid" 2>/dev/null || :
+			if [ -z "$again" ] && ! grep -aq '^# ' "$results"; then
+				again="its kernel did not come to the first program in $5 s, and was booted once more:
+$(tail -n 5 "$dir/console")"
+				deadline=$((SECONDS + $5))
+				begin_guest "$world" "$3" "$dir"
+				pid=$!
+				continue
+			fi
+			end="hung and was ended"
 			break
 		fi
 		sleep 0.3
 	done
 	if grep -aq '^# ' "$results"; then
 		# What vm.sh keeps of guests that it gave up before anything of ours was loaded.
-		one "$label" "rig the guest boots" ok "$(cat "$results.again" 2>/dev/null || :)"
+		one "$label" "rig the guest boots" ok "$(cat "$results.again" 2>/dev/null || :)$again"
 	else
 		one "$label" "rig the guest boots" "not ok" "$(cat "$dir/vm.log"; tail -n 40 "$dir/console")"
 	fi
@@ -205,7 +220,9 @@ reports() {
 }
 
 kernel_log() { # kernel_log LABEL DIR
-	local found races label=${1%/plain}
+	local found races label=${1%/plain} splat=$splat
+	# That is what this guest's interrupts are.
+	[[ $label != */pmu-spurious ]] || splat=${splat/|NMI received for unknown/}
 	found=$(reports "$2/console" | sed -n 1,160p)
 	races=$(($(grep -ac 'BUG: KCSAN:' "$2/console") - $(ours "$2/console" | grep -ac 'BUG: KCSAN:'))) || : # none is no fault
 	if [ -z "$found" ]; then

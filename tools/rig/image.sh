@@ -7,8 +7,25 @@
 # Runs inside the tool chain (build.sh calls it through inside()). A test program that does
 # not compile is left out and named: a test run counts it as failed.
 # Usage: image.sh RELEASE STOCK KBUILD_OUT TOOLS_OUT LIB_OUT IMAGE
+#        image.sh sources: the test programs, and what each is made from
 
 set -euo pipefail
+
+# Below the tree, which may itself be in a folder of any name.
+sources() {
+	cd "$TOP"
+	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c tests/abi/*/examples/*.c; do
+		[ -e "$c" ] || continue
+		prog=$(basename "$c" .c)
+		case $c in
+		tests/abi/*) version=${c%/examples/*}; prog=abi/${version##*/}/$prog ;;
+		*/examples/* | */readme/*) prog=examples/$prog ;;
+		esac
+		echo "$prog $c"
+	done
+}
+[ "$1" != sources ] || { sources; exit; }
+
 release=$1 stock=$2 kbuild_out=$3 tools_out=$4 lib_out=$5 image=$6
 # Devices that come and go for the tests; dependencies are resolved.
 stock_modules="loop sd_mod scsi_debug null_blk dummy veth virtio_pci virtio_blk ext4 overlay"
@@ -99,20 +116,14 @@ compile() { # compile SOURCE PROGRAM
 exec 9>"$programs.lock"
 flock -n 9 || { echo "waiting for the test programs, which another image's build makes" >&2; flock 9; }
 : >"$programs/.stamp.new"
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$TOP/tests/abi" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path '*/readme/*.c' \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$TOP/tests/abi" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 wanted=()
-for c in "$TOP"/tests/kselftest/{,readme/}*.c "$libperfmon"/examples/*.c "$libperftrace"/examples/*.c "$TOP"/tests/abi/*/examples/*.c; do
-	[ -e "$c" ] || continue
-	prog=$(basename "$c" .c)
-	case $c in
-	"$TOP"/tests/abi/*) version=${c%/examples/*}; prog=abi/${version##*/}/$prog ;;
-	*/examples/* | */readme/*) prog=examples/$prog ;;
-	esac
+while read -r prog c; do
 	wanted+=("$prog")
 	mkdir -p "$programs/$(dirname "$prog")"
 	while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do wait -n; done
-	compile "$c" "$programs/$prog" &
-done
+	compile "$TOP/$c" "$programs/$prog" &
+done < <(sources)
 wait
 mv "$programs/.stamp.new" "$programs/.stamp"
 # One that does not compile is not there.

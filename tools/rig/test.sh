@@ -289,6 +289,9 @@ report() {
 	report_left_out
 	idle=$(awk '{ printf "%.0f%%", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }' <<<"$before $now")
 	[ -z "$whole" ] || remember "$tree" "$make" "$p" "$([ -z "$ended" ] && echo "$f" || echo $((f + 1)))" "$s" $((EPOCHSECONDS - begin)) "$idle"
+	# Once more by name, for who sees the end only.
+	[ "$f" = 0 ] || printf '\nFailed, as above:\n%s\n' "$(awk '/^# [^ ]+ / { run = $2 " " $3 }
+		/^not ok / { sub(/^not ok [0-9]+ /, ""); print "  " run ": " $0 }' "$kept.tap")"
 	printf '\nlog: %s\n' "$kept.tap"
 	[ $((p + f + s)) != 0 ] || printf 'no test matches ONLY=%s\n' "$ONLY"
 	if [ "$s" = 0 ]; then

@@ -21,6 +21,8 @@ $1 == "part" {
 		if ($(n - 1) - $(n - 2) >= 3)
 			parts[$2] = parts[$2] sprintf("%s\t%d\t%d\t%d\n", name, $(n - 2), $(n - 1), $n)
 }
+BEGIN { while (earlier != "" && (getline line <earlier) > 0) if (split(line, f, " ") == 3) took[f[1] " " f[2]] = f[3] }
+
 $1 == "program" { program[++programs] = $2 " " $3; seconds[programs] = $4 }
 
 END {

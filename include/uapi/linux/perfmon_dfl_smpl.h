@@ -37,6 +37,7 @@ struct pfm_dfl_smpl_arg {
  * @hdr_min_buf_space: bytes that an entry takes at most
  * @hdr_version: PFM_DFL_SMPL_VERSION
  * @hdr_buf_flags: of the argument
+ * @hdr_lost: samples that were not taken, as there were too many, before the last entry
  * @hdr_reserved: zero
  */
 struct pfm_dfl_smpl_hdr {
@@ -47,7 +48,8 @@ struct pfm_dfl_smpl_hdr {
 	__u64	hdr_min_buf_space;
 	__u32	hdr_version;
 	__u32	hdr_buf_flags;
-	__u64	hdr_reserved[10];
+	__u64	hdr_lost;
+	__u64	hdr_reserved[9];
 };
 
 /**
@@ -57,7 +59,7 @@ struct pfm_dfl_smpl_hdr {
  * @ovfl_pmd: the counter that overflowed
  * @reserved: zero
  * @last_reset_val: what it held at the beginning of the period
- * @ip: the instruction
+ * @ip: the instruction, or PERFMON_IN_GUEST
  * @tstamp: nanoseconds of CLOCK_MONOTONIC
  * @cpu: where it was
  * @set: the event set

@@ -5,8 +5,9 @@
  *
  * /dev/ppa: each read() gives some struct ppa_task, at most as many as fit the buffer, of
  * all tasks, in no order, then of those that have ended until then, which are forgotten
- * then; 0 is the end, and lseek() to 0 the beginning. That is for CAP_PERFMON; PPA_GETTASK is for
- * anybody, for tasks that ptrace would let him read, with the numbers that he knows.
+ * then; 0 is the end, and lseek() to 0 the beginning. One that ends meanwhile may be told twice,
+ * with the same pid and began: the second time is the whole. That is for CAP_PERFMON; PPA_GETTASK
+ * is for anybody, for tasks that ptrace would let him read, with the numbers that he knows.
  *
  * Times are in ticks; struct ppa_info has how many are a millisecond.
  *
@@ -144,8 +145,8 @@ struct ppa_info {
 
 #define PPA_VERSION	1
 
-#define PPA_GETINFO	_IOR('A', 0x70, struct ppa_info)
+#define PPA_GETINFO	_IOR('A', 0xa0, struct ppa_info)
 /* The task whose @pid is given; ESRCH, or ENODATA if it is not accounted. */
-#define PPA_GETTASK	_IOWR('A', 0x71, struct ppa_task)
+#define PPA_GETTASK	_IOWR('A', 0xa1, struct ppa_task)
 
 #endif /* _UAPI_LINUX_PPA_H */

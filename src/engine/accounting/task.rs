@@ -6,7 +6,7 @@ use core::array::from_fn;
 use core::num::NonZeroU32;
 use core::ops::Deref;
 
-use super::span::{tried, Changes};
+use super::span::{above, tried, Changes};
 use super::{add, value, Cpu, Leave, NR_LATENCIES, NR_SIGNALS, NR_VALUES, SYSTEM};
 use crate::sync::{fence_acquire, Word};
 
@@ -46,7 +46,7 @@ impl Bounds {
     }
 }
 
-/// A task's words. The CPU that it runs on writes them; whoever wakes it, `woken`.
+/// A task's words. The CPU that it runs on writes them; whoever wakes it, `since`.
 #[repr(C)]
 pub struct Task<V> {
     pub(super) changes: Changes,
@@ -55,8 +55,8 @@ pub struct Task<V> {
     last: Word,
     /// In a system call, when it left its CPU.
     calling: Word,
-    woken: Word,
-    ready: Word,
+    /// Since when it waits to run, and why: [`stamp`]; 0: it does not, as far as was told.
+    since: Word,
     runq: Word,
     began: Word,
     over: Word,
@@ -68,6 +68,24 @@ pub struct Task<V> {
     latencies: [Word; NR_LATENCIES],
     signals: [Word; NR_SIGNALS],
     values: V,
+}
+
+/// Why a task waits to run, in the two bits below the time since when: it had to leave its CPU.
+const READY: u64 = 1;
+/// It was woken before it had left its CPU: it may sleep.
+const WOKEN_MAYBE: u64 = 2;
+/// It was woken.
+const WOKEN: u64 = 3;
+
+#[inline(always)]
+fn stamp(now: u64, why: u64) -> u64 {
+    now.wrapping_shl(2) | why
+}
+
+/// Ticks since a stamp.
+#[inline(always)]
+fn waited(now: u64, since: u64) -> u64 {
+    above(stamp(now, 3), since) >> 2
 }
 
 fn add_all(sums: &mut [u64; NR_VALUES], more: &[u64; NR_VALUES]) {
@@ -101,8 +119,7 @@ impl<V: Values> Task<V> {
             on: Word::new(0),
             last: Word::new(0),
             calling: Word::new(0),
-            woken: Word::new(0),
-            ready: Word::new(0),
+            since: Word::new(0),
             runq: Word::new(0),
             began: Word::new(0),
             over: Word::new(0),
@@ -164,8 +181,7 @@ impl<V: Values> Task<V> {
     pub fn adopt(&self, cpu: u32, now: u64) {
         self.changes.begin();
         self.enter(cpu);
-        self.woken.store_relaxed(0);
-        self.ready.store_relaxed(0);
+        self.since.store_relaxed(0);
         self.began.store_relaxed(now);
         self.changes.end();
     }
@@ -184,17 +200,24 @@ impl<V: Values> Task<V> {
             add(&values[why], 1);
         }
         if leave != Leave::Blocked {
-            self.ready.store_relaxed(now);
+            self.since.store_relaxed(stamp(now, READY));
         }
     }
 
-    /// In which mode is it? `USER` or `SYSTEM`, as `calling` has it.
+    /// It is the next one on a CPU: before the clock is read, so that nothing later is told of its
+    /// wait than what it will have been.
+    #[inline(always)]
+    pub fn comes(&self) {
+        self.changes.begin();
+    }
+
+    /// In which mode is it? `USER` or `SYSTEM`, as `calling` has it. After [`comes`](Self::comes).
     #[inline(always)]
     pub(super) fn come(&self, cpu: u32, bounds: &Bounds, now: u64) -> u64 {
-        self.enter(cpu);
-        let woken = self.woken.load_relaxed();
-        if woken != 0 {
-            let latency = now.saturating_sub(woken);
+        // Of the group that it was in while it waited, as it was told meanwhile.
+        let since = self.since.load_relaxed();
+        if since & WOKEN_MAYBE != 0 {
+            let latency = waited(now, since);
             if let Some(values) = self.part() {
                 add(&values[value::LATENCY], latency);
             }
@@ -203,22 +226,26 @@ impl<V: Values> Task<V> {
                     add(word, 1);
                 }
             }
-            self.woken.store_relaxed(0);
-        } else {
-            let ready = self.ready.load_relaxed();
-            if ready != 0 {
-                add(&self.runq, now.saturating_sub(ready));
-            }
+        } else if since != 0 {
+            add(&self.runq, waited(now, since));
         }
-        self.ready.store_relaxed(0);
+        self.since.store_relaxed(0);
+        self.enter(cpu);
+        self.changes.end();
         self.calling.load_relaxed()
     }
 
-    /// It was woken, by anybody.
+    /// It is about to be woken, by anybody. One that had to leave its CPU is ready, whatever it
+    /// was about to do. One that runs may be on its way off: then this is when its wait began, if
+    /// nobody wakes it later.
     #[inline(always)]
     pub fn wake(&self, now: u64) {
-        if self.on.load_relaxed() == 0 {
-            self.woken.store_relaxed(now);
+        if self.since.load_relaxed() & 3 != READY {
+            let why = match self.on.load_relaxed() {
+                0 => WOKEN,
+                _ => WOKEN_MAYBE,
+            };
+            self.since.store_relaxed(stamp(now, why));
         }
     }
 
@@ -291,6 +318,15 @@ impl<V: Values> Task<V> {
         })
     }
 
+    /// What is not over yet, to what is read.
+    fn add_now(&self, read: &mut Read, apart: &mut [[u64; NR_VALUES]], more: &[u64; NR_VALUES]) {
+        add_all(&mut read.values, more);
+        let group = self.part.load_relaxed() as usize / NR_VALUES;
+        if let Some(values) = apart.get_mut(group) {
+            add_all(values, more);
+        }
+    }
+
     fn read_once(
         &self,
         clock: &impl Fn() -> u64,
@@ -338,17 +374,20 @@ impl<V: Values> Task<V> {
             more[value::INTERRUPTS] = turn.interrupts;
             let count = cpu.count.load_relaxed();
             more[value::INTERRUPT_COUNT] = count.wrapping_sub(cpu.run_count.load_relaxed());
-            add_all(&mut read.values, &more);
-            let group = self.part.load_relaxed() as usize / NR_VALUES;
-            if let Some(values) = apart.get_mut(group) {
-                add_all(values, &more);
-            }
+            self.add_now(&mut read, apart, &more);
         }
         // Ready, and not on a CPU yet.
         if on == 0 && self.over.load_relaxed() == 0 {
-            let (woken, ready) = (self.woken.load_relaxed(), self.ready.load_relaxed());
-            if woken == 0 && ready != 0 {
-                read.runq = read.runq.wrapping_add(now.saturating_sub(ready));
+            let since = self.since.load_relaxed();
+            let waits = waited(now, since);
+            match since & 3 {
+                WOKEN => {
+                    let mut more = [0u64; NR_VALUES];
+                    more[value::LATENCY] = waits;
+                    self.add_now(&mut read, apart, &more);
+                }
+                READY => read.runq = read.runq.wrapping_add(waits),
+                _ => {}
             }
         }
         Some(read)

@@ -8,9 +8,12 @@ use kernel::bindings;
 use kernel::error::{to_result, Result};
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
-use super::shim;
+use super::rights::Process;
+use super::{sched, shim};
 use crate::contexts::Context;
+use crate::target::Target;
 
 /// A bell: see `sys/shim/sampling.c`.
 ///
@@ -23,7 +26,7 @@ pub(crate) struct Bell {
 
 // SAFETY: C takes its own locks; drop is in process context.
 unsafe impl Send for Bell {}
-// SAFETY: As above.
+// SAFETY: C takes its own locks for each call, whichever thread makes it.
 unsafe impl Sync for Bell {}
 
 impl Bell {
@@ -60,25 +63,33 @@ impl Bell {
         unsafe { shim::pfm_bell_call(self.raw.as_ptr()) }
     }
 
+    /// Has a worker ask whether its context's right to watch its thread is there still. Any
+    /// context but NMI; no lock of ours held.
+    pub(crate) fn ask(&self) {
+        // SAFETY: By the type's invariant: `raw` is a bell of ours.
+        unsafe { shim::pfm_bell_ask(self.raw.as_ptr()) }
+    }
+
     /// Has it looked after on this CPU after so long. Interrupts off; no NMI.
     #[inline]
     pub(crate) fn ring_after(&self, nanoseconds: u64) {
-        // SAFETY: As above.
+        // SAFETY: By the type's invariant: `raw` is a bell of ours.
         unsafe { shim::pfm_bell_after(self.raw.as_ptr(), nanoseconds) }
     }
 
     /// It need not ring. The same.
     #[inline]
     pub(crate) fn hush(&self) {
-        // SAFETY: As above.
+        // SAFETY: By the type's invariant: `raw` is a bell of ours.
         unsafe { shim::pfm_bell_hush(self.raw.as_ptr()) }
     }
 
     /// The current thread sleeps before it is in user mode again, until
-    /// [`let_go`](Self::let_go) or a signal. Any context.
-    pub(crate) fn block(&self) {
-        // SAFETY: By the type's invariant.
-        unsafe { shim::pfm_bell_block(self.raw.as_ptr()) }
+    /// [`let_go`](Self::let_go) or a signal; as long as the process that wants it may stop it.
+    /// Any context.
+    pub(crate) fn block(&self, asker: &Process) {
+        // SAFETY: By the type's invariant; there is that number.
+        unsafe { shim::pfm_bell_block(self.raw.as_ptr(), asker.as_ptr()) }
     }
 
     /// Who sleeps there may go on, and does once it hears of it. Any context.
@@ -93,23 +104,39 @@ impl Bell {
         unsafe { shim::pfm_bell_go(self.raw.as_ptr()) }
     }
 
+    /// Its context goes, once nobody looks at it who found it before. Process context.
+    ///
+    /// # Safety
+    ///
+    /// Of the context's last reference: it was given away by `Arc::into_raw`.
+    pub(crate) unsafe fn leave(&self) {
+        // SAFETY: By the type's invariant.
+        unsafe { shim::pfm_bell_leave(self.raw.as_ptr()) }
+    }
+
     /// Sleeps until it has rung and something is ready; `EINTR`-like at a signal.
     pub(crate) fn wait(&self, mut ready: impl FnMut() -> bool) -> Result {
-        /// # Safety
-        ///
-        /// `ready` is an `F`.
-        unsafe extern "C" fn call<F: FnMut() -> bool>(ready: *mut c_void) -> bool {
-            // SAFETY: By the function's requirement; nobody else has it meanwhile.
-            unsafe { (*ready.cast::<F>())() }
-        }
-        fn of<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void) -> bool {
-            call::<F>
-        }
-        let function = of(&ready);
+        let function = asks(&ready);
         // SAFETY: It waits, so the function outlives the call.
         to_result(unsafe {
             shim::pfm_bell_wait(self.raw.as_ptr(), function, (&raw mut ready).cast())
         })
+    }
+
+    /// Sleeps as [`wait`](Self::wait) does, for so many nanoseconds at most. Says whether it is ready.
+    pub(crate) fn wait_for(
+        &self,
+        mut ready: impl FnMut() -> bool,
+        nanoseconds: u64,
+    ) -> Result<bool> {
+        let function = asks(&ready);
+        // SAFETY: It waits, so the function outlives the call.
+        let rc = unsafe {
+            let arg = (&raw mut ready).cast();
+            shim::pfm_bell_wait_for(self.raw.as_ptr(), function, arg, nanoseconds)
+        };
+        to_result(rc)?;
+        Ok(rc != 0)
     }
 
     /// # Safety
@@ -133,6 +160,18 @@ impl Bell {
     }
 }
 
+/// What C calls of a function that it is given.
+fn asks<F: FnMut() -> bool>(_: &F) -> unsafe extern "C" fn(*mut c_void) -> bool {
+    /// # Safety
+    ///
+    /// `ready` is an `F`.
+    unsafe extern "C" fn call<F: FnMut() -> bool>(ready: *mut c_void) -> bool {
+        // SAFETY: By the function's requirement; nobody else has it meanwhile.
+        unsafe { (*ready.cast::<F>())() }
+    }
+    call::<F>
+}
+
 impl Drop for Bell {
     fn drop(&mut self) {
         // SAFETY: Ours; nobody has it any more.
@@ -140,14 +179,33 @@ impl Drop for Bell {
     }
 }
 
-/// Bells' code, in use while the module is; drop waits for the last thread in it.
-pub(crate) struct Bells;
+/// # Safety
+///
+/// Called by the shim, in a worker, with what [`Bell::leave`] was called for.
+#[no_mangle]
+unsafe extern "C" fn pfm_context_gone(context: *const c_void) {
+    // SAFETY: From `into_raw`, by the function's requirement.
+    drop(unsafe { Arc::from_raw(context.cast::<Context>()) });
+}
 
-impl Drop for Bells {
-    fn drop(&mut self) {
-        // SAFETY: Process context; there are no bells any more.
-        unsafe { shim::pfm_bells_end() }
-    }
+/// # Safety
+///
+/// Called by the shim, in a thread that a context waits for, in an RCU section, with what its
+/// bell hangs at.
+#[no_mangle]
+unsafe extern "C" fn pfm_refused(context: *const c_void) {
+    let _preempt = sched::NoPreempt::new();
+    // SAFETY: It goes after a grace period.
+    unsafe { (*context.cast::<Context>()).end(Target::Thread(sched::current())) };
+}
+
+/// # Safety
+///
+/// Called by a bell that hangs at `context`, in a worker.
+#[no_mangle]
+unsafe extern "C" fn pfm_ask(context: *const c_void) {
+    // SAFETY: Alive, as its bell is. Where it could not be asked, it is when the thread runs next.
+    let _ = unsafe { (*context.cast::<Context>()).ask_again() };
 }
 
 /// # Safety

@@ -12,8 +12,8 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::bindings;
 use kernel::prelude::*;
-use kernel::uaccess::{UserPtr, UserSlice};
 
+use super::ppa::Clock;
 use super::shim;
 
 /// Bytes of a page.
@@ -29,7 +29,7 @@ pub(crate) struct Page(NonNull<u8>);
 
 // SAFETY: All accesses are atomic, of aligned words.
 unsafe impl Send for Page {}
-// SAFETY: As above.
+// SAFETY: All accesses are atomic, of aligned words.
 unsafe impl Sync for Page {}
 
 impl Page {
@@ -62,7 +62,7 @@ impl Page {
         if word >= PAGE / 4 {
             return 0;
         }
-        // SAFETY: As above.
+        // SAFETY: Within the page, aligned; never accessed but atomically.
         let word = unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast::<u32>().add(word)) };
         word.load(Ordering::Relaxed)
     }
@@ -95,6 +95,18 @@ pub(crate) struct Buffer {
     pub(crate) flight: bool,
     /// Up to here it was read, or was senseless.
     position: Word,
+    /// A thread has waited for a reader that did not come.
+    stalled: Word,
+    /// The last place beyond which a thread waits for the reader, and one; since when.
+    awaited: Word,
+    awaited_since: Word,
+    /// Lost events that a reader was told of.
+    told: Word,
+    /// The same, as far as it can be believed, and when that was looked at; 1: no more of it is
+    /// believed.
+    believed: Word,
+    looked: Word,
+    senseless: Word,
     /// Bytes that made no sense.
     cut: Word,
     /// Pages for which there was no memory; those that are there.
@@ -115,6 +127,13 @@ impl Buffer {
             bytes,
             flight,
             position: Word::new(0),
+            stalled: Word::new(0),
+            awaited: Word::new(0),
+            awaited_since: Word::new(0),
+            told: Word::new(0),
+            believed: Word::new(0),
+            looked: Word::new(Clock::of_traces().ticks()),
+            senseless: Word::new(0),
             cut: Word::new(0),
             refused: Word::new(0),
             there: Word::new(0),
@@ -173,15 +192,56 @@ impl Buffer {
         Some(unsafe { page.cast::<Word>().add(number % WORDS).as_ref() })
     }
 
+    /// Bytes of memory of one without records.
+    pub(crate) fn empty_bytes(bytes: u32) -> usize {
+        let words = (bytes as usize / PAGE).wrapping_add(1);
+        let pages = words.wrapping_mul(size_of::<Word>());
+        pages.wrapping_add(size_of::<Self>()).wrapping_add(PAGE)
+    }
+
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
-        self.there.load_relaxed().wrapping_mul(PAGE as u64)
+        let records = self.there.load_relaxed().wrapping_sub(1);
+        let empty = Self::empty_bytes(self.bytes) as u64;
+        records.wrapping_mul(PAGE as u64).wrapping_add(empty)
     }
 
     /// Events that found no room, as the writer says.
-    pub(crate) fn lost(&self) -> u64 {
+    pub(crate) fn claimed(&self) -> u64 {
         let [_, _, _, lost, ..] = self.counts();
         lost.load_relaxed()
+    }
+
+    /// The same, as far as it can be: what makes no sense is not counted, and neither is what
+    /// that writer says afterwards.
+    pub(crate) fn lost(&self) -> u64 {
+        // Acquire: with the release below, who sees this look sees what it believed.
+        let looked = self.looked.load_acquire();
+        let believed = self.believed.load_relaxed();
+        let claimed = self.claimed();
+        if self.senseless.load_relaxed() != 0 {
+            return believed;
+        }
+        let now = Clock::of_traces().ticks();
+        if claimed == believed {
+            // Nothing was lost until now. Release: with the acquire above.
+            self.looked.store_release(now);
+            return believed;
+        }
+        match trace::plausible(believed, claimed, now.saturating_sub(looked)) {
+            Some(lost) => {
+                self.believed.store_relaxed(lost);
+                // Release: with the acquire above.
+                self.looked.store_release(now);
+                lost
+            }
+            None => {
+                self.senseless.store_relaxed(1);
+                let cut = self.cut.load_relaxed().wrapping_add(8);
+                self.cut.store_relaxed(cut);
+                believed
+            }
+        }
     }
 
     /// There was no memory for a page of it.
@@ -219,6 +279,25 @@ impl Buffer {
         }
     }
 
+    /// What a reader is to be told: what there is to be read, or that more was lost, with which
+    /// no bytes come any more where the writer has ended.
+    pub(crate) fn news(&self) -> Option<Span> {
+        let position = self.position.load_relaxed();
+        let nothing = Span {
+            position,
+            from: 0,
+            bytes: 0,
+            next: position,
+        };
+        let is_told = self.flight || self.lost() == self.told.load_relaxed();
+        self.span().or((!is_told).then_some(nothing))
+    }
+
+    /// A reader knows of so many lost ones.
+    pub(crate) fn told(&self, lost: u64) {
+        self.told.store_relaxed(lost);
+    }
+
     /// Bytes of a span that are good, after it was copied.
     pub(crate) fn good(&self, span: &Span) -> u32 {
         match self.flight {
@@ -227,51 +306,65 @@ impl Buffer {
         }
     }
 
+    /// Up to where it was read.
+    pub(crate) fn position(&self) -> u64 {
+        self.position.load_relaxed()
+    }
+
+    /// Has its reader not come when somebody waited?
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load_relaxed() != 0
+    }
+
+    /// Since when, in nanoseconds, threads wait for the reader to come beyond a place: from now on,
+    /// if none has waited there before. Under the lock of all tracing.
+    pub(crate) fn awaited_since(&self, tail: u64, now: u64) -> u64 {
+        let place = tail.wrapping_add(1);
+        if self.awaited.load_relaxed() != place {
+            self.awaited_since.store_relaxed(now);
+            self.awaited.store_relaxed(place);
+        }
+        self.awaited_since.load_relaxed()
+    }
+
+    /// It has not: nobody else waits before it does.
+    pub(crate) fn stall(&self) {
+        self.stalled.store_relaxed(1);
+    }
+
     /// What is before this is not needed any more.
     pub(crate) fn read_up_to(&self, next: u64) {
+        self.stalled.store_relaxed(0);
         self.position.store_relaxed(next);
         let [.., tail] = self.counts();
         // Release: with the writer's acquire: all of it was copied.
         tail.store_release(next);
     }
 
-    /// Copies a span to user space. May sleep.
-    pub(crate) fn copy(&self, span: &Span, to: UserPtr) -> Result {
-        let mut writer = UserSlice::new(to, span.bytes as usize).writer();
-        let (mut at, mut left) = (span.from as usize, span.bytes as usize);
-        while left != 0 {
-            let within = at % PAGE;
-            let nr = PAGE.wrapping_sub(within).min(left);
-            match self.at((at / PAGE).wrapping_add(1)) {
-                Some(page) => {
-                    let mut some = [0u64; 32];
-                    let mut done = 0usize;
-                    // By way of our own memory: what changes meanwhile is copied once.
-                    while done < nr {
-                        let part = nr.wrapping_sub(done).min(256) / 8;
-                        for (n, to) in some.iter_mut().enumerate().take(part) {
-                            let place = (within.wrapping_add(done) / 8).wrapping_add(n);
-                            // SAFETY: Below the page's end, as `nr` is; it stays as long
-                            // as the buffer.
-                            let word = unsafe { page.cast::<Word>().add(place).as_ref() };
-                            *to = word.load_relaxed();
-                        }
-                        let bytes = super::user::bytes_of(some.get(..part).unwrap_or(&[]));
-                        writer.write_slice(bytes)?;
-                        done = done.wrapping_add(part.wrapping_mul(8));
-                    }
-                }
-                // Nobody has ever written there.
-                None => {
-                    for _ in 0..nr / 8 {
-                        writer.write_slice(&[0; 8])?;
-                    }
-                }
+    /// Copies words of a span, from `done` bytes on. What changes meanwhile is copied once.
+    pub(crate) fn copy(&self, span: &Span, done: usize, to: &mut [u64]) {
+        const WORDS: usize = PAGE / 8;
+        let mask = (self.bytes as usize).wrapping_sub(1);
+        let mut at = (span.from as usize).wrapping_add(done) & mask;
+        let mut rest = to;
+        while !rest.is_empty() {
+            let within = at / 8 % WORDS;
+            let nr = WORDS.wrapping_sub(within).min(rest.len());
+            let Some((part, others)) = rest.split_at_mut_checked(nr) else {
+                return;
+            };
+            let page = self.at((at / PAGE).wrapping_add(1));
+            for (n, to) in part.iter_mut().enumerate() {
+                // SAFETY: Below the page's end, as `nr` is; it stays as long as the buffer.
+                let word = page.map(|page| unsafe {
+                    page.cast::<Word>().add(within.wrapping_add(n)).as_ref()
+                });
+                // Where there is no page nobody has ever written.
+                *to = word.map_or(0, Word::load_relaxed);
             }
-            left = left.wrapping_sub(nr);
-            at = at.wrapping_add(nr) & (self.bytes as usize).wrapping_sub(1);
+            rest = others;
+            at = at.wrapping_add(nr.wrapping_mul(8)) & mask;
         }
-        Ok(())
     }
 }
 

@@ -69,9 +69,10 @@ pub(crate) fn count(cost: Cost) {
     unsafe { asm!("incq %gs:({p})", p = in(reg) slot(cost), options(att_syntax, nostack)) }
 }
 
+/// Adds to a cost.
 #[inline(always)]
-fn add(cost: Cost, delta: u64) {
-    // SAFETY: As above.
+pub(crate) fn add(cost: Cost, delta: u64) {
+    // SAFETY: The slot of an instance of ours: one instruction, on this CPU's own word.
     unsafe {
         asm!("addq {d}, %gs:({p})", d = in(reg) delta, p = in(reg) slot(cost),
             options(att_syntax, nostack))
@@ -81,8 +82,8 @@ fn add(cost: Cost, delta: u64) {
 /// The time since a time stamp was spent. Preemption off since then, and less than 2^32
 /// ticks.
 #[inline(always)]
-pub(crate) fn spend(cost: Cost, began: u64) {
-    let ticks = (msr::time_stamp() as u32).wrapping_sub(began as u32);
+pub(crate) fn spend(cost: Cost, began: u32) {
+    let ticks = msr::time_stamp_low().wrapping_sub(began);
     // SAFETY: Set before anything can cost.
     let scale = unsafe { shim::pfc_costs_scale };
     add(cost, u64::from(ticks).wrapping_mul(u64::from(scale)) >> 24);

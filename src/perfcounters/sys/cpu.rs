@@ -92,7 +92,7 @@ impl Hotplug {
             )
         };
         to_result(gone)?;
-        // SAFETY: As above.
+        // SAFETY: The callback lives as long as the module, and is removed in drop.
         let state = unsafe {
             bindings::__cpuhp_setup_state(
                 bindings::cpuhp_state_CPUHP_AP_ONLINE_DYN,

@@ -25,6 +25,20 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     }
 }
 
+/// What this CPU says of its counters' number and width: Intel's leaf 0xa, AMD's 0x80000022.
+#[inline]
+pub fn counters() -> [u32; 6] {
+    let (intel, amd) = (cpuid(0xa, 0), cpuid(0x8000_0022, 0));
+    [
+        intel.eax,
+        intel.ebx,
+        intel.ecx,
+        intel.edx,
+        amd.eax,
+        amd.ebx & 0xf,
+    ]
+}
+
 /// The vendor's twelve letters.
 #[inline]
 pub fn vendor() -> [u8; 12] {

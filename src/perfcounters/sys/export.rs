@@ -10,6 +10,8 @@ use engine::error::Error;
 use engine::spec::Spec;
 use kernel::ffi::{c_char, c_int};
 
+use super::modules::Owner;
+use super::shim;
 use super::tables::{is_live, slot_address};
 use crate::counters;
 use crate::driver::{Kind, RawSpec, Unit};
@@ -55,7 +57,7 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(text.cast(), len) }
 }
 
-/// Adds a counter of events. Process context; may sleep.
+/// Adds a counter of events; it is this module's. Process context; may sleep.
 ///
 /// Returns its number, or -EINVAL (empty name, atomic context), -ENAMETOOLONG,
 /// -EILSEQ (not UTF-8, control characters), -EEXIST (the name is live),
@@ -65,9 +67,9 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
 ///
 /// `name` is NULL or a C string.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn perf_add(name: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn __perf_add(name: *const c_char, owner: Owner) -> c_int {
     // SAFETY: By the function's requirement; used during this call only.
-    counters::add(&Spec::counter(unsafe { text(name) }))
+    counters::add(&Spec::counter(unsafe { text(name) }), owner)
 }
 
 /// Adds an instance of any kind. As perf_add(), and -EINVAL for a size, kind,
@@ -77,42 +79,46 @@ pub(crate) unsafe extern "C" fn perf_add(name: *const c_char) -> c_int {
 ///
 /// `spec` is NULL or a `struct perf_counter_spec` with C strings or NULL.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn perf_add_desc(spec: *const RawSpec) -> c_int {
+pub(crate) unsafe extern "C" fn __perf_add_desc(spec: *const RawSpec, owner: Owner) -> c_int {
     // SAFETY: `size` is the first field of every version of the structure.
     if spec.is_null() || unsafe { (*spec).size } as usize != size_of::<RawSpec>() {
-        return Error::BadSpec.errno().wrapping_neg();
+        return counters::refused(&[], Error::BadSpec);
     }
     // SAFETY: By the function's requirement, and it is of our size.
     let raw = unsafe { &*spec };
+    // SAFETY: By the function's requirement; used during this call only.
+    let name = unsafe { text(raw.name) };
     if raw.reserved != 0 {
-        return Error::BadSpec.errno().wrapping_neg();
+        return counters::refused(name, Error::BadSpec);
     }
-    counters::add(&Spec {
-        // SAFETY: By the function's requirement; used during this call only.
-        name: unsafe { text(raw.name) },
-        // SAFETY: As above.
+    let spec = Spec {
+        name,
+        // SAFETY: By the function's requirement the text is there during this call, and is used no
+        // longer.
         help: unsafe { text(raw.help) },
         kind: raw.kind,
         unit: raw.unit,
         exponent: raw.exponent,
         nr_slots: raw.nr_slots,
-    })
+    };
+    counters::add(&spec, owner)
 }
 
 /// Makes an instance dormant: its number and last values stay. Process context.
-/// The caller has stopped its own updates through handles. A number that is not
-/// live changes nothing and is reported in the kernel log.
+/// The caller has stopped its own updates through handles. What perf_add() refused
+/// changes nothing; a number that is not live is reported in the kernel log, too.
 #[no_mangle]
 pub(crate) extern "C" fn perf_del(instance: c_int) {
     counters::del(instance);
 }
 
-/// Where each CPU's value of a live instance is, for the inlines; NULL for a
-/// number that is not live. Any context. Valid until perf_del().
+/// Where each CPU's value of a live instance is, for the inlines; where nobody reads
+/// for a number that is not live. Any context. Valid until perf_del().
 #[no_mangle]
 pub(crate) extern "C" fn perf_counter_handle(instance: c_int) -> *mut i64 {
     match u32::try_from(instance) {
         Ok(slot) if slot < abi::MAX_INSTANCES && is_live(slot) => slot_address(slot) as *mut i64,
-        _ => core::ptr::null_mut(),
+        // SAFETY: Never written.
+        _ => unsafe { shim::perf_counter_nowhere },
     }
 }

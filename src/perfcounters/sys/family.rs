@@ -13,7 +13,7 @@
 //! the provider: nothing is lost silently. Where there is no memory for a row,
 //! a later event asks again. The table is fixed in size, so that
 //! no one can exhaust memory by making devices; what finds no place stays
-//! missed.
+//! missed: no instance is made for it, and the log says so once.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -23,7 +23,7 @@ use core::ptr::{null_mut, NonNull};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::{KBox, KVec};
 use kernel::bindings;
-use kernel::error::code::ENOMEM;
+use kernel::error::code::{ENOMEM, ENOSPC};
 use kernel::error::Result;
 use kernel::fmt;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
@@ -33,6 +33,8 @@ use super::shim;
 
 /// Rows at the most.
 const ROWS: usize = 1024;
+/// Places for them: one in four has a row at the most, so that there is one within a key's reach.
+const PLACES: usize = 4 * ROWS;
 /// Places looked at for one key.
 const REACH: usize = 64;
 /// Keys that may wait for the worker at once.
@@ -41,6 +43,13 @@ const WAITING: usize = 32;
 const PAUSE_NS: u64 = 1_000_000_000;
 /// A place whose row has gone; searches go on past it.
 const GONE: u64 = 1;
+/// One whose row is to go: nobody finds it any more, but who found it may still use it. The second
+/// is the worker's, which waits for those.
+const LEAVES: u64 = 2;
+const LEFT: u64 = 3;
+/// Of [`Family::full`] and [`Family::refused`].
+const TO_SAY: u32 = 1;
+const SAID: u32 = 2;
 
 /// Monotonic time. Any context but NMI.
 #[inline]
@@ -81,8 +90,8 @@ impl Key {
         }
         key.hash = (key.hash ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         key.hash ^= key.hash >> 29;
-        // 0 and 1 mean something else in the table.
-        key.hash |= 2;
+        // 0 to 3 mean something else in the table.
+        key.hash |= 4;
         key
     }
 
@@ -158,14 +167,24 @@ struct Wish {
 /// - A place's `row` is written before its `hash` is published and not freed
 ///   before a grace period after the hash was taken back.
 /// - Only one thread at a time inserts and removes: the worker, or the one that
-///   holds the lock of the notices.
+///   holds the lock of the notices. Only the worker frees: of places that it has
+///   found [`LEAVES`], after a grace period for all of them.
 #[repr(C)]
 pub struct Family<R> {
     // First: the worker gets its address.
     work: Opaque<bindings::work_struct>,
     make: fn(&Key) -> Result<R>,
+    /// Of what it is, in the plural, for the log.
+    what: &'static str,
     places: KVec<Place<R>>,
     wishes: [Wish; WAITING],
+    /// How many places have a key.
+    rows: Atomic<usize>,
+    /// How many of these are [`LEAVES`] or [`LEFT`].
+    leaves: Atomic<usize>,
+    /// One found no place: to be said; and was said. One could not be made: the same.
+    full: Atomic<u32>,
+    refused: Atomic<u32>,
     /// No wishes before this time: there was no memory for the last one.
     resume: Atomic<u64>,
     _rows: PhantomData<R>,
@@ -173,15 +192,16 @@ pub struct Family<R> {
 
 // SAFETY: Protocol above; rows are shared as `&R`.
 unsafe impl<R: Send + Sync> Send for Family<R> {}
-// SAFETY: As above.
+// SAFETY: Fields change by the protocol of this file only; rows are shared as `&R`.
 unsafe impl<R: Send + Sync> Sync for Family<R> {}
 
 impl<R: Send + Sync> Family<R> {
-    /// An empty family; `make` adds the instances of a new row. Process context.
+    /// An empty family of what is called so in the plural; `make` adds the instances of a new row.
+    /// Process context.
     #[inline]
-    pub fn new(make: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
-        let mut places = KVec::with_capacity(ROWS, GFP_KERNEL)?;
-        for _ in 0..ROWS {
+    pub fn new(what: &'static str, make: fn(&Key) -> Result<R>) -> Result<Pin<KBox<Self>>> {
+        let mut places = KVec::with_capacity(PLACES, GFP_KERNEL)?;
+        for _ in 0..PLACES {
             let place = Place {
                 hash: Atomic::new(0),
                 row: UnsafeCell::new(null_mut()),
@@ -196,6 +216,7 @@ impl<R: Send + Sync> Family<R> {
             Self {
                 work: Opaque::uninit(),
                 make,
+                what,
                 places,
                 wishes: [const {
                     Wish {
@@ -203,6 +224,10 @@ impl<R: Send + Sync> Family<R> {
                         key: UnsafeCell::new(Key::NONE),
                     }
                 }; WAITING],
+                rows: Atomic::new(0),
+                leaves: Atomic::new(0),
+                full: Atomic::new(0),
+                refused: Atomic::new(0),
                 resume: Atomic::new(0),
                 _rows: PhantomData,
             },
@@ -212,8 +237,8 @@ impl<R: Send + Sync> Family<R> {
         Ok(this)
     }
 
-    /// The row of a key. Any context; call it in a probe, whose end is what
-    /// [`Family::remove`] waits for.
+    /// The row of a key. Any context; call it in a probe, whose end is waited
+    /// for before a row that was removed is dropped.
     #[inline]
     pub fn find(&self, key: &Key) -> Option<&R> {
         self.find_place(key).ok().flatten().map(|row| &row.value)
@@ -244,7 +269,25 @@ impl<R: Send + Sync> Family<R> {
     #[inline]
     fn around(&self, key: &Key) -> impl Iterator<Item = &Place<R>> {
         let start = (key.hash >> 20) as usize;
-        (0..REACH).filter_map(move |i| self.places.get(start.wrapping_add(i) % ROWS))
+        (0..REACH).filter_map(move |i| self.places.get(start.wrapping_add(i) % PLACES))
+    }
+
+    /// Would a row of this key find a place? Any context.
+    #[inline]
+    fn has_room(&self, key: &Key) -> bool {
+        self.rows.load(Relaxed) < ROWS
+            && self
+                .around(key)
+                .any(|place| place.hash.load(Relaxed) <= GONE)
+    }
+
+    /// Something found no place. Any context but with a run-queue lock held or in NMI.
+    #[cold]
+    fn is_full(&self) {
+        if self.full.load(Relaxed) == 0 && self.full.cmpxchg(0, TO_SAY, Relaxed).is_ok() {
+            // SAFETY: Initialised in `new`.
+            unsafe { shim::pfc_work_queue(self.work.get()) };
+        }
     }
 
     /// Asks for a row. Any context but with a run-queue lock held or in NMI.
@@ -252,6 +295,10 @@ impl<R: Send + Sync> Family<R> {
     pub fn want(&self, key: &Key) {
         if self.find_place(key).is_ok() || now_ns() < self.resume.load(Relaxed) {
             return;
+        }
+        // Without one, whatever is made for it would have to go again.
+        if !self.has_room(key) {
+            return self.is_full();
         }
         for wish in &self.wishes {
             // Pairs with the release in `run`: the wish is free, and its key read.
@@ -272,21 +319,63 @@ impl<R: Send + Sync> Family<R> {
         }
     }
 
-    /// Publishes a row that was made. Process context, one at a time.
+    /// Makes and publishes a row, if there is room for it. The log says once what has none, and why.
+    /// `ENOMEM`: later there may be memory. Process context, one at a time.
     #[inline]
-    pub fn insert(&self, key: &Key, value: Option<R>) -> Result {
+    pub fn add(&self, key: &Key, make: impl FnOnce() -> Result<R>) -> Result {
+        // It may be the one that has just left, under a name that its row still has.
+        if self.leaves.load(Relaxed) != 0 {
+            // SAFETY: Initialised in `new`; this is not the worker.
+            unsafe { bindings::flush_work(self.work.get()) };
+        }
+        self.try_insert(key, make)
+    }
+
+    /// As [`Self::add`], where nothing has just left.
+    #[inline]
+    fn try_insert(&self, key: &Key, make: impl FnOnce() -> Result<R>) -> Result {
+        if !self.has_room(key) {
+            self.is_full();
+            return Ok(());
+        }
+        match make() {
+            Ok(value) => self.insert(key, Some(value)),
+            Err(error) => {
+                if self.refused.cmpxchg(0, SAID, Relaxed).is_ok() {
+                    kernel::pr_notice!(
+                        "no instances for {}, {} {} the first of them (error {}): all without are counted together\n",
+                        self.what,
+                        key.text(),
+                        key.number(),
+                        error.to_errno()
+                    );
+                }
+                // Memory may come back, what else is wrong stays.
+                match error {
+                    ENOMEM => Err(ENOMEM),
+                    _ => self.insert(key, None),
+                }
+            }
+        }
+    }
+
+    /// Publishes a row. There is room for it.
+    #[inline]
+    fn insert(&self, key: &Key, value: Option<R>) -> Result {
         let row = match value {
             Some(value) => KBox::into_raw(KBox::new(Row { key: *key, value }, GFP_KERNEL)?),
             None => null_mut(),
         };
         for place in self.around(key) {
-            let hash = place.hash.load(Relaxed);
+            // Pairs with the worker's release.
+            let hash = place.hash.load(Acquire);
             if hash <= GONE {
                 // SAFETY: No hash is published here, so nobody reads `row`:
-                // those who did are gone since `remove` waited.
+                // those who did are gone, for whom the worker waited.
                 unsafe { place.row.get().write(row) };
                 // Pairs with the acquire in `find`.
                 place.hash.store(key.hash, Release);
+                self.rows.add(1, Relaxed);
                 return Ok(());
             }
         }
@@ -294,11 +383,11 @@ impl<R: Send + Sync> Family<R> {
             // SAFETY: From `into_raw` above, never published.
             drop(unsafe { KBox::from_raw(row.as_ptr()) });
         }
-        Err(kernel::error::code::ENOSPC)
+        Err(ENOSPC)
     }
 
-    /// Takes a row away and drops it, after all probes that may use it. Process
-    /// context, one at a time; sleeps for a grace period.
+    /// Takes a row away; it is dropped a moment later, after all probes that may use it. Process
+    /// context, one at a time.
     #[inline]
     pub fn remove(&self, key: &Key) {
         for place in self.around(key) {
@@ -307,19 +396,41 @@ impl<R: Send + Sync> Family<R> {
             }
             // SAFETY: Only we write it.
             let row = unsafe { place.row.get().read() };
-            // SAFETY: A row, or null; alive until we drop it.
+            // SAFETY: A row, or null; alive until the worker, which waits, drops it.
             if unsafe { row.as_ref() }.is_some_and(|row| row.key != *key) {
                 continue;
             }
-            // Pairs with the acquire in `find_place`; who saw the row is waited for.
-            place.hash.store(GONE, Release);
-            // SAFETY: Process context.
-            unsafe { shim::pfc_tracepoint_sync() };
-            if !row.is_null() {
-                // SAFETY: From `into_raw`; no probe uses it any more.
-                drop(unsafe { KBox::from_raw(row) });
-            }
+            self.leaves.add(1, Relaxed);
+            place.hash.store(LEAVES, Relaxed);
+            // SAFETY: Initialised in `new`.
+            unsafe { shim::pfc_work_queue(self.work.get()) };
             return;
+        }
+    }
+
+    /// Drops the rows that leave: one wait for all of them. The worker.
+    fn drop_those_that_left(&self) {
+        // `remove` queues the work after it has counted: the run that follows sees the count.
+        if self.leaves.load(Relaxed) == 0 {
+            return;
+        }
+        for place in &self.places {
+            let _ = place.hash.cmpxchg(LEAVES, LEFT, Relaxed);
+        }
+        // SAFETY: Process context.
+        unsafe { shim::pfc_tracepoint_sync() };
+        let left = |place: &&Place<R>| place.hash.load(Relaxed) == LEFT;
+        for place in self.places.iter().filter(left) {
+            // SAFETY: Ours in this state.
+            let row = unsafe { place.row.get().read() };
+            if let Some(row) = NonNull::new(row) {
+                // SAFETY: From `into_raw`; no probe uses it any more.
+                drop(unsafe { KBox::from_raw(row.as_ptr()) });
+            }
+            // Pairs with the load in `insert`: the row was read.
+            place.hash.store(GONE, Release);
+            self.rows.add(usize::MAX, Relaxed);
+            self.leaves.add(usize::MAX, Relaxed);
         }
     }
 
@@ -330,6 +441,7 @@ impl<R: Send + Sync> Family<R> {
         // SAFETY: The first field of a pinned family, alive until drop has
         // cancelled the work.
         let this = unsafe { &*work.cast::<Self>() };
+        this.drop_those_that_left();
         for wish in &this.wishes {
             // Pairs with the release in `want`.
             if wish.state.load(Acquire) <= 1 {
@@ -338,26 +450,20 @@ impl<R: Send + Sync> Family<R> {
             // SAFETY: Complete; nobody writes it in this state.
             let key = unsafe { wish.key.get().read() };
             if this.find_place(&key).is_err() {
-                let row = (this.make)(&key);
-                if row.is_err() {
-                    kernel::pr_notice!(
-                        "perfcounters: no instances for {} {}\n",
-                        key.text(),
-                        key.number()
-                    );
-                }
-                // Memory may come back, what else is wrong stays.
-                let again = match row {
-                    Err(error) if error == ENOMEM => Err(error),
-                    row => this.insert(&key, row.ok()),
-                };
-                if again == Err(ENOMEM) {
+                if this.try_insert(&key, || (this.make)(&key)) == Err(ENOMEM) {
                     this.resume
                         .store(now_ns().saturating_add(PAUSE_NS), Relaxed);
                 }
             }
             // Pairs with the acquire in `want`.
             wish.state.store(0, Release);
+        }
+        if this.full.cmpxchg(TO_SAY, SAID, Relaxed).is_ok() {
+            kernel::pr_notice!(
+                "no place for more than {} {}: all others are counted together\n",
+                ROWS,
+                this.what
+            );
         }
     }
 }

@@ -15,9 +15,10 @@ use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_void, CStr};
 use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Release};
 
 use super::costs::Span;
-use super::shim;
+use super::{misc, shim};
 use crate::costs::Cost;
 use crate::{names, pages};
 
@@ -31,7 +32,6 @@ static COUNTERS_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operati
     owner: crate::sys::release::module(),
     open: Some(counters_open),
     mmap: Some(counters_mmap),
-    llseek: Some(bindings::noop_llseek),
     ..pin_init::zeroed()
 });
 
@@ -49,6 +49,25 @@ static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations
     ..pin_init::zeroed()
 });
 
+/// Has the module's init succeeded?
+static READY: Atomic<u32> = Atomic::new(0);
+
+/// From here on the devices can be opened: nothing can fail any more.
+pub(crate) fn ready() {
+    // Pairs with the acquire in `is_ready`: what was made before is there.
+    READY.store(1, Release);
+}
+
+/// A module whose init fails goes at once, also if a file is open: none is, before that is over.
+/// Each device's open asks this first.
+pub(crate) fn is_ready() -> Result {
+    // Pairs with the release in `ready`.
+    match READY.load(Acquire) {
+        0 => Err(EAGAIN),
+        _ => Ok(()),
+    }
+}
+
 /// Whoever could write by file mode still cannot by design: say so at once.
 fn refuse_write(file: *mut bindings::file) -> Result {
     // SAFETY: The file being opened.
@@ -62,7 +81,10 @@ fn refuse_write(file: *mut bindings::file) -> Result {
 ///
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn counters_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
-    from_result(|| refuse_write(file).map(|()| 0))
+    from_result(|| {
+        is_ready()?;
+        refuse_write(file).map(|()| 0)
+    })
 }
 
 /// # Safety
@@ -72,8 +94,16 @@ unsafe extern "C" fn counters_mmap(
     _: *mut bindings::file,
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
-    // SAFETY: The area being set up; the operations are static.
-    unsafe { shim::pfc_vma_readonly(vma, &VM_OPS.0) }
+    from_result(|| {
+        if misc::is_32bit() {
+            if misc::may_log(misc::Line::Reader) {
+                pr_notice!("a 32-bit program reads a counter in two halves, which may not belong together: use a 64-bit one\n");
+            }
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: The area being set up; the operations are static.
+        to_result(unsafe { shim::pfc_vma_readonly(vma, &VM_OPS.0) }).map(|()| 0)
+    })
 }
 
 /// # Safety
@@ -99,6 +129,7 @@ unsafe extern "C" fn counters_fault(vmf: *mut bindings::vm_fault) -> bindings::v
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn names_open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
+        is_ready()?;
         refuse_write(file)?;
         let text = KBox::new(names::text()?, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: The file is being opened; release takes the box back.
@@ -170,7 +201,7 @@ impl Device {
 
 // SAFETY: A registered structure; C takes its own locks.
 unsafe impl Send for Device {}
-// SAFETY: As above; there is nothing to do with a shared reference.
+// SAFETY: A registered structure, with which a shared reference can do nothing.
 unsafe impl Sync for Device {}
 
 impl Drop for Device {

@@ -16,6 +16,7 @@ use kernel::ffi::{c_int, c_void, CStr};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::account::Charge;
 use super::{costs, shim};
 use crate::costs::Cost;
 use crate::description::{self, Layout, Overflow, Part, RawFormat};
@@ -35,7 +36,7 @@ pub(crate) struct Format {
 
 // SAFETY: Nobody writes a format.
 unsafe impl Send for Format {}
-// SAFETY: As above.
+// SAFETY: Nobody writes a format.
 unsafe impl Sync for Format {}
 
 impl Format {
@@ -68,7 +69,7 @@ impl Format {
         let raw = self.raw();
         raw.layout.is_some()
             && raw.overflow.is_some()
-            && (1..32).contains(&raw.queue_depth)
+            && (1..31).contains(&raw.queue_depth)
             && raw.arg_size as usize <= engine::calls::FORMAT_ARG
             && raw.state_size as usize <= PAGE_SIZE
     }
@@ -97,7 +98,7 @@ pub(crate) struct Pinned {
 
 // SAFETY: A reference and constants; they belong to no thread.
 unsafe impl Send for Pinned {}
-// SAFETY: As above.
+// SAFETY: A reference and constants, which nobody writes.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
@@ -133,7 +134,7 @@ impl Drop for Pinned {
 ///
 /// # Invariants
 ///
-/// `address` is `size` bytes of vmalloc memory for users, ours.
+/// `address` is `size` bytes of zeroed vmalloc memory, ours.
 struct Memory {
     address: NonNull<c_void>,
     size: u64,
@@ -156,7 +157,8 @@ impl Memory {
     ///
     /// `vma` is an area being set up.
     unsafe fn map(&self, vma: *mut bindings::vm_area_struct, writable: bool) -> Result {
-        // SAFETY: By the function's requirement, and vmalloc memory for users.
+        // SAFETY: By the function's requirement, and vmalloc memory that stays while its file,
+        // which every mapping holds, is open.
         to_result(unsafe { shim::pfm_memory_map(vma, self.address.as_ptr(), writable) })
     }
 }
@@ -173,12 +175,12 @@ impl Drop for Memory {
 /// # Invariants
 ///
 /// `user` is charged with `pages`, and we hold a reference of it.
-struct Charge {
+struct Locked {
     user: NonNull<bindings::user_struct>,
     pages: u64,
 }
 
-impl Charge {
+impl Locked {
     fn new(pages: u64) -> Result<Self> {
         // SAFETY: Process context.
         let user = unsafe { shim::pfm_charge(pages) };
@@ -190,7 +192,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for Locked {
     fn drop(&mut self) {
         // SAFETY: By the type's invariant.
         unsafe { shim::pfm_uncharge(self.user.as_ptr(), self.pages) }
@@ -202,22 +204,28 @@ pub(crate) struct Areas {
     memory: Memory,
     /// Of a ring, whose reader writes there.
     tail: Option<Memory>,
+    _locked: Locked,
+    /// Of all this, and of the format's state.
     _charge: Charge,
 }
 
 // SAFETY: Addresses of memory that stays, for whoever holds the buffer's lock.
 unsafe impl Send for Areas {}
-// SAFETY: As above.
+// SAFETY: Addresses of memory that stays; only who holds the buffer's lock writes there.
 unsafe impl Sync for Areas {}
 
 impl Areas {
-    fn new(size: u64, ring: bool) -> Result<Self> {
+    /// Whole pages, and `beside` bytes of the format's that user space does not map.
+    fn new(size: u64, ring: bool, beside: usize) -> Result<Self> {
         let page = PAGE_SIZE as u64;
         let tail = if ring { page } else { 0 };
-        let charge = Charge::new(size.wrapping_add(tail) / page)?;
+        let mapped = size.wrapping_add(tail);
+        let locked = Locked::new(mapped / page)?;
+        let charge = Charge::of_caller((mapped as usize).wrapping_add(beside))?;
         Ok(Self {
             memory: Memory::new(size)?,
             tail: if ring { Some(Memory::new(page)?) } else { None },
+            _locked: locked,
             _charge: charge,
         })
     }
@@ -275,13 +283,21 @@ impl ring::Data for Words {
         }
         // SAFETY: One of the words.
         let mut to = unsafe { self.first.add(at) };
-        for value in values {
-            // SAFETY: As many are there, so it is one of the words. Stored as above.
+        let mut put = |value: &u64| {
+            // SAFETY: Called for each of the values once. As many words are there, by the
+            // comparison above, so this is one of them. One aligned store, as in `put`.
             unsafe {
                 to.write_volatile(*value);
                 to = to.add(1);
             }
+        };
+        // Four at a time, as the compiler unrolls no loop of volatile stores.
+        let fours = values.chunks_exact(4);
+        let rest = fours.remainder();
+        for four in fours {
+            four.iter().for_each(&mut put);
         }
+        rest.iter().for_each(put);
     }
 }
 
@@ -303,7 +319,7 @@ impl Ring {
         unsafe { self.page.as_ref() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
         // SAFETY: By the type's invariant; atomic words, of zeroed memory, apart from
         // the writer.
@@ -315,6 +331,25 @@ impl Ring {
             }
         };
         self.writer.write(&shared, kind, parts)
+    }
+
+    /// [`write`](Self::write) of formats that have several parts.
+    #[inline(never)]
+    fn write_parts<const N: usize>(&mut self, kind: u16, parts: &[&[u64]; N]) -> Written {
+        self.write(kind, parts)
+    }
+
+    fn lose(&mut self, nr: u64) {
+        // SAFETY: By the type's invariant its pages stay; they are atomic words, apart from the
+        // writer.
+        let shared = unsafe {
+            Shared {
+                page: self.page.as_ref(),
+                tail: self.tail.as_ref(),
+                data: &self.data,
+            }
+        };
+        self.writer.lose(&shared, nr);
     }
 }
 
@@ -335,6 +370,11 @@ pub(crate) struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
+    /// Bytes of one without its pages and the format's state.
+    const BESIDE: usize = size_of::<Self>()
+        .wrapping_add(size_of::<Ring>())
+        .wrapping_add(size_of::<Areas>());
+
     /// A new one, by the format's argument, which has the right size and is aligned.
     pub(crate) fn new(format: Pinned, arg: &[u64]) -> Result<(Self, Arc<Areas>)> {
         let raw_arg: *const c_void = arg.as_ptr().cast();
@@ -361,11 +401,10 @@ impl Buffer {
         } else {
             size
         };
-        let areas = Arc::new(Areas::new(whole, is_ring)?, GFP_KERNEL_ACCOUNT)?;
-        let mut state = KVec::new();
-        for _ in 0..format.raw().state_size.div_ceil(8) {
-            state.push(0u64, GFP_KERNEL_ACCOUNT)?;
-        }
+        let words = format.raw().state_size.div_ceil(8) as usize;
+        let beside = Self::BESIDE.wrapping_add(words.wrapping_mul(size_of::<u64>()));
+        let areas = Arc::new(Areas::new(whole, is_ring, beside)?, GFP_KERNEL_ACCOUNT)?;
+        let mut state = KVec::from_elem(0u64, words, GFP_KERNEL_ACCOUNT)?;
         let start = areas.memory.address;
         let mut raw = description::Buffer {
             memory: start.as_ptr(),
@@ -430,7 +469,7 @@ impl Buffer {
     /// User space has seen the buffer. Says whether it stays masked.
     pub(crate) fn restart(&mut self) -> u32 {
         match self.format.raw().restart {
-            // SAFETY: As above.
+            // SAFETY: As the interface wants it: the context's lock is held.
             Some(function) => unsafe { function(&mut self.raw) },
             None => 0,
         }
@@ -447,6 +486,14 @@ impl Buffer {
             }
             Written::Kept => false,
         })
+    }
+
+    /// So many samples were not taken: a ring says so.
+    pub(crate) fn lose(&mut self, nr: u64) {
+        costs::add(Cost::SamplesLost, nr);
+        if let Some(ring) = &mut self.ring {
+            ring.lose(nr);
+        }
     }
 
     /// Holds a ring, or lets it go on.
@@ -509,8 +556,8 @@ unsafe extern "C" fn perfmon_ring_write(
     };
     let written = match nr {
         1 => ring.write(kind, &[slice(0)]),
-        2 => ring.write(kind, &[slice(0), slice(1)]),
-        3 => ring.write(kind, &[slice(0), slice(1), slice(2)]),
+        2 => ring.write_parts(kind, &[slice(0), slice(1)]),
+        3 => ring.write_parts(kind, &[slice(0), slice(1), slice(2)]),
         _ => return description::RING_LOST,
     };
     if matches!(written, Written::Lost) {

@@ -14,6 +14,12 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// CLOCK_MONOTONIC in nanoseconds. Any context but NMI.
+pub(crate) fn monotonic_ns() -> u64 {
+    // SAFETY: No requirements; the seqlock it reads excludes NMI only.
+    (unsafe { bindings::ktime_get() }) as u64
+}
+
 /// CLOCK_REALTIME in nanoseconds.
 pub(crate) fn realtime_ns() -> u64 {
     let mut ts = bindings::timespec64 {
@@ -34,13 +40,38 @@ pub(crate) fn may_sleep() -> bool {
     unsafe { shim::pfc_may_sleep() }
 }
 
+/// Lines of the log that somebody may cause again and again: `PFC_LOG_KINDS`.
+#[derive(Clone, Copy)]
+pub(crate) enum Line {
+    /// An instance that cannot be added.
+    Add,
+    /// A number that is not live.
+    Del,
+    /// A call from where one may not sleep.
+    Atomic,
+    /// A reader that cannot read.
+    Reader,
+}
+
+/// May one more of these be written? Any context.
+pub(crate) fn may_log(line: Line) -> bool {
+    // SAFETY: There are as many kinds.
+    unsafe { shim::pfc_may_log(line as u32) }
+}
+
+/// Is the caller a 32-bit program? Process context.
+pub(crate) fn is_32bit() -> bool {
+    // SAFETY: No requirements.
+    unsafe { shim::pfc_is_32bit() }
+}
+
 /// Ticks of the TSC per millisecond; 0 where it is not constant.
 pub(crate) fn tsc_khz() -> u32 {
     // SAFETY: No requirements.
     unsafe { shim::pfc_tsc_khz() }
 }
 
-/// A point in time that every update running now began before.
+/// A point in time: have all sections with preemption off that ran then ended?
 #[derive(Clone, Copy)]
 pub(crate) struct GracePeriod(usize);
 
@@ -51,7 +82,19 @@ impl GracePeriod {
         Self(unsafe { bindings::get_state_synchronize_rcu() })
     }
 
-    /// Waits until all sections with preemption off that ran then are over.
+    /// Long ago.
+    pub(crate) fn over() -> Self {
+        // SAFETY: No requirements.
+        Self(unsafe { bindings::get_completed_synchronize_rcu() })
+    }
+
+    /// Have they? Any context.
+    pub(crate) fn is_over(self) -> bool {
+        // SAFETY: From one of the two functions above.
+        unsafe { bindings::poll_state_synchronize_rcu(self.0) }
+    }
+
+    /// Waits until they have.
     /// May sleep.
     pub(crate) fn wait(self) {
         // SAFETY: Process context, no RCU section: callers are perf_add()'s.

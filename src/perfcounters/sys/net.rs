@@ -101,7 +101,7 @@ pub struct Watching<T: Watch>(Pin<KBox<Notifier<T>>>);
 
 // SAFETY: C takes its own lock; the state is shared as `&T`.
 unsafe impl<T: Watch> Send for Watching<T> {}
-// SAFETY: As above.
+// SAFETY: C takes its own lock; the state is shared as `&T`.
 unsafe impl<T: Watch> Sync for Watching<T> {}
 
 impl<T: Watch> Watching<T> {

@@ -2,8 +2,11 @@
 
 //! The overflow interrupt, an NMI, and where it came.
 
+use core::arch::asm;
+
 use kernel::bindings;
 use kernel::error::{to_result, Result};
+use kernel::pid_namespace::PidNamespace;
 
 use super::shim;
 use crate::description::Overflow;
@@ -17,10 +20,15 @@ pub(crate) struct Interrupted(*const bindings::pt_regs);
 pub(crate) use super::shim::Global;
 
 /// Where this CPU is, and when: by what was interrupted; else by an NMI that was missed;
-/// else where its thread left user mode. `kernel`: may that be in the kernel? Any context,
-/// preemption off.
+/// else where its thread left user mode. `kernel`: may that be in the kernel? `ns`: whose
+/// numbers for threads. Any context, preemption off.
 #[inline(always)]
-pub(crate) fn find(overflow: &mut Overflow, interrupted: Option<Interrupted>, kernel: bool) {
+pub(crate) fn find(
+    overflow: &mut Overflow,
+    interrupted: Option<Interrupted>,
+    kernel: bool,
+    ns: &PidNamespace,
+) {
     let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
     // SAFETY: It fills the structure in; the registers stay for the interrupt.
     unsafe {
@@ -28,7 +36,7 @@ pub(crate) fn find(overflow: &mut Overflow, interrupted: Option<Interrupted>, ke
             true => shim::pfm_missed(),
             false => 0,
         };
-        shim::pfm_find(overflow, regs, missed, kernel);
+        shim::pfm_find(overflow, regs, missed, kernel, ns.as_ptr());
     }
 }
 
@@ -50,23 +58,53 @@ pub(crate) fn miss(interrupted: Interrupted) {
     unsafe { shim::pfm_miss(interrupted.0) }
 }
 
-/// An NMI will come on this CPU for something that was seen already.
-pub(crate) fn expect() {
-    // SAFETY: Preemption off.
-    unsafe { shim::pfm_expect() }
+/// When the first of those came that are looked after now, by the time stamp counter.
+pub(crate) fn missed_since() -> u64 {
+    // SAFETY: Interrupts are off.
+    unsafe { shim::pfm_missed_since() }
 }
 
-/// Was it this one?
+/// Whether NMIs of this processor may arrive after their overflow was handled.
+pub(crate) fn may_be_late() -> bool {
+    // SAFETY: No requirements.
+    unsafe { shim::pfm_late_nmis() }
+}
+
+/// One NMI of this CPU, within 100 ms of this time stamp, is for an overflow that was handled
+/// already. Preemption off.
+#[inline]
+pub(crate) fn expect(since: u64) {
+    // SAFETY: A per-CPU word of ours; an NMI in between sees one value or the other.
+    unsafe {
+        asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) since,
+            word = sym shim::pfm_expected_since,
+            options(att_syntax, nostack, preserves_flags))
+    }
+}
+
+/// Whether this NMI is the one that [`expect`] announced. It is claimed once.
 pub(crate) fn was_expected() -> bool {
     // SAFETY: In an NMI.
     unsafe { shim::pfm_expected() }
 }
 
 /// After samples that began at that time stamp: nanoseconds for which there must not
-/// be more; 0: none.
+/// be more; 0: none. Preemption off.
+#[inline]
 pub(crate) fn storm(began: u64) -> u64 {
-    // SAFETY: Preemption off.
-    unsafe { shim::pfm_storm(began) }
+    let timed: u8;
+    // SAFETY: A per-CPU word of ours, in one instruction. The samples of NMIs that come before
+    // `pfm_storm` has set it anew are not counted, and no more than that.
+    unsafe {
+        asm!("decl %gs:{word}(%rip)", "setz {timed}", timed = out(reg_byte) timed,
+            word = sym shim::pfm_storm_left,
+            options(att_syntax, nostack))
+    }
+    match timed {
+        0 => 0,
+        // SAFETY: Preemption is off.
+        _ => unsafe { shim::pfm_storm(began) },
+    }
 }
 
 /// Lets overflows of this CPU be NMIs.
@@ -80,10 +118,29 @@ pub(crate) struct Handler(());
 
 impl Handler {
     /// NMIs are asked whether they are ours. Process context.
-    pub(crate) fn register(global: &Global) -> Result<Self> {
-        // SAFETY: There is one at a time.
-        to_result(unsafe { shim::pfm_nmi_start(global) })?;
+    pub(crate) fn register() -> Result<Self> {
+        // SAFETY: There is one.
+        to_result(unsafe { shim::pfm_nmi_start() })?;
         Ok(Self(()))
+    }
+}
+
+/// The PMU is ours: from here on overflows are NMIs of ours; drop ends that. One at a time.
+pub(crate) struct Owned(());
+
+impl Owned {
+    /// It has these registers. Process context; may sleep.
+    pub(crate) fn new(global: &Global) -> Self {
+        // SAFETY: One at a time, under `SESSION`.
+        unsafe { shim::pfm_nmi_own(global) }
+        Self(())
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: Changes are one at a time, under `SESSION`.
+        unsafe { shim::pfm_nmi_own(core::ptr::null()) }
     }
 }
 

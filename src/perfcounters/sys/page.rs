@@ -28,7 +28,7 @@ pub(crate) struct Page {
 // SAFETY: Accesses are volatile, of aligned words; writers are serialised by
 // the registry's lock.
 unsafe impl Send for Page {}
-// SAFETY: As above.
+// SAFETY: Accesses are volatile, of aligned words; the registry's lock has writers one at a time.
 unsafe impl Sync for Page {}
 
 impl Page {

@@ -5,8 +5,10 @@
 
 use core::mem::{offset_of, size_of};
 
-use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Vector};
-use engine::context::{Error, Registers};
+use engine::calls::{
+    self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, Vector,
+};
+use engine::context::{check_pmc, Error};
 use engine::pmu::{kind, Scope};
 use engine::sampling::Message;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
@@ -19,10 +21,10 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::file::{Device, Ops};
+use super::file::{is_ready, Device, Ops};
 use super::format::{self, Areas, Buffer};
 use super::user::{read, read_all, write, write_all, Given};
-use super::{misc, nmi, sched};
+use super::{misc, nmi, rights};
 use crate::contexts::{Context, Kind};
 use crate::formats::{self, Wanted};
 use crate::pmu::{self, refused};
@@ -32,11 +34,13 @@ static PERFMON_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operatio
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
+    // All structures are the same there: numbers of their own size, in natural order.
+    #[cfg(CONFIG_COMPAT)]
+    compat_ioctl: bindings::compat_ptr_ioctl,
     read: Some(read_message),
     poll: Some(poll),
     fasync: Some(fasync),
     mmap: Some(super::selfpage::mmap),
-    llseek: Some(bindings::noop_llseek),
     ..pin_init::zeroed()
 });
 
@@ -53,6 +57,7 @@ type Opened = Mutex<Option<Arc<Context>>>;
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
+        is_ready()?;
         let opened = KBox::pin_init(new_mutex!(None::<Arc<Context>>), GFP_KERNEL_ACCOUNT)?;
         // SAFETY: Nothing moves out of it; release takes the box back.
         let opened = unsafe { core::pin::Pin::into_inner_unchecked(opened) };
@@ -71,8 +76,7 @@ unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file)
     let context = opened.lock().take();
     if let Some(context) = context {
         let _ = context.unload();
-        // Until nobody who found it before still looks at it.
-        sched::synchronize();
+        context.close();
     }
     0
 }
@@ -101,6 +105,7 @@ unsafe extern "C" fn read_message(
     let done = || -> Result<usize> {
         // SAFETY: A file of ours.
         let context = unsafe { context_of(file)? };
+        context.settle_doubt()?;
         // SAFETY: The file is open.
         let waits = unsafe { (*file).f_flags } & bindings::O_NONBLOCK == 0;
         if count < size_of::<Message>() {
@@ -180,17 +185,18 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
         return create(opened, create_arg.ctx, Some(&create_arg));
     }
     // Taken out of the lock: a call may sleep, others go on.
-    let context = opened.lock().clone().ok_or(EINVAL)?;
+    let any = || opened.lock().clone().ok_or(EINVAL);
+    let context = || any().and_then(|context| context.settle_doubt().map(|()| context));
     match command {
-        calls::WRITE_PMCS => write_pmcs(&context, read(arg)?),
-        calls::WRITE_PMDS => write_pmds(&context, read(arg)?),
-        calls::READ_PMDS => read_pmds(&context, read(arg)?),
+        calls::WRITE_PMCS => write_pmcs(&*context()?, read(arg)?),
+        calls::WRITE_PMDS => write_pmds(&*context()?, read(arg)?),
+        calls::READ_PMDS => read_pmds(&*context()?, read(arg)?),
         calls::LOAD => {
             let load: Load = read(arg)?;
             load.check().map_err(refused)?;
-            context.load(load.load_pid, load.load_set)
+            context()?.load(load.load_pid, load.load_set)
         }
-        calls::UNLOAD => context.unload(),
+        calls::UNLOAD => any()?.unload(),
         calls::START => {
             let set = match address {
                 0 => None,
@@ -200,17 +206,18 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
                     Some(start.start_set)
                 }
             };
-            context.start(set)
+            context()?.start(set)
         }
-        calls::STOP => context.stop(),
-        calls::CREATE_EVTSETS => create_sets(&context, read(arg)?),
-        calls::DELETE_EVTSETS => delete_sets(&context, read(arg)?),
-        calls::GETINFO_EVTSETS => set_infos(&context, read(arg)?),
-        calls::READ_RUNS => read_runs(&context, read(arg)?),
-        calls::RESTART => context.restart(),
+        calls::STOP => context()?.stop(),
+        calls::STATUS => write(arg, &context()?.status()),
+        calls::CREATE_EVTSETS => create_sets(&*context()?, read(arg)?),
+        calls::DELETE_EVTSETS => delete_sets(&*context()?, read(arg)?),
+        calls::GETINFO_EVTSETS => set_infos(&*context()?, read(arg)?),
+        calls::READ_RUNS => read_runs(&*context()?, read(arg)?),
+        calls::RESTART => context()?.restart(),
         calls::PAUSE => match read::<u32>(arg)? {
-            0 => context.pause(false),
-            1 => context.pause(true),
+            0 => context()?.pause(false),
+            1 => context()?.pause(true),
             _ => Err(EINVAL),
         },
         _ => Err(ENOTTY),
@@ -221,24 +228,26 @@ fn call(opened: &Opened, command: u32, address: usize) -> Result {
 unsafe impl Given for Message {}
 // SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Ctx {}
-// SAFETY: As above.
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Create {}
-// SAFETY: As above.
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Load {}
-// SAFETY: As above.
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Start {}
-// SAFETY: As above.
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Vector {}
-// SAFETY: As above.
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Pmc {}
-// SAFETY: As above.
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Pmd {}
-// SAFETY: As above.
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for SetDesc {}
-// SAFETY: As above.
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for SetInfo {}
-// SAFETY: As above.
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
 unsafe impl Given for Runs {}
+// SAFETY: Numbers, without padding: src/engine/calls.rs asserts the sizes.
+unsafe impl Given for Status {}
 
 /// The elements of a vector, in one copy.
 fn elements<T: Given>(vector: &Vector) -> Result<KVVec<T>> {
@@ -281,7 +290,7 @@ fn buffer_of(create: &Create) -> Result<(Buffer, Arc<Areas>)> {
 
 fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
     let scope = ctx.scope().map_err(refused)?;
-    if scope == Scope::System && !sched::is_perfmon_capable() {
+    if scope == Scope::System && !rights::is_perfmon_capable() {
         return Err(EPERM);
     }
     pmu::load();
@@ -302,7 +311,7 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
 }
 
 fn write_pmcs(context: &Context, vector: Vector) -> Result {
-    let privileged = sched::is_kernel_open();
+    let privileged = rights::is_kernel_open();
     let described = context.described();
     let mut values = elements::<Pmc>(&vector)?;
     for pmc in &mut values {
@@ -310,8 +319,7 @@ fn write_pmcs(context: &Context, vector: Vector) -> Result {
         let (number, flags) = (pmc.reg_num, pmc.reg_flags);
         let allowed = |value| {
             let map = described.map();
-            Registers::check_pmc(&map, context.scope(), privileged, number, flags, value)
-                .map_err(refused)
+            check_pmc(&map, context.scope(), privileged, number, flags, value).map_err(refused)
         };
         // What a description makes of it is looked at like what the caller wrote.
         pmc.reg_value = allowed(described.check(number, allowed(pmc.reg_value)?)?)?;
@@ -363,6 +371,10 @@ fn read_pmds(context: &Context, vector: Vector) -> Result {
     let first = usize::try_from(vector.items)?;
     for (n, pmd) in given.iter().enumerate() {
         let at = first.wrapping_add(n.wrapping_mul(size_of::<Pmd>()));
+        let flags = UserPtr::from_addr(at.wrapping_add(offset_of!(Pmd, reg_flags)));
+        UserSlice::new(flags, size_of::<u32>())
+            .writer()
+            .write(&pmd.reg_flags)?;
         for (field, value) in [
             (offset_of!(Pmd, reg_value), pmd.reg_value),
             (offset_of!(Pmd, reg_last_reset_val), pmd.reg_last_reset_val),

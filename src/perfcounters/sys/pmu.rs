@@ -9,6 +9,7 @@ use engine::pmu::{kind, Register};
 use kernel::bindings;
 use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::{c_char, c_int, c_void, CStr};
+use kernel::pid_namespace::PidNamespace;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::task::Task;
@@ -41,7 +42,7 @@ pub(crate) struct Description {
 
 // SAFETY: Nobody writes a description.
 unsafe impl Send for Description {}
-// SAFETY: As above.
+// SAFETY: Nobody writes a description.
 unsafe impl Sync for Description {}
 
 impl Description {
@@ -88,7 +89,7 @@ impl Description {
     }
 
     fn pmds(&self) -> &[Row] {
-        // SAFETY: As above.
+        // SAFETY: As many rows as it says, by C's interface.
         unsafe { rows(self.raw().pmds, self.raw().nr_pmds) }
     }
 
@@ -100,6 +101,11 @@ impl Description {
     /// Its PMDs, with their names.
     pub(crate) fn named_pmds(&self) -> impl Iterator<Item = (&CStr, Register)> {
         self.pmds().iter().map(named)
+    }
+
+    /// All of them, without names.
+    pub(crate) fn registers(&self) -> impl Iterator<Item = Register> + '_ {
+        Iterator::chain(self.pmcs().iter(), self.pmds()).map(register)
     }
 
     /// Its tables do not agree with its sizes.
@@ -130,16 +136,22 @@ impl Description {
         }
     }
 
-    /// The module behind it, kept from going until the result is dropped;
-    /// `None` if it is going already.
+    /// The module behind it, kept from going until the result is dropped; `None` if it is
+    /// going already.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         let owner = self.raw().owner;
         // SAFETY: NULL, or a module whose description is registered.
-        unsafe { bindings::try_module_get(owner) }.then(|| Pinned {
-            owner,
+        let stays = unsafe { bindings::try_module_get(owner) };
+        // INVARIANT: of that module.
+        stays.then_some(Pinned { owner })
+    }
+
+    /// What is called of it, while its module is pinned.
+    pub(crate) fn calls(&self) -> Calls {
+        Calls {
             check: self.raw().check,
             read: self.raw().read,
-        })
+        }
     }
 }
 
@@ -147,19 +159,28 @@ impl Description {
 ///
 /// # Invariants
 ///
-/// We hold a reference of `owner`, and the functions are its.
+/// We hold a reference of `owner`.
 pub(crate) struct Pinned {
     owner: *mut bindings::module,
-    check: Option<Check>,
-    read: Option<Read>,
 }
 
 // SAFETY: A reference and functions; they belong to no thread.
 unsafe impl Send for Pinned {}
-// SAFETY: As above.
+// SAFETY: A reference and functions, which nobody writes.
 unsafe impl Sync for Pinned {}
 
-impl Pinned {
+/// What is called of a description.
+///
+/// # Invariants
+///
+/// They are the functions of a module that stays as long as they are called: contexts keep
+/// its [`Pinned`] until nothing of them calls any more.
+pub(crate) struct Calls {
+    check: Option<Check>,
+    read: Option<Read>,
+}
+
+impl Calls {
     /// The value that a PMC gets, by its row. Process context.
     pub(crate) fn check(&self, row: u16, mut value: u64) -> Result<u64> {
         if let Some(check) = self.check {
@@ -169,14 +190,21 @@ impl Pinned {
         Ok(value)
     }
 
-    /// A virtual register's value, for a thread or for a CPU.
+    /// A virtual register's value, for a thread or for a CPU; to who has these numbers for
+    /// threads.
     #[inline]
-    pub(crate) fn read(&self, address: u64, control: u64, task: Option<&Task>) -> u64 {
+    pub(crate) fn read(
+        &self,
+        address: u64,
+        control: u64,
+        task: Option<&Task>,
+        ns: &PidNamespace,
+    ) -> u64 {
         let task = task.map_or(core::ptr::null_mut(), |task| task.as_ptr());
         match self.read {
             // SAFETY: The module stays, by the type's invariant; the thread for
             // the time of the call; any context.
-            Some(read) => unsafe { read(address, control, task) },
+            Some(read) => unsafe { read(address, control, task, ns.as_ptr()) },
             None => 0,
         }
     }
@@ -212,7 +240,12 @@ unsafe fn name_of<'a>(name: *const c_char) -> &'a CStr {
 }
 
 fn named(row: &Row) -> (&CStr, Register) {
-    let register = Register {
+    // SAFETY: Names of a table stay with it.
+    (unsafe { name_of(row.name) }, register(row))
+}
+
+fn register(row: &Row) -> Register {
+    Register {
         address: row.address,
         reset: row.reset,
         reserved: row.reserved,
@@ -223,9 +256,7 @@ fn named(row: &Row) -> (&CStr, Register) {
         rdpmc: row.rdpmc,
         kind: row.kind,
         width: row.width,
-    };
-    // SAFETY: Names of a table stay with it.
-    (unsafe { name_of(row.name) }, register)
+    }
 }
 
 /// Registers a description. Process context; may sleep.

@@ -11,16 +11,17 @@ use engine::sync::Word;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVVec;
 use kernel::bindings;
-use kernel::error::Result;
-use kernel::ffi::{c_char, c_long, c_uint, c_ulong, c_void};
+use kernel::error::{from_result, Result};
+use kernel::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::file::{Device, Ops};
+use super::file::{is_ready, Device, Ops};
 use super::records::Record;
 use super::task::TaskRef;
 use super::user::{bytes_of, read, write, Given};
-use super::{cpu, sched, shim};
+use super::{cpu, rights, sched, shim};
 use crate::accounting as files;
 
 /// Ticks of a millisecond, and whether they are the processor's own.
@@ -42,6 +43,35 @@ impl Clock {
             },
             khz => Self { khz, tsc: true },
         }
+    }
+
+    /// That of all traces: what it is for the first one it stays, as records and those who read
+    /// them rely on it.
+    pub(crate) fn of_traces() -> Self {
+        const TSC: u64 = 1 << 32;
+        static CHOSEN: Atomic<u64> = Atomic::new(0);
+        // Relaxed: the word is all there is.
+        let chosen = match CHOSEN.load(Relaxed) {
+            0 => {
+                let new = Self::choose();
+                let new = u64::from(new.khz) | if new.tsc { TSC } else { 0 };
+                match CHOSEN.cmpxchg(0, new, Relaxed) {
+                    Ok(_) => new,
+                    Err(other) => other,
+                }
+            }
+            chosen => chosen,
+        };
+        Self {
+            khz: chosen as u32,
+            tsc: chosen & TSC != 0,
+        }
+    }
+
+    /// It is the time stamp counter, which the kernel has given up since.
+    pub(crate) fn is_unstable(&self) -> bool {
+        // SAFETY: No requirements.
+        self.tsc && unsafe { shim::ppa_tsc_khz() } == 0
     }
 
     /// Ticks that user space can read, too: without the time stamp counter, CLOCK_MONOTONIC.
@@ -73,7 +103,7 @@ impl Clock {
         // before earlier loads are done, or after later ones.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
         let now = self.now();
-        // SAFETY: As above.
+        // SAFETY: An instruction without operands, which only waits.
         unsafe { asm!("lfence", options(nostack, preserves_flags)) };
         now
     }
@@ -339,13 +369,17 @@ pub(crate) struct Info {
 }
 
 const _: () = assert!(size_of::<Info>() == 72);
-// SAFETY: As above.
+// SAFETY: Numbers, without padding, as its size says.
 unsafe impl Given for Info {}
 
 static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::sys::release::module(),
+    open: Some(open),
     read: Some(read_tasks),
     unlocked_ioctl: Some(ioctl),
+    // The structures are the same there.
+    #[cfg(CONFIG_COMPAT)]
+    compat_ioctl: bindings::compat_ptr_ioctl,
     llseek: Some(bindings::default_llseek),
     ..pin_init::zeroed()
 });
@@ -353,6 +387,13 @@ static PPA_OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
 /// The device; drop removes it.
 pub(crate) fn register() -> Result<Device> {
     Device::register(c"ppa", &PPA_OPS, 0o444)
+}
+
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+unsafe extern "C" fn open(_: *mut bindings::inode, _: *mut bindings::file) -> c_int {
+    from_result(|| is_ready().map(|()| 0))
 }
 
 /// # Safety
@@ -365,7 +406,7 @@ unsafe extern "C" fn read_tasks(
     position: *mut bindings::loff_t,
 ) -> isize {
     let done = || -> Result<usize> {
-        if !sched::is_perfmon_capable() {
+        if !rights::is_perfmon_capable() {
             return Err(EACCES);
         }
         if count < size_of::<Told>() {
@@ -380,7 +421,7 @@ unsafe extern "C" fn read_tasks(
             writer.write_slice(bytes_of(core::slice::from_ref(told)))?;
         }
         files::forget(&all);
-        // SAFETY: As above.
+        // SAFETY: The kernel's own, for the time of the call.
         unsafe { *position = place as bindings::loff_t };
         Ok(all.len().wrapping_mul(size_of::<Told>()))
     };
@@ -390,8 +431,8 @@ unsafe extern "C" fn read_tasks(
     }
 }
 
-const GETINFO: u32 = kernel::ioctl::_IOR::<Info>('A' as u32, 0x70);
-const GETTASK: u32 = kernel::ioctl::_IOWR::<Told>('A' as u32, 0x71);
+const GETINFO: u32 = kernel::ioctl::_IOR::<Info>('A' as u32, 0xa0);
+const GETTASK: u32 = kernel::ioctl::_IOWR::<Told>('A' as u32, 0xa1);
 
 /// # Safety
 ///

@@ -97,7 +97,7 @@ event! {
         // SAFETY: The kernel's own, for the time of the call.
         before: TaskRef<'a> = unsafe { TaskRef::new(prev) },
         /// The task after.
-        // SAFETY: As above.
+        // SAFETY: The kernel's own, for the time of the call.
         after: TaskRef<'a> = unsafe { TaskRef::new(next) },
         /// It waits, or is no more.
         blocks: bool = !preempt && prev_state != 0,
@@ -110,6 +110,14 @@ event! {
     SchedExit(c"sched_exit_tp", switched: bool) {
         /// It is another task than before.
         is_switch: bool = switched,
+    }
+}
+event! {
+    /// A task is about to be woken. The waker's context, interrupts off.
+    SchedWaking(c"sched_waking", task: *mut bindings::task_struct) {
+        /// The task.
+        // SAFETY: The kernel's own, for the time of the call.
+        task: TaskRef<'a> = unsafe { TaskRef::new(task) },
     }
 }
 event! {
@@ -138,6 +146,9 @@ event! {
         /// The task, which has not run yet.
         // SAFETY: The kernel's own, for the time of the call.
         task: TaskRef<'a> = unsafe { TaskRef::new(task) },
+        /// It is another process with the memory of the current one.
+        shares: bool = flags & u64::from(bindings::CLONE_VM) != 0
+            && flags & u64::from(bindings::CLONE_THREAD) == 0,
     }
 }
 event! {
@@ -343,7 +354,7 @@ pub struct Probes<T> {
 
 // SAFETY: Tracepoints are the kernel's and live for ever; the rest is `T`'s.
 unsafe impl<T: Send + Sync> Send for Probes<T> {}
-// SAFETY: As above; a shared reference gives only `&T`.
+// SAFETY: Tracepoints live for ever; a shared reference gives only `&T`.
 unsafe impl<T: Send + Sync> Sync for Probes<T> {}
 
 impl<T> Probes<T> {
@@ -372,10 +383,7 @@ impl<T> Probes<T> {
         // SAFETY: A C string.
         let tracepoint = unsafe { shim::pfc_tracepoint_find(E::NAME.as_char_ptr()) };
         if tracepoint.is_null() {
-            kernel::pr_err!(
-                "perfcounters: this kernel has no tracepoint {:?}\n",
-                E::NAME
-            );
+            kernel::pr_err!("this kernel has no tracepoint {:?}\n", E::NAME);
             return Err(ENOENT);
         }
         self.attached.reserve(1, GFP_KERNEL)?;

@@ -42,7 +42,7 @@ impl Drop for Files {
         entries::remove_all();
         // SAFETY: No entry is there. An exit's call of the worker was before the probes went.
         unsafe { shim::ppa_wait_for_worker() };
-        // SAFETY: As above.
+        // SAFETY: No entry is there, and no worker that would make one.
         unsafe { shim::ppa_files_remove() };
     }
 }
@@ -91,7 +91,7 @@ pub(crate) fn queue_worker() {
 
 /// The values of CPUs go into the counter pages so much later.
 pub(crate) fn queue_publisher(ms: u32) {
-    // SAFETY: As above.
+    // SAFETY: The work is there as long as the module.
     unsafe { shim::ppa_queue_publisher(ms) }
 }
 
@@ -121,6 +121,20 @@ unsafe extern "C" fn ppa_show_cpus(seq: *mut bindings::seq_file, _: *mut c_void)
                 )
             };
         })?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// Called by seq_file.
+#[no_mangle]
+unsafe extern "C" fn ppa_show_users(seq: *mut bindings::seq_file) -> c_int {
+    from_result(|| {
+        for (uid, bytes) in &files::of_users()? {
+            // SAFETY: seq_file's own, for the time of the call.
+            unsafe { shim::pfm_account_line(seq, *uid, *bytes) };
+        }
         Ok(0)
     })
 }

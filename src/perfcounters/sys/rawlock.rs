@@ -26,7 +26,7 @@ pub(crate) struct RawLock<T> {
 
 // SAFETY: The value is reached under the lock only.
 unsafe impl<T: Send> Send for RawLock<T> {}
-// SAFETY: As above.
+// SAFETY: The value is reached under the lock only.
 unsafe impl<T: Send> Sync for RawLock<T> {}
 
 impl<T> RawLock<T> {
@@ -102,7 +102,7 @@ impl<T> Drop for Guard<'_, T> {
         match self.flags {
             // SAFETY: Held, by the type's invariant.
             AS_THEY_ARE => unsafe { bindings::_raw_spin_unlock(lock) },
-            // SAFETY: As above; the flags are those it gave.
+            // SAFETY: Held, by the type's invariant; the flags are those that taking it gave.
             flags => unsafe { bindings::_raw_spin_unlock_irqrestore(lock, flags) },
         }
     }

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 
 use engine::accounting::{Task, NR_VALUES};
 use engine::sync::Word;
-use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
 use kernel::prelude::*;
@@ -39,7 +39,7 @@ pub(crate) struct Record {
 
 // SAFETY: Words and numbers, but for what RCU has of it, which only RCU touches.
 unsafe impl Send for Record {}
-// SAFETY: As above.
+// SAFETY: Words and numbers; what RCU has of it only RCU touches.
 unsafe impl Sync for Record {}
 
 impl Record {
@@ -73,7 +73,7 @@ impl Record {
                 next: Word::new(0),
                 rcu: Opaque::uninit(),
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?)
     }
 
@@ -115,6 +115,11 @@ impl Record {
                 .map_or(0, |half| u64::from_ne_bytes(*half));
             word.store_relaxed(half);
         }
+    }
+
+    /// Its user, in the initial name space: as it was made, or as it ended.
+    pub(crate) fn user(&self) -> u32 {
+        self.kept().0.uid
     }
 
     /// Who it was.
@@ -200,7 +205,7 @@ impl Index {
         // SAFETY: Given back here. Raw, interrupts off: fit for the scheduler.
         let flags = unsafe { shim::ppa_lock() };
         let done = change();
-        // SAFETY: As above.
+        // SAFETY: Taken above, with these flags.
         unsafe { shim::ppa_unlock(flags) };
         done
     }
@@ -318,8 +323,21 @@ impl List {
         }
     }
 
+    /// Looks at all, while nobody takes them.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Record)) {
+        // Acquire: with the release in `push`, each record is there.
+        let mut next = self.first.load_acquire();
+        // SAFETY: Ours, by the type's invariant; who takes them is not there now, by the caller's
+        // word, and what is pushed meanwhile is before the first.
+        while let Some(record) = unsafe { (next as *const Record).as_ref() } {
+            look(record);
+            next = record.next.load_relaxed();
+        }
+    }
+
     fn all(&self) -> u64 {
         loop {
+            // Acquire: with the release in `push`.
             let first = self.first.load_acquire();
             if first == 0 || self.first.replace(first, 0) {
                 return first;

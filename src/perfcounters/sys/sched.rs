@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who runs where: tasks by their address, each CPU's loaded context, calls on
-//! other CPUs.
+//! Who runs where: tasks by their number, each CPU's loaded context, calls on other
+//! CPUs.
 
 use core::arch::asm;
 use core::ptr::NonNull;
 
 use engine::pmu::Scope;
 use kernel::bindings;
-use kernel::error::Result;
 use kernel::ffi::{c_int, c_void};
-use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::task::Task;
 
 use super::release::WAIT;
@@ -23,7 +20,33 @@ use crate::driver::{preempt_count, PREEMPT_INLINE};
 /// The task that runs, as an address: only ever compared.
 #[inline]
 pub(crate) fn current() -> usize {
-    Task::current_raw() as usize
+    let task;
+    // SAFETY: The kernel's per-CPU word, which is the same on whatever CPU this task reads it.
+    unsafe {
+        asm!("movq %gs:current_task(%rip), {t}", t = out(reg) task,
+            options(att_syntax, nostack, pure, nomem, preserves_flags))
+    }
+    task
+}
+
+/// The address space of the task that runs, as an address.
+#[inline]
+pub(crate) fn memory() -> usize {
+    // SAFETY: The current task; only its own exit and exec change that.
+    unsafe { (*Task::current_raw()).mm as usize }
+}
+
+/// That of another one, which may have another by now.
+pub(crate) fn memory_of(task: &Task) -> usize {
+    // SAFETY: There is that task; a word, which is only compared.
+    unsafe { (&raw const (*task.as_ptr()).mm).read_volatile() as usize }
+}
+
+/// The thread pointer that the task that runs has in user mode. Interrupts or preemption off.
+#[inline]
+pub(crate) fn thread_pointer() -> u64 {
+    // SAFETY: No requirements.
+    unsafe { shim::pfm_thread_pointer() }
 }
 
 /// Is this an NMI?
@@ -36,8 +59,13 @@ pub(crate) fn in_nmi() -> bool {
 /// This CPU's number. It stays right only with preemption off.
 #[inline]
 pub(crate) fn this_cpu() -> u32 {
-    // SAFETY: No requirements.
-    unsafe { bindings::raw_smp_processor_id() }
+    let cpu;
+    // SAFETY: The kernel's per-CPU word, which nobody writes.
+    unsafe {
+        asm!("movl %gs:cpu_number(%rip), {c:e}", c = out(reg) cpu,
+            options(att_syntax, nostack, readonly, preserves_flags))
+    }
+    cpu
 }
 
 /// A thread by the number that the caller knows it by.
@@ -57,38 +85,30 @@ pub(crate) fn address(task: &Task) -> usize {
     task.as_ptr() as usize
 }
 
-/// May the caller look at this thread, as ptrace would let him read it?
-pub(crate) fn may_watch(task: &Task) -> bool {
-    // SAFETY: A task that stays; process context.
-    unsafe { shim::pfm_may_watch(task.as_ptr()) }
+/// Is it a thread of the caller's process?
+pub(crate) fn is_of_caller(task: &Task) -> bool {
+    // SAFETY: There are both tasks; words, which are only compared, and which stay while a task is
+    // no zombie.
+    unsafe { (&raw const (*task.as_ptr()).signal).read_volatile() == (*Task::current_raw()).signal }
 }
 
 /// Is it the kernel's own?
 pub(crate) fn is_kernel_thread(task: &Task) -> bool {
-    // SAFETY: As above.
+    // SAFETY: The reference keeps the task.
     unsafe { shim::pfm_is_kernel_thread(task.as_ptr()) }
 }
 
 /// Is it on its way out? Then its exit may have been told already.
 pub(crate) fn has_ended(task: &Task) -> bool {
-    // SAFETY: As above.
+    // SAFETY: The reference keeps the task.
     unsafe { shim::pfm_is_exiting(task.as_ptr()) }
 }
 
-/// May the caller monitor the kernel, CPUs and others' threads?
-pub(crate) fn is_perfmon_capable() -> bool {
-    // SAFETY: No requirements.
-    unsafe {
-        bindings::capable(bindings::CAP_PERFMON as c_int)
-            || bindings::capable(bindings::CAP_SYS_ADMIN as c_int)
-    }
-}
-
-/// May the caller monitor the kernel? Not in a locked-down one, whoever he is.
-pub(crate) fn is_kernel_open() -> bool {
-    // SAFETY: No requirements.
-    let locked = unsafe { shim::pfm_is_locked_down() };
-    !locked && is_perfmon_capable()
+/// The CPU on which a thread runs, or which it is about to leave; `None`: it does not run.
+pub(crate) fn where_runs(task: &Task) -> Option<u32> {
+    // SAFETY: There is that task.
+    let cpu = unsafe { shim::pfm_where(task.as_ptr()) };
+    u32::try_from(cpu).ok()
 }
 
 /// No CPU comes or goes. Process context; what hotplug calls must not wait for its holder.
@@ -154,6 +174,67 @@ pub(crate) fn call_on_all(mut function: &dyn Fn()) {
             &raw const bindings::__cpu_online_mask,
         )
     }
+}
+
+/// Calls a function on every CPU that is online and that `which` names, with interrupts off, and
+/// waits. CPUs that it does not name are not interrupted. Process context.
+pub(crate) fn call_on_all_that(which: &dyn Fn(u32) -> bool, function: &dyn Fn()) {
+    struct Call<'a> {
+        which: &'a dyn Fn(u32) -> bool,
+        function: &'a dyn Fn(),
+    }
+    /// # Safety
+    ///
+    /// `call` is a `&Call`.
+    unsafe extern "C" fn which_of(cpu: c_int, call: *mut c_void) -> bool {
+        // SAFETY: By the function's requirement.
+        (unsafe { &*call.cast::<Call<'_>>() }.which)(cpu as u32)
+    }
+    /// # Safety
+    ///
+    /// `call` is a `&Call`.
+    unsafe extern "C" fn function_of(call: *mut c_void) {
+        // SAFETY: By the function's requirement.
+        (unsafe { &*call.cast::<Call<'_>>() }.function)()
+    }
+    let mut call = Call { which, function };
+    // SAFETY: It waits, so `call` outlives the calls.
+    unsafe {
+        bindings::on_each_cpu_cond_mask(
+            Some(which_of),
+            Some(function_of),
+            (&raw mut call).cast(),
+            true,
+            &raw const bindings::__cpu_online_mask,
+        )
+    }
+}
+
+/// Of this CPU: which taking of the PMU its registers were made quiet for. Interrupts off.
+#[inline]
+pub(crate) fn quiet_since() -> u64 {
+    let taken;
+    // SAFETY: A per-CPU word of ours.
+    unsafe {
+        asm!("movq %gs:{word}(%rip), {t}", t = out(reg) taken, word = sym shim::pfm_quiet_since,
+            options(att_syntax, nostack, readonly, preserves_flags))
+    }
+    taken
+}
+
+/// Sets that. Interrupts off.
+pub(crate) fn set_quiet_since(taken: u64) {
+    // SAFETY: A per-CPU word of ours.
+    unsafe {
+        asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) taken, word = sym shim::pfm_quiet_since,
+            options(att_syntax, nostack, preserves_flags))
+    }
+}
+
+/// [`quiet_since`] of another CPU.
+pub(crate) fn quiet_since_of(cpu: u32) -> u64 {
+    // SAFETY: One of the CPUs that there can be.
+    unsafe { shim::pfm_quiet_since_of(cpu) }
 }
 
 /// The context that has this CPU: a thread's, while it is in the hardware; a
@@ -250,130 +331,6 @@ impl Drop for NoPreempt {
         } else {
             // SAFETY: Turned off in `new`.
             unsafe { shim::pfm_preempt_enable() }
-        }
-    }
-}
-
-/// Places of the table of threads; a power of two.
-const PLACES: usize = 4096;
-/// Most threads in it: three quarters, so that a search ends soon.
-const MOST: usize = PLACES / 4 * 3;
-const EMPTY: usize = 0;
-const LEFT: usize = 1;
-
-/// Contexts by the thread they are for: looked up at each context switch without
-/// a lock, changed under one.
-///
-/// # Invariants
-///
-/// A place's context is not freed before [`synchronize`] after its task was
-/// taken out. Between a task's first place and its own none is [`EMPTY`].
-pub(crate) struct Threads {
-    tasks: [Atomic<usize>; PLACES],
-    contexts: [Atomic<usize>; PLACES],
-    nr: Atomic<usize>,
-}
-
-/// All of them.
-pub(crate) static THREADS: Threads = Threads {
-    tasks: [const { Atomic::new(EMPTY) }; PLACES],
-    contexts: [const { Atomic::new(0) }; PLACES],
-    nr: Atomic::new(0),
-};
-
-impl Threads {
-    fn places(task: usize) -> impl Iterator<Item = usize> {
-        // Structures lie at least 64 bytes apart; the multiplication spreads them.
-        let first = (task >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        (0..PLACES).map(move |n| first.wrapping_add(n) % PLACES)
-    }
-
-    fn place_of(&self, task: usize) -> Option<usize> {
-        for place in Self::places(task) {
-            // Acquire: with the release in `insert`, the context is there.
-            match self.tasks.get(place)?.load(Acquire) {
-                EMPTY => return None,
-                found if found == task => return Some(place),
-                _ => {}
-            }
-        }
-        None
-    }
-
-    /// The context of a task. Preemption off while it is used; it may be one that
-    /// is being taken out, or even another task's by now, so it is asked again
-    /// under its lock.
-    #[inline]
-    pub(crate) fn get(&self, task: usize) -> Option<&Context> {
-        let place = self.place_of(task)?;
-        let context = self.contexts.get(place)?.load(Relaxed);
-        // SAFETY: Alive, by the type's invariant: preemption is off.
-        unsafe { (context as *const Context).as_ref() }
-    }
-
-    /// Changes are one at a time. Interrupts off.
-    fn locked<T>(change: impl FnOnce() -> T) -> T {
-        // SAFETY: Taken and given back here; innermost of all.
-        unsafe { shim::pfm_threads_lock() };
-        let done = change();
-        // SAFETY: As above.
-        unsafe { shim::pfm_threads_unlock() };
-        done
-    }
-
-    /// Puts one in. Interrupts off. `EEXIST` if the task has one, `ENOSPC` if there
-    /// are too many.
-    pub(crate) fn insert(&self, task: usize, context: &Context) -> Result {
-        Self::locked(|| {
-            if self.place_of(task).is_some() {
-                return Err(EEXIST);
-            }
-            if self.nr.load(Relaxed) >= MOST {
-                return Err(ENOSPC);
-            }
-            for place in Self::places(task) {
-                let (Some(key), Some(value)) = (self.tasks.get(place), self.contexts.get(place))
-                else {
-                    continue;
-                };
-                if key.load(Relaxed) <= LEFT {
-                    value.store(core::ptr::from_ref(context) as usize, Relaxed);
-                    // Release: with the acquire in `place_of`.
-                    key.store(task, Release);
-                    self.nr.fetch_add(1, Relaxed);
-                    return Ok(());
-                }
-            }
-            Err(ENOSPC)
-        })
-    }
-
-    /// Takes one out: by whoever ends the task's part, once. Interrupts off.
-    pub(crate) fn remove(&self, task: usize) {
-        Self::locked(|| {
-            let Some(place) = self.place_of(task) else {
-                return;
-            };
-            self.put(place, LEFT);
-            self.nr.fetch_sub(1, Relaxed);
-            // What was left at the end of a run holds no search up any longer: no
-            // task lies behind it.
-            let mut last = place;
-            while self.at(last.wrapping_add(1)) == EMPTY && self.at(last) == LEFT {
-                self.put(last, EMPTY);
-                last = last.wrapping_sub(1);
-            }
-        })
-    }
-
-    fn at(&self, place: usize) -> usize {
-        let key = self.tasks.get(place % PLACES);
-        key.map_or(EMPTY, |key| key.load(Relaxed))
-    }
-
-    fn put(&self, place: usize, value: usize) {
-        if let Some(key) = self.tasks.get(place % PLACES) {
-            key.store(value, Relaxed);
         }
     }
 }

@@ -12,6 +12,7 @@ use kernel::error::{from_result, to_result, Result};
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 
+use super::account::Charge;
 use super::costs::Span;
 use super::file::Ops;
 use super::perfmon::context_of;
@@ -27,24 +28,28 @@ use crate::sets::Set;
 /// context, whose file every mapping holds.
 pub(crate) struct Page {
     address: NonNull<SelfPage>,
+    _charge: Charge,
 }
 
 // SAFETY: A page of atomic words.
 unsafe impl Send for Page {}
-// SAFETY: As above; writers hold the context's lock.
+// SAFETY: A page of atomic words, which who holds the context's lock writes.
 unsafe impl Sync for Page {}
 
 const _: () = assert!(size_of::<SelfPage>() <= engine::abi::PAGE_SIZE);
 
 impl Page {
-    /// Allocates, charged to the caller. May sleep.
-    pub(crate) fn new() -> Result<Self> {
+    /// Allocates one: memory of who has `charge`, and of the caller's control group. `EDQUOT`:
+    /// that is too much. May sleep.
+    pub(crate) fn new(charge: &Charge) -> Result<Self> {
+        let charge = charge.more(engine::abi::PAGE_SIZE)?;
         let flags = bindings::GFP_KERNEL_ACCOUNT | bindings::__GFP_ZERO;
         // SAFETY: No requirements.
         let address = unsafe { bindings::get_free_pages_noprof(flags, 0) };
         // INVARIANT: just allocated so.
         let page = Self {
             address: NonNull::new(address as *mut SelfPage).ok_or(ENOMEM)?,
+            _charge: charge,
         };
         page.words().init();
         Ok(page)
@@ -64,11 +69,11 @@ impl Page {
 
     /// Writes how a context stands. Its lock is held.
     #[inline]
-    pub(crate) fn update(&self, set: &Set, flags: u32, tsc: u64, ran: u64) {
+    pub(crate) fn update(&self, set: &Set, flags: (u32, u64), tsc: u64, ran: u64) {
         let value = |pmd| set.registers.value(pmd);
         let counters = match set.id {
-            0 => set.registers.program.counters(),
-            // Of others, only the kernel tells.
+            0 if !set.registers.is_any_short() => set.registers.program.counters(),
+            // Of other sets, and of what is short, only the kernel tells.
             _ => &[],
         };
         self.words().update(counters, flags, value, tsc, ran);
@@ -96,8 +101,11 @@ const ALLOWED: *mut kernel::ffi::c_void = core::ptr::without_provenance_mut(1);
 ///
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn open(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: A mapping of ours that is moved.
+    // SAFETY: A mapping of ours that is moved, and its file.
     unsafe {
+        if let Ok(context) = context_of((*vma).vm_file) {
+            context.map_again();
+        }
         if (*vma).vm_private_data == ALLOWED {
             shim::pfm_rdpmc_keep((*vma).vm_mm);
         }
@@ -108,8 +116,11 @@ unsafe extern "C" fn open(vma: *mut bindings::vm_area_struct) {
 ///
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn close(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: A mapping of ours; what it was allowed it gives back once.
+    // SAFETY: A mapping of ours, and its file; what it was allowed it gives back once.
     unsafe {
+        if let Ok(context) = context_of((*vma).vm_file) {
+            context.unmap();
+        }
         if (*vma).vm_private_data == ALLOWED {
             shim::pfm_rdpmc_forbid((*vma).vm_mm);
         }
@@ -164,6 +175,7 @@ pub(super) unsafe extern "C" fn mmap(
         context.self_page()?;
         // SAFETY: The area being set up; the operations are static.
         to_result(unsafe { shim::pfm_vma_self(vma, &VM_OPS.0) })?;
+        context.map()?;
         let has_counters = context.described().counters().next().is_some();
         // SAFETY: Process context, of the process that maps.
         let allowed = has_counters && unsafe { shim::pfm_rdpmc_allow() };

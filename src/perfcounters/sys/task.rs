@@ -76,10 +76,23 @@ impl TaskRef<'_> {
         field!(self, tgid) as u32
     }
 
-    /// The lower the more urgent.
+    /// As the scheduler has it: below 100 the lower runs first, above that it is a nice level.
     #[inline(always)]
     pub fn prio(&self) -> i32 {
         field!(self, prio)
+    }
+
+    /// The lower the more urgent. A nice level is a share of time, and nobody's urgency.
+    #[inline(always)]
+    pub fn urgency(&self) -> i32 {
+        self.prio().min(bindings::MAX_RT_PRIO as i32)
+    }
+
+    /// A child of the current one that has its memory, and has not run yet: see
+    /// [`crate::tracing::children`].
+    pub(crate) fn shares_later(&self) {
+        // SAFETY: It is being made, by the current task.
+        unsafe { shim::pt_shares_later(self.0.as_ptr()) }
     }
 
     /// Is it the kernel's own?
@@ -129,22 +142,33 @@ impl TaskRef<'_> {
 
     /// Will it soon run for the last time, or has it?
     pub(crate) fn has_ended(&self) -> bool {
-        // SAFETY: As above.
+        // SAFETY: A task, by the type's invariant.
         unsafe { shim::ppa_has_ended(self.0.as_ptr()) }
     }
 
     /// Does it yield? Of the task that runs.
     #[inline]
     pub(crate) fn yields(&self) -> bool {
-        // SAFETY: As above.
+        // SAFETY: A task, by the type's invariant.
         unsafe { shim::ppa_yields(self.0.as_ptr()) }
     }
 
     /// Its numbers: the initial name spaces', or the caller's.
     pub(crate) fn who(&self, initial: bool) -> Who {
         let mut who = Who::default();
-        // SAFETY: As above; a structure of ours.
+        // SAFETY: A task, by the type's invariant; fills a structure of ours.
         unsafe { shim::ppa_who(self.0.as_ptr(), initial, &mut who) };
         who
+    }
+}
+
+/// What threads do of ours before they are in user mode again (`shim/work.c`); drop waits for the
+/// last one.
+pub(crate) struct Works;
+
+impl Drop for Works {
+    fn drop(&mut self) {
+        // SAFETY: Process context; the module goes, so none is to be done.
+        unsafe { shim::pfc_works_end() }
     }
 }

@@ -4,45 +4,43 @@
 //! space's structures into calls of [`crate::tracing`].
 
 use core::mem::size_of;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use engine::filter;
-use engine::trace::{self, call, map, Attach, Create, Describe, Info, Marker, Markers, Notify};
-use engine::trace::{Control, Process, Read, FILTER_MAX, NR_MARKERS};
+use engine::trace::{self, call, Attach, Create, Describe, Info, Marker, Markers, Notify};
+use engine::trace::{Control, Process, Read, Release, Room, Span};
+use engine::trace::{FILTER_MAX, NO_NUMBER, NR_MARKERS};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::KBox;
+use kernel::alloc::{KBox, KVVec};
 use kernel::bindings;
-use kernel::error::{from_result, to_result, Result};
+use kernel::error::{from_result, Result};
 use kernel::ffi::{c_int, c_long, c_uint, c_ulong};
 use kernel::new_mutex;
+use kernel::pr_warn_once;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, UniqueArc};
-use kernel::uaccess::UserPtr;
+use kernel::uaccess::{UserPtr, UserSlice};
 
-use super::buffers::{Page, PAGE};
-use super::costs::Span;
-use super::file::{Device, Ops};
+use super::areas;
+use super::buffers::Buffer;
+use super::file::{is_ready, Device, Ops};
+use super::leave::Wake;
 use super::ppa::Clock;
-use super::process::{Mapping, Mm};
-use super::shim;
-use super::user::{read, read_all, write, write_all, Given};
-use crate::costs::Cost;
-use crate::tracing::{self, Held};
+use super::process::{is_dying, is_limit, say_refused, Mapping, Mm};
+use super::rights;
+use super::user::{bytes_of, read, read_all, write, write_all, Given};
+use crate::tracing::attached::Nobodys;
+use crate::tracing::{self, children, Held};
 
-static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
+pub(super) static OPS: Ops<bindings::file_operations> = Ops(bindings::file_operations {
     owner: crate::sys::release::module(),
     open: Some(open),
     release: Some(release),
     unlocked_ioctl: Some(ioctl),
+    #[cfg(CONFIG_COMPAT)]
+    compat_ioctl: Some(compat_ioctl),
     poll: Some(poll),
-    mmap: Some(mmap),
-    llseek: Some(bindings::noop_llseek),
-    ..pin_init::zeroed()
-});
-
-static VM_OPS: Ops<bindings::vm_operations_struct> = Ops(bindings::vm_operations_struct {
-    open: Some(vma_open),
-    close: Some(vma_close),
-    fault: Some(fault),
+    mmap: Some(areas::mmap),
     ..pin_init::zeroed()
 });
 
@@ -57,6 +55,7 @@ struct Last;
 
 impl Drop for Last {
     fn drop(&mut self) {
+        children::watch_no_more();
         tracing::forget_all();
     }
 }
@@ -72,37 +71,41 @@ impl Tracer {
 }
 
 /// What an open file is.
-enum Role {
+pub(super) enum Role {
     /// A traced process.
     Process(Attached),
     /// The hold of a trace.
     Trace(Held),
 }
 
-struct Attached {
-    key: u64,
-    mm: Mm,
-    /// What it and its children write where there is no trace.
-    nobodys: Page,
+pub(super) struct Attached {
+    pub(super) key: u64,
+    pub(super) mm: Mm,
+    /// What `perftrace_attach.thread` was.
+    thread: i64,
+    /// What it and children that cannot be traced write where there is no trace.
+    pub(super) nobodys: Arc<Nobodys>,
 }
 
 #[pin_data]
-struct Opened {
+pub(super) struct Opened {
     #[pin]
     role: Mutex<Option<Arc<Role>>>,
     /// One at a time reads.
     #[pin]
     reading: Mutex<()>,
+    /// By it processes are asked to let go of the module, and have not all done so.
+    releases: AtomicBool,
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        tracing::attached::detach(self.key);
+        tracing::attached::detach(self.key, self.thread);
     }
 }
 
 impl Opened {
-    fn role(&self) -> Option<Arc<Role>> {
+    pub(super) fn role(&self) -> Option<Arc<Role>> {
         self.role.lock().clone()
     }
 
@@ -133,7 +136,7 @@ impl Opened {
 /// # Safety
 ///
 /// It is one, and open for as long as this is used.
-unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
+pub(super) unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
     // SAFETY: Set in open, taken back in release.
     unsafe { &*(*file).private_data.cast::<Opened>() }
 }
@@ -143,10 +146,12 @@ unsafe fn opened<'a>(file: *mut bindings::file) -> &'a Opened {
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     from_result(|| {
+        is_ready()?;
         let opened = KBox::pin_init(
             pin_init!(Opened {
                 role <- new_mutex!(None),
                 reading <- new_mutex!(()),
+                releases: AtomicBool::new(false),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
@@ -163,7 +168,11 @@ unsafe extern "C" fn open(_: *mut bindings::inode, file: *mut bindings::file) ->
 /// Called by the kernel, as the operation it is named after.
 unsafe extern "C" fn release(_: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: From `into_raw` in open; the file is used no more.
-    drop(unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) });
+    let opened = unsafe { KBox::from_raw((*file).private_data.cast::<Opened>()) };
+    // Who asked has ended in the midst of it.
+    if opened.releases.load(Relaxed) {
+        tracing::leave::resume();
+    }
     0
 }
 
@@ -176,6 +185,20 @@ unsafe extern "C" fn ioctl(file: *mut bindings::file, command: c_uint, arg: c_ul
         Ok(()) => 0,
         Err(error) => error.to_errno() as c_long,
     }
+}
+
+/// A 32-bit program is told, and the kernel's log says more: there is no library for one, and
+/// who writes into the buffers must be able to write 64 bits at once.
+///
+/// # Safety
+///
+/// Called by the kernel, as the operation it is named after.
+#[cfg(CONFIG_COMPAT)]
+unsafe extern "C" fn compat_ioctl(_: *mut bindings::file, _: c_uint, _: c_ulong) -> c_long {
+    pr_warn_once!(
+        "perftrace: 32-bit programs cannot be traced, nor trace others; build them for 64 bits\n"
+    );
+    EOPNOTSUPP.to_errno() as c_long
 }
 
 /// # Safety
@@ -206,13 +229,13 @@ unsafe extern "C" fn poll(
 macro_rules! given {
     ($($name:ident)*) => {
         $(
-            // SAFETY: As above.
+            // SAFETY: Numbers, without padding: src/engine/trace.rs asserts the sizes.
             unsafe impl Given for $name {}
         )*
     };
 }
 
-given! { Attach Control Create Describe Info Marker Markers Notify Process Read }
+given! { Attach Control Create Describe Info Marker Markers Notify Process Read Release Room }
 
 /// # Safety
 ///
@@ -233,6 +256,7 @@ unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result
             let from: Describe = read(arg)?;
             return write(arg, &tracing::next_marker(from.key, from.number)?);
         }
+        call::RELEASE => return release_all(opened, arg),
         _ => {}
     }
     let role = opened.role();
@@ -242,17 +266,26 @@ unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result
     }
     let role = role.ok_or(EINVAL)?;
     match &*role {
-        // A child has its parent's file, but is not its parent.
-        Role::Process(attached) if !attached.mm.is_callers() => Err(ESRCH),
-        Role::Process(attached) => match command {
-            call::REGISTER => register(attached.key, arg, true),
-            call::UNREGISTER => register(attached.key, arg, false),
-            call::NOTIFY => {
-                let Notify { slot, cpu } = read(arg)?;
-                tracing::attached::notify(attached.key, slot, cpu)
+        Role::Process(attached) => {
+            // A child has its parent's file, but is not its parent.
+            let key = match attached.mm.is_callers() {
+                true => attached.key,
+                false => children::own(&Mm::calls().ok_or(ESRCH)?)?,
+            };
+            match command {
+                call::REGISTER => register(key, arg, true),
+                call::UNREGISTER => register(key, arg, false),
+                call::NOTIFY => {
+                    let Notify { slot, cpu } = read(arg)?;
+                    tracing::attached::notify(key, slot, cpu)
+                }
+                call::WAIT_ROOM => {
+                    let Room { slot, cpu, tail } = read(arg)?;
+                    tracing::attached::wait_for_room(key, slot, cpu, tail)
+                }
+                _ => Err(ENOTTY),
             }
-            _ => Err(ENOTTY),
-        },
+        }
         Role::Trace(held) => match command {
             call::INFO => {
                 let _: Info = sized(arg)?;
@@ -278,6 +311,26 @@ unsafe fn serve(file: *mut bindings::file, command: u32, arg: UserPtr) -> Result
     }
 }
 
+fn release_all(opened: &Opened, arg: UserPtr) -> Result {
+    let mut given: Release = sized(arg)?;
+    if !rights::may_unload() {
+        return Err(EPERM);
+    }
+    let left = match (given.flags, given.wake as i32) {
+        (trace::RESUME, -1) => {
+            tracing::leave::resume();
+            0
+        }
+        (0, -1) => tracing::leave::release(None)? as u32,
+        (0, fd) => tracing::leave::release(Some(&Wake::get(fd)?))? as u32,
+        _ => return Err(EINVAL),
+    };
+    // Relaxed: looked at when nobody has the file any more.
+    opened.releases.store(left != 0, Relaxed);
+    given.left = left;
+    write(arg, &given)
+}
+
 /// A structure whose first word is its size.
 fn sized<T: Given>(arg: UserPtr) -> Result<T> {
     match read::<u32>(arg)? as usize == size_of::<T>() {
@@ -298,11 +351,17 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
     let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
     opened.become_(|| {
         let mm = Mm::calls().ok_or(EINVAL)?;
-        let nobodys = Page::new()?;
         let shared = attach.flags & trace::flag::SHARED != 0;
-        let key = tracing::attached::attach(&mm, mapping, shared)?;
-        attach.key = key;
-        Ok(Role::Process(Attached { key, mm, nobodys }))
+        let (key, pieces, nobodys) = tracing::attached::attach(&mm, mapping, shared)?;
+        (attach.key, [attach.control, attach.buffers]) = (key, pieces);
+        let thread = attach.thread as i64;
+        tracing::attached::has_thread(key, thread);
+        Ok(Role::Process(Attached {
+            key,
+            mm,
+            thread,
+            nobodys,
+        }))
     })?;
     attach.nr_cpus = super::cpu::nr_cpu_ids();
     attach.stride = trace::STRIDE;
@@ -321,32 +380,38 @@ fn register(key: u64, arg: UserPtr, on: bool) -> Result {
     }
     let at = usize::try_from(given.markers)?;
     let mut markers = read_all::<Marker>(given.markers, nr)?;
-    let mut bad = u32::MAX;
-    let done = match on {
-        true => tracing::attached::register(key, &mut markers, &mut bad),
-        false => {
-            let mut all = markers.iter().zip(0u32..u32::MAX);
-            all.try_for_each(|(marker, n)| {
-                bad = n;
-                tracing::attached::unregister(key, marker.number)
-            })
+    let (mut done, mut limit) = (Ok(()), None);
+    (given.bad, given.refused) = (u32::MAX, 0);
+    for (n, marker) in (0u32..).zip(markers.iter_mut()) {
+        let one = match on {
+            true => tracing::attached::register(key, marker),
+            false => tracing::attached::unregister(key, marker.number),
+        };
+        if let Err(error) = one {
+            given.refused = given.refused.wrapping_add(1);
+            limit = limit.or(is_limit(error).then_some(error));
+            if done.is_ok() {
+                given.bad = n;
+                done = Err(error);
+            }
         }
-    };
-    if let Err(error) = done {
-        given.bad = bad;
-        write(arg, &given)?;
-        return Err(error);
     }
     if on {
         if let Err(error) = write_all(UserPtr::from_addr(at), &markers) {
             // Nobody knows their numbers.
-            for marker in &markers {
+            for marker in markers.iter().filter(|m| m.number != NO_NUMBER) {
                 let _ = tracing::attached::unregister(key, marker.number);
             }
             return Err(error);
         }
+        if let Some(limit) = limit {
+            say_refused(true, limit);
+        }
     }
-    Ok(())
+    if done.is_err() {
+        write(arg, &given)?;
+    }
+    done
 }
 
 fn create(opened: &Opened, arg: UserPtr) -> Result {
@@ -385,120 +450,71 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
     write(arg, &create)
 }
 
+/// Bytes that are copied at once, to memory of ours first: user space's may be a page that comes
+/// when its owner likes.
+const PIECE: usize = 16 << 10;
+
 fn read_next(opened: &Opened, held: &Held, arg: UserPtr) -> Result {
     // What is copied is copied once, and in order.
     let _others = opened.reading.lock();
     let mut given: Read = read(arg)?;
     let capacity = given.bytes;
-    let (key, cpu, buffer, span) = loop {
+    loop {
+        if is_dying() {
+            return Err(EINTR);
+        }
         let (key, cpu, buffer) = tracing::next(held, given.key, given.cpu)?;
-        if let Some(span) = buffer.span() {
-            break (key, cpu, buffer, span);
-        }
-        // Its writer has made nonsense of it since: the one after it.
         (given.key, given.cpu) = (key, cpu);
-    };
-    (given.key, given.cpu, given.bytes) = (key, cpu, span.bytes);
-    (given.lost, given.position) = (buffer.lost(), span.position);
-    given.ticks = Clock::choose().ticks();
-    if span.bytes > capacity {
+        // If there is nothing any more its writer has made nonsense of it since: the one after it.
+        let Some(span) = buffer.news() else { continue };
+        (given.lost, given.position) = (buffer.lost(), span.position);
+        given.ticks = Clock::of_traces().ticks();
+        given.bytes = span.bytes;
+        if !tracing::may_have(held, key)? {
+            continue;
+        }
+        if span.bytes > capacity {
+            write(arg, &given)?;
+            return Err(ENOSPC);
+        }
+        let to = UserPtr::from_addr(usize::try_from(given.to)?);
+        let Some(bytes) = give(held, key, &buffer, &span, to)? else {
+            continue;
+        };
+        given.bytes = bytes;
         write(arg, &given)?;
-        return Err(ENOSPC);
-    }
-    buffer.copy(&span, UserPtr::from_addr(usize::try_from(given.to)?))?;
-    given.bytes = buffer.good(&span);
-    write(arg, &given)?;
-    if !buffer.flight {
-        buffer.read_up_to(span.next);
-    }
-    Ok(())
-}
-
-/// # Safety
-///
-/// Called by the kernel, as the operation it is named after.
-unsafe extern "C" fn mmap(file: *mut bindings::file, vma: *mut bindings::vm_area_struct) -> c_int {
-    from_result(|| {
-        // SAFETY: A file of ours.
-        let role = unsafe { opened(file) }.role();
-        let Some(Role::Process(attached)) = role.as_deref() else {
-            return Err(EINVAL);
-        };
-        // SAFETY: The area being set up.
-        let (pgoff, length, mm) = unsafe {
-            let bounds = &(*vma).__bindgen_anon_1.__bindgen_anon_1;
-            (
-                (*vma).vm_pgoff as u64,
-                bounds.vm_end.wrapping_sub(bounds.vm_start) as u64,
-                (*vma).vm_mm,
-            )
-        };
-        let writable = pgoff == map::BUFFERS / PAGE as u64;
-        let bytes = match writable {
-            true => tracing::attached::mapped_bytes(),
-            false => map::READ_BYTES,
-        };
-        if !(writable || pgoff == 0) || length != bytes || !attached.mm.is(mm) {
-            return Err(EINVAL);
+        if !buffer.flight {
+            buffer.told(given.lost);
+            buffer.read_up_to(span.next);
+            held.signal.has_read();
         }
-        // SAFETY: The area being set up; the operations are static.
-        to_result(unsafe { shim::pt_vma(vma, &VM_OPS.0, writable) })?;
-        tracing::attached::maps(attached.key, true);
-        Ok(0)
-    })
+        return Ok(());
+    }
 }
 
-/// One more or less of a process's own areas; a child's are nobody's.
-///
-/// # Safety
-///
-/// An area of ours.
-unsafe fn count(vma: *mut bindings::vm_area_struct, more: bool) {
-    // SAFETY: By the function's requirement; its file is one of ours, and open.
-    let (role, mm) = unsafe { (opened((*vma).vm_file).role(), (*vma).vm_mm) };
-    if let Some(Role::Process(attached)) = role.as_deref() {
-        if attached.mm.is(mm) {
-            tracing::attached::maps(attached.key, more);
+/// Copies a span of a process's buffer to user space: the bytes that are good. `None`: the
+/// reader may not have it any more. Rights are looked at when a piece is in memory of ours:
+/// however long user space's takes, what is written meanwhile is not given out.
+fn give(held: &Held, key: u64, buffer: &Buffer, span: &Span, to: UserPtr) -> Result<Option<u32>> {
+    let all = span.bytes as usize;
+    let mut writer = UserSlice::new(to, all).writer();
+    let mut piece = KVVec::from_elem(0u64, all.min(PIECE).div_ceil(8), GFP_KERNEL_ACCOUNT)?;
+    let mut done = 0usize;
+    while done < all {
+        let bytes = all.wrapping_sub(done).min(PIECE);
+        let piece = piece.get_mut(..bytes / 8).ok_or(EINVAL)?;
+        buffer.copy(span, done, piece);
+        let good = buffer.good(span) as usize;
+        if !tracing::may_have(held, key)? {
+            return Ok(None);
+        }
+        let good = good.saturating_sub(done).min(bytes);
+        writer.write_slice(bytes_of(piece).get(..good).ok_or(EINVAL)?)?;
+        done = done.wrapping_add(good);
+        // Of a flight recorder: the rest was written over.
+        if good < bytes {
+            break;
         }
     }
-}
-
-/// # Safety
-///
-/// Called by the kernel, as the operation it is named after.
-unsafe extern "C" fn vma_open(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: An area of ours, split, moved or copied.
-    unsafe { count(vma, true) }
-}
-
-/// # Safety
-///
-/// Called by the kernel, as the operation it is named after.
-unsafe extern "C" fn vma_close(vma: *mut bindings::vm_area_struct) {
-    // SAFETY: An area of ours.
-    unsafe { count(vma, false) }
-}
-
-/// # Safety
-///
-/// Called by the kernel, as the operation it is named after.
-unsafe extern "C" fn fault(vmf: *mut bindings::vm_fault) -> bindings::vm_fault_t {
-    let _span = Span::begin(Cost::Faults, Cost::FaultTime);
-    // SAFETY: The kernel's own, for the time of the call.
-    let (vma, pgoff) = unsafe {
-        let at = &(*vmf).__bindgen_anon_1;
-        (at.vma, at.pgoff)
-    };
-    // SAFETY: An area of ours.
-    let (role, mm) = unsafe { (opened((*vma).vm_file).role(), (*vma).vm_mm) };
-    let Some(Role::Process(attached)) = role.as_deref() else {
-        return bindings::vm_fault_reason_VM_FAULT_SIGBUS;
-    };
-    let key = attached.mm.is(mm).then_some(attached.key);
-    let nobodys = attached.nobodys.address();
-    // SAFETY: The fault is being handled; the pages are whole ones, and the area takes such
-    // (pt_vma).
-    let put = |page: usize| unsafe { shim::pt_insert(vmf, page) };
-    tracing::attached::fault(key, pgoff as u64, nobodys, put)
-        .unwrap_or(bindings::vm_fault_reason_VM_FAULT_SIGBUS)
+    Ok(Some(done as u32))
 }

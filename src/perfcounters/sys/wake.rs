@@ -3,14 +3,45 @@
 //! What wakes contexts: rounds in which counters are looked at, and the machine's
 //! sleep.
 
+use kernel::error::{to_result, Result};
+
 use super::shim;
 use crate::session;
 
-/// # Safety
-///
-/// Called by the shim, in a worker.
-unsafe extern "C" fn look() {
+#[no_mangle]
+extern "C" fn pfm_round() {
     session::look_round();
+}
+
+#[no_mangle]
+extern "C" fn pfm_idle() {
+    session::tire();
+}
+
+/// Nobody needs what is kept for the next one: [`session::tire`] so much later.
+pub(crate) fn idle_later(milliseconds: u32) {
+    // SAFETY: `Work` is there as long as there are contexts.
+    unsafe { shim::pfm_idle_later(milliseconds) }
+}
+
+/// Work for later, by nobody's CPU; drop does what is left of it.
+pub(crate) struct Work(());
+
+impl Work {
+    /// There can be some.
+    pub(crate) fn begin() -> Result<Self> {
+        // SAFETY: Once; drop ends it.
+        to_result(unsafe { shim::pfm_work_start() })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // SAFETY: Begun; no file of ours is open, so nobody queues any.
+        unsafe { shim::pfm_work_end() }
+        session::tire();
+    }
 }
 
 /// # Safety
@@ -26,18 +57,15 @@ pub(crate) struct Rounds(());
 impl Rounds {
     /// One every so many milliseconds.
     pub(crate) fn every(milliseconds: u32) -> Self {
-        // SAFETY: `look` stays as long as the module, and drop ends them.
-        unsafe {
-            shim::pfm_rounds_init(look);
-            shim::pfm_rounds_start(milliseconds);
-        }
+        // SAFETY: `Work` is there; drop ends them.
+        unsafe { shim::pfm_rounds_start(milliseconds) }
         Self(())
     }
 }
 
 impl Drop for Rounds {
     fn drop(&mut self) {
-        // SAFETY: Begun in `every`. Waits for one that runs.
+        // SAFETY: Begun in `every`.
         unsafe { shim::pfm_rounds_stop() }
     }
 }

@@ -16,7 +16,7 @@ use crate::sys::buffers::Buffer;
 use crate::sys::costs;
 use crate::sys::ppa::{self, Clock};
 use crate::sys::sched::{self, NoPreempt};
-use crate::tracing::trace::Signal;
+use crate::tracing::signal::Signal;
 use engine::sync::Word;
 
 /// By their numbers: names and fields.
@@ -50,7 +50,7 @@ impl KernelEvents {
         let mut probes = Probes::new(Self {
             buffers,
             filter,
-            clock: Clock::choose(),
+            clock: Clock::of_traces(),
             signal,
             off: Word::new(0),
         })?;
@@ -113,9 +113,9 @@ impl KernelEvents {
             time: self.clock.ticks(),
             fields,
         };
-        let lost = buffer.lost();
+        let lost = buffer.claimed();
         let due = writer.write(&record);
-        if buffer.lost() != lost {
+        if buffer.claimed() != lost {
             costs::count(Cost::EventsLost);
         }
         if due && !self.signal.has_rung() {

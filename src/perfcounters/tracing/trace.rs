@@ -3,21 +3,25 @@
 //! A trace: whom it takes, what it wants, its buffers.
 
 use engine::filter;
-use engine::sync::Word;
 use engine::trace::{self, flag, Create, Info, Zero, KEY_KERNEL, KEY_SHARED};
-use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KVVec, KVec};
+use kernel::cred::Credential;
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
+use kernel::task::Task;
 
 use crate::provider::Probes;
-use crate::sys::bell::Bell;
+use crate::sys::account::Charge;
 use crate::sys::buffers::{Buffer, Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::process::{Kept, Who};
-use crate::sys::sched;
+use crate::sys::rights;
 use crate::tracing::kernel_events::KernelEvents;
-use crate::tracing::process::{Process, Slot};
+use crate::tracing::process::{Alive, Process, Slot};
+use crate::tracing::signal::Signal;
+use crate::tracing::Shares;
 
 /// Bytes of buffers of processes that have ended, and how many of these: beyond, the oldest
 /// go unread.
@@ -28,45 +32,11 @@ const ENDED_MOST: u64 = 4096;
 /// make one wait for ever.
 const NO_WAIT: u32 = flag::FLIGHT | flag::KEEP | flag::SHARED;
 
+/// Milliseconds that threads wait for room, if nothing is said.
+const WAIT_MS: u32 = 10_000;
+
 /// Users do not write into one buffer.
 const APART: u32 = flag::SHARED | flag::ALL_USERS;
-
-/// What wakes a trace's reader.
-pub(crate) struct Signal {
-    bell: Bell,
-    news: Word,
-}
-
-impl Signal {
-    fn new() -> Result<Arc<Self>> {
-        let signal = Self {
-            bell: Bell::new()?,
-            news: Word::new(0),
-        };
-        Ok(Arc::new(signal, GFP_KERNEL)?)
-    }
-
-    /// There is something to be read. Any context.
-    pub(crate) fn ring(&self) {
-        self.news.store_relaxed(1);
-        self.bell.ring();
-    }
-
-    /// The reader looks.
-    pub(crate) fn answer(&self) {
-        self.news.store_relaxed(0);
-    }
-
-    /// Is there anything?
-    pub(crate) fn has_rung(&self) -> bool {
-        self.news.load_relaxed() != 0
-    }
-
-    /// What it is waited with.
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.bell
-    }
-}
 
 /// Where one with a key is among those in the order of their keys, or else would be. The
 /// standard one checks for overflows, where page faults must not panic.
@@ -90,6 +60,13 @@ pub(crate) struct Set {
 }
 
 impl Set {
+    /// Bytes of memory of one without buffers.
+    fn empty_bytes(nr: u32) -> usize {
+        (nr as usize)
+            .wrapping_mul(size_of::<Option<Arc<Buffer>>>())
+            .wrapping_add(size_of::<Self>())
+    }
+
     fn new(key: u64, nr: u32) -> Result<Self> {
         let mut buffers = KVec::with_capacity(nr as usize, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..nr {
@@ -103,43 +80,82 @@ impl Set {
     }
 
     fn memory(&self) -> u64 {
+        let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
         self.there()
-            .fold(0, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
+            .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
     }
+}
+
+/// All of a list, in larger room, which has capacity for them: memory is got without the lock that
+/// the list is under.
+pub(crate) fn move_to<T>(all: &mut KVVec<T>, room: KVVec<T>) {
+    let before = core::mem::replace(all, room);
+    for one in before {
+        let _ = all.push_within_capacity(one);
+    }
+}
+
+/// Room for one more than there are in a list, and for some after it.
+pub(crate) fn room_beyond<T>(nr: usize) -> Result<KVVec<T>> {
+    let capacity = nr.wrapping_add(nr / 2).wrapping_add(8);
+    Ok(KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?)
 }
 
 /// What a fault may need, which is made without the lock.
 #[derive(Clone, Copy)]
 pub(crate) enum Need {
+    /// Room for more sets than so many.
+    Room(usize),
     Set,
     Buffer,
     Page,
 }
 
-/// The same, made.
+/// The same, made, and charged to the trace's user.
 #[derive(Default)]
 pub(crate) struct Spare {
-    set: Option<Set>,
-    buffer: Option<Arc<Buffer>>,
+    room: KVVec<Set>,
+    set: Option<(Set, Charge)>,
+    buffer: Option<(Arc<Buffer>, Charge)>,
     page: Option<Page>,
+    of_page: Option<Charge>,
+    /// For this trace; 0: nothing is made yet.
+    trace: u64,
+}
+
+/// What is asked of a trace's buffers.
+pub(crate) struct Terms {
+    trace: u64,
+    bytes: u32,
+    flight: bool,
+    payer: Charge,
 }
 
 impl Spare {
     /// Was it made for a trace with such buffers?
-    pub(crate) fn is_for(&self, (bytes, flight): (u32, bool)) -> bool {
-        let same = |buffer: &Arc<Buffer>| buffer.bytes == bytes && buffer.flight == flight;
-        self.buffer.as_ref().is_none_or(same)
+    pub(crate) fn is_for(&self, trace: u64) -> bool {
+        self.trace == 0 || self.trace == trace
     }
 
-    /// Makes one, of a trace with buffers of so many bytes. May sleep.
-    pub(crate) fn make(&mut self, need: Need, (bytes, flight): (u32, bool)) -> Result {
+    /// Makes one. May sleep.
+    pub(crate) fn make(&mut self, need: Need, terms: &Terms) -> Result {
+        self.trace = terms.trace;
         match need {
-            Need::Set => self.set = Some(Set::new(0, cpu::nr_cpu_ids())?),
-            Need::Buffer => {
-                let buffer = Buffer::new(bytes, flight)?;
-                self.buffer = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
+            Need::Room(nr) => self.room = room_beyond(nr)?,
+            Need::Set => {
+                let nr = cpu::nr_cpu_ids();
+                let charge = terms.payer.more(Set::empty_bytes(nr))?;
+                self.set = Some((Set::new(0, nr)?, charge));
             }
-            Need::Page => self.page = Some(Page::new()?),
+            Need::Buffer => {
+                let charge = terms.payer.more(Buffer::empty_bytes(terms.bytes))?;
+                let buffer = Buffer::new(terms.bytes, terms.flight)?;
+                self.buffer = Some((Arc::new(buffer, GFP_KERNEL_ACCOUNT)?, charge));
+            }
+            Need::Page => {
+                self.of_page = Some(terms.payer.more(PAGE)?);
+                self.page = Some(Page::new()?);
+            }
         }
         Ok(())
     }
@@ -164,6 +180,59 @@ impl Losses {
     }
 }
 
+/// Who asks whether a process may be looked at, for which trace.
+pub(crate) struct Asks {
+    pub(crate) id: u64,
+    maker: ARef<Credential>,
+    all: bool,
+    /// Threads of the process are stopped where there is no room, as a debugger stops them.
+    attach: bool,
+}
+
+impl Asks {
+    /// May it be looked at, and stopped where it waits? Sleeps; without the lock.
+    pub(crate) fn may(&self, leader: &Task) -> bool {
+        self.ask(leader) == Ok(true)
+    }
+
+    /// May it be looked at, and stopped where it waits? `EINTR`, `ENOMEM`: that is not known.
+    /// Sleeps; without the lock.
+    pub(crate) fn ask(&self, leader: &Task) -> Result<bool> {
+        if self.all {
+            return Ok(true);
+        }
+        match rights::may_by(&self.maker, leader, self.attach) {
+            Ok(()) => Ok(true),
+            Err(error) if error == EINTR || error == ENOMEM => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The same of one that has ended, or runs another program now.
+    pub(crate) fn might(&self, alive: &Alive) -> bool {
+        self.all || rights::rule_by(&self.maker, &alive.leader, &alive.seen)
+    }
+}
+
+/// What a trace wants, to be looked at without the lock.
+pub(crate) struct Wishes {
+    pub(crate) id: u64,
+    globs: [u8; trace::FIELDS_MAX],
+    paused: bool,
+}
+
+impl Wishes {
+    /// Was it paused?
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Does it want a marker?
+    pub(crate) fn want(&self, marker: &[u8]) -> bool {
+        !self.paused && filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
+    }
+}
+
 /// A trace.
 pub(crate) struct Trace {
     /// Never given again.
@@ -174,6 +243,8 @@ pub(crate) struct Trace {
     pub(crate) bytes: u32,
     /// Its user, in the initial name space.
     pub(crate) owner: u32,
+    /// How long threads wait for room.
+    pub(crate) wait_ms: u32,
     pub(crate) name: [u8; trace::NAME_MAX],
     pub(crate) globs: [u8; trace::FIELDS_MAX],
     pub(crate) filter: Option<Page>,
@@ -191,8 +262,16 @@ pub(crate) struct Trace {
     pub(crate) signal: Arc<Signal>,
     gone: Losses,
     dropped: u64,
+    /// It has fewer sets than when that was last looked at.
+    pub(crate) shrunk: bool,
+    /// Processes that it lost as its maker may not look at them any more.
+    denied: u64,
     /// Pages for which there was no memory, of buffers that there are none of.
     no_memory: u64,
+    /// Its memory.
+    charge: Charge,
+    /// From when it has a slot.
+    pub(crate) shares: Option<Shares>,
 }
 
 impl Trace {
@@ -205,6 +284,8 @@ impl Trace {
             || !filter::check_globs(globs)
             || (create.flags & flag::WAIT != 0 && create.flags & NO_WAIT != 0)
             || create.flags & APART == APART
+            || (create.flags & flag::WAIT == 0 && create.wait_ms != 0)
+            || create.reserved != 0
         {
             return Err(EINVAL);
         }
@@ -216,9 +297,11 @@ impl Trace {
         if !bytes.is_power_of_two() || !(trace::BYTES_MIN..=trace::BYTES_MAX).contains(&bytes) {
             return Err(EINVAL);
         }
-        if create.flags & flag::ALL_USERS != 0 && !sched::is_perfmon_capable() {
+        if create.flags & flag::ALL_USERS != 0 && !rights::is_perfmon_capable() {
             return Err(EPERM);
         }
+        let page = if filter.is_some() { PAGE } else { 0 };
+        let charge = Charge::of_caller(size_of::<Self>().wrapping_add(page))?;
         let filtered = if filter.is_some() { flag::FILTERED } else { 0 };
         Ok(Self {
             id,
@@ -226,6 +309,10 @@ impl Trace {
             flags: create.flags | filtered,
             bytes,
             owner: Who::calls().uid,
+            wait_ms: match create.wait_ms {
+                0 => WAIT_MS,
+                ms => ms,
+            },
             name: create.name,
             globs: create.markers,
             filter,
@@ -238,7 +325,11 @@ impl Trace {
             signal: Signal::new()?,
             gone: Losses::default(),
             dropped: 0,
+            shrunk: false,
+            denied: 0,
             no_memory: 0,
+            charge,
+            shares: None,
         })
     }
 
@@ -246,9 +337,17 @@ impl Trace {
         self.flags & flag != 0
     }
 
-    /// Is it of this user, and of nothing that he could not trace without CAP_PERFMON?
-    pub(crate) fn is_own(&self, uid: u32) -> bool {
-        self.owner == uid && !self.is(flag::ALL_USERS) && self.set(KEY_KERNEL).is_none()
+    /// Is it the caller's, who has all rights that its maker has, and of nothing that he could
+    /// not trace without CAP_PERFMON?
+    pub(crate) fn is_own(&self) -> bool {
+        rights::covers(self.charge.user())
+            && !self.is(flag::ALL_USERS)
+            && self.set(KEY_KERNEL).is_none()
+    }
+
+    /// As whom it looks at processes.
+    pub(crate) fn maker(&self) -> ARef<Credential> {
+        self.charge.user().clone()
     }
 
     /// Is it called so?
@@ -256,17 +355,58 @@ impl Trace {
         filter::text(&self.name) == Some(name)
     }
 
-    /// Does it want a marker?
-    pub(crate) fn wants(&self, marker: &[u8]) -> bool {
-        let globs = filter::text(&self.globs).unwrap_or(b"");
-        !self.is(flag::PAUSED) && self.slot.is_some() && filter::globs(globs, marker)
-    }
-
     /// Is a process in it?
     pub(crate) fn takes(&self, process: &Process) -> bool {
-        let Who { uid, secret, .. } = process.who;
-        let user = self.is(flag::ALL_USERS) || (uid == self.owner && secret == 0);
-        user && (process.shared || !self.is(flag::SHARED)) && !process.has_ended()
+        self.slot.is_some_and(|slot| process.is_in(slot)) && !process.has_ended()
+    }
+
+    /// May it be, if its maker may look at it? That is still to be asked.
+    pub(crate) fn may_take(&self, process: &Process) -> bool {
+        self.could_take(process) && !process.is_asleep()
+    }
+
+    /// May it be as soon as it is awake?
+    pub(crate) fn could_take(&self, process: &Process) -> bool {
+        self.is_for(process.who.uid, process.shared) && !process.has_ended()
+    }
+
+    /// Does it have processes of a user, that take part in shared traces or not?
+    pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
+        let user = self.is(flag::ALL_USERS) || uid == self.owner;
+        self.slot.is_some() && user && (shared || !self.is(flag::SHARED))
+    }
+
+    /// A process could not be traced.
+    pub(crate) fn miss(&mut self) {
+        self.no_memory = self.no_memory.wrapping_add(1);
+    }
+
+    /// What is asked then.
+    pub(crate) fn asks(&self) -> Asks {
+        Asks {
+            id: self.id,
+            maker: self.maker(),
+            // CAP_PERFMON is for looking, and not for making others wait.
+            all: self.is(flag::ALL_USERS) && !self.is(flag::WAIT),
+            attach: self.is(flag::WAIT),
+        }
+    }
+
+    /// The globs of what it wants.
+    pub(crate) fn wishes(&self) -> Wishes {
+        Wishes {
+            id: self.id,
+            globs: self.globs,
+            paused: self.is(flag::PAUSED),
+        }
+    }
+
+    /// Its maker may not look at a process any more: what is there goes unread.
+    pub(crate) fn deny(&mut self, key: u64) {
+        if let Some(place) = self.find(key) {
+            self.remove(place);
+        }
+        self.denied = self.denied.wrapping_add(1);
     }
 
     /// As a process in it sees it.
@@ -275,6 +415,10 @@ impl Trace {
             generation,
             flags: self.flags,
             mask: self.bytes.wrapping_sub(1),
+            wait_ms: match self.is(flag::WAIT) {
+                true => self.wait_ms,
+                false => 0,
+            },
         }
     }
 
@@ -288,8 +432,25 @@ impl Trace {
                 *place = Some(Arc::new(buffer, GFP_KERNEL_ACCOUNT)?);
             }
         }
-        self.sets.push(set, GFP_KERNEL)?;
+        let mut charge = self.charge.more(set.memory() as usize)?;
+        self.sets.push(set, GFP_KERNEL_ACCOUNT)?;
+        self.charge.take(&mut charge);
         Ok(())
+    }
+
+    /// What its buffers are to be.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            trace: self.id,
+            bytes: self.bytes,
+            flight: self.is(flag::FLIGHT),
+            payer: self.charge.none(),
+        }
+    }
+
+    /// Who pays for what it keeps.
+    pub(crate) fn payer(&self) -> &Charge {
+        &self.charge
     }
 
     fn find(&self, key: u64) -> Option<usize> {
@@ -302,21 +463,29 @@ impl Trace {
     }
 
     /// A set that is there, or the spare one.
-    fn set_or(&mut self, key: u64, spare: &mut Spare) -> Result<&mut Set, Need> {
-        let place = match search(&self.sets, key, |set| set.key) {
-            Ok(place) => place,
+    fn set_or(&mut self, key: u64, spare: &mut Spare) -> Result<(), Need> {
+        match search(&self.sets, key, |set| set.key) {
+            Ok(_) => Ok(()),
             Err(place) => {
-                let mut set = spare.set.take().ok_or(Need::Set)?;
+                let nr = self.sets.len();
+                if nr == self.sets.capacity() {
+                    if spare.room.capacity() <= nr {
+                        return Err(Need::Room(nr));
+                    }
+                    move_to(
+                        &mut self.sets,
+                        core::mem::replace(&mut spare.room, KVVec::new()),
+                    );
+                }
+                let (mut set, mut charge) = spare.set.take().ok_or(Need::Set)?;
                 set.key = key;
-                let done = self.sets.reserve(1, GFP_KERNEL);
-                done.map_err(|_| Need::Set)?;
                 let done = self.sets.insert_within_capacity(place, set);
                 done.map_err(|_| Need::Set)?;
+                self.charge.take(&mut charge);
                 self.signal.ring();
-                place
+                Ok(())
             }
-        };
-        self.sets.get_mut(place).ok_or(Need::Set)
+        }
     }
 
     /// A page of a buffer of a process in it, which comes now; `None`: there can be none.
@@ -331,13 +500,15 @@ impl Trace {
             return Ok(None);
         }
         let shared = self.is(flag::SHARED);
-        let fits = spare.is_for((self.bytes, self.is(flag::FLIGHT)));
         if shared {
             // So that its markers are known for as long as its records.
             self.set_or(key, spare)?;
         }
         let key = if shared { KEY_SHARED } else { key };
-        let Some(place) = self.set_or(key, spare)?.buffers.get_mut(cpu) else {
+        self.set_or(key, spare)?;
+        let Self { sets, charge, .. } = self;
+        let at = search(sets, key, |set| set.key).map_err(|_| Need::Set)?;
+        let Some(place) = sets.get_mut(at).and_then(|set| set.buffers.get_mut(cpu)) else {
             return Ok(None);
         };
         if place.is_none() {
@@ -346,11 +517,18 @@ impl Trace {
             if number != 0 {
                 return Ok(None);
             }
-            *place = Some(spare.buffer.take().filter(|_| fits).ok_or(Need::Buffer)?);
+            let (buffer, mut of_it) = spare.buffer.take().ok_or(Need::Buffer)?;
+            charge.take(&mut of_it);
+            *place = Some(buffer);
         }
         let page = place
             .as_ref()
             .and_then(|b| b.page_or(number, &mut spare.page));
+        if spare.page.is_none() {
+            if let Some(of_page) = &mut spare.of_page {
+                charge.take(of_page);
+            }
+        }
         page.map(Some).ok_or(Need::Page)
     }
 
@@ -376,7 +554,7 @@ impl Trace {
                 let Some(buffer) = place.as_ref().filter(|_| after) else {
                     continue;
                 };
-                if buffer.span().is_some() {
+                if buffer.news().is_some() {
                     return Some((set.key, number, buffer.clone()));
                 }
             }
@@ -386,7 +564,9 @@ impl Trace {
 
     fn remove(&mut self, place: usize) {
         if let Ok(set) = self.sets.remove(place) {
+            self.shrunk = true;
             self.gone.add(&set);
+            self.charge.give_back(set.memory() as usize);
         }
     }
 
@@ -395,43 +575,76 @@ impl Trace {
         if self.flags & (flag::FLIGHT | flag::SHARED) != 0 {
             return;
         }
-        let mut place = self.sets.len();
-        while let Some(before) = place.checked_sub(1) {
-            place = before;
-            let done = self.sets.get(place).is_some_and(|set| {
-                has_ended(set.key) && set.there().all(|buffer| buffer.span().is_none())
-            });
-            if done {
-                self.remove(place);
+        let done =
+            |set: &Set| has_ended(set.key) && set.there().all(|buffer| buffer.news().is_none());
+        self.remove_all(&mut |set| done(set));
+    }
+
+    /// Those go that are unwanted, in one pass.
+    fn remove_all(&mut self, unwanted: &mut dyn FnMut(&Set) -> bool) {
+        let Self {
+            sets,
+            gone,
+            charge,
+            shrunk,
+            ..
+        } = self;
+        sets.retain(|set| {
+            if !unwanted(set) {
+                return true;
             }
-        }
+            *shrunk = true;
+            gone.add(set);
+            charge.give_back(set.memory() as usize);
+            false
+        });
     }
 
     /// The oldest go unread, if those that have ended have too much.
-    pub(crate) fn limit(&mut self, has_ended: &dyn Fn(u64) -> bool) {
-        let ended = self.sets.iter().filter(|set| has_ended(set.key));
-        let (mut bytes, mut nr) = ended.fold((0u64, 0u64), |(bytes, nr), set| {
-            (bytes.wrapping_add(set.memory()), nr.wrapping_add(1))
+    ///
+    /// `ended` is what one has besides its buffers, if it has ended.
+    pub(crate) fn limit(&mut self, ended: &dyn Fn(u64) -> Option<u64>) {
+        let memory = |set: &Set| Some(set.memory().wrapping_add(ended(set.key)?));
+        let all = self.sets.iter().filter_map(memory);
+        let (mut bytes, mut nr) = all.fold((0u64, 0u64), |(bytes, nr), one| {
+            (bytes.wrapping_add(one), nr.wrapping_add(1))
         });
-        while bytes > ENDED_BYTES || nr > ENDED_MOST {
-            let mut places = self.sets.iter().zip(0usize..usize::MAX);
-            let oldest = places.find(|(set, _)| has_ended(set.key));
-            let Some((memory, place)) = oldest.map(|(set, place)| (set.memory(), place)) else {
-                return;
+        let is_needed = bytes > ENDED_BYTES || nr > ENDED_MOST;
+        let mut dropped = 0u64;
+        // The oldest come first.
+        let mut is_beyond = |set: &Set| {
+            let Some(memory) = memory(set).filter(|_| bytes > ENDED_BYTES || nr > ENDED_MOST)
+            else {
+                return false;
             };
+            dropped = dropped.wrapping_add(1);
+            (bytes, nr) = (bytes.saturating_sub(memory), nr.saturating_sub(1));
+            true
+        };
+        if is_needed {
+            self.remove_all(&mut is_beyond);
+        }
+        self.dropped = self.dropped.wrapping_add(dropped);
+    }
+
+    /// It has no memory for a process that has ended: that goes unread.
+    pub(crate) fn drop_process(&mut self, key: u64) {
+        if let Some(place) = self.find(key) {
             self.remove(place);
             self.dropped = self.dropped.wrapping_add(1);
-            (bytes, nr) = (bytes.saturating_sub(memory), nr.saturating_sub(1));
         }
     }
 
     /// How it stands, but for clocks and slot.
-    pub(crate) fn info(&self) -> Info {
+    ///
+    /// `ended` is as in [`limit`](Self::limit).
+    pub(crate) fn info(&self, ended: &dyn Fn(u64) -> Option<u64>) -> Info {
         let mut losses = self.gone;
         let (mut memory, mut processes) = (0u64, 0u64);
         for set in &self.sets {
             losses.add(set);
             memory = memory.wrapping_add(set.memory());
+            memory = memory.wrapping_add(ended(set.key).unwrap_or(0));
             processes = processes.wrapping_add(u64::from(set.key > KEY_SHARED));
         }
         Info {
@@ -446,6 +659,7 @@ impl Trace {
             lost: losses.lost,
             cut: losses.cut,
             dropped: self.dropped,
+            denied: self.denied,
             no_memory: losses.no_memory.wrapping_add(self.no_memory),
             name: self.name,
             markers: self.globs,

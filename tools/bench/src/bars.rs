@@ -124,6 +124,7 @@ fn boot(results: &Results) -> Vec<Bar> {
     bars.push(group(results));
     bars.push(switch(results));
     bars.push(turns(results));
+    bars.push(life(results));
     bars.extend(accounting(results));
     bars.extend(others(results));
     bars.push(sample(results));
@@ -240,7 +241,24 @@ fn others(results: &Results) -> [Bar; 3] {
 
 /// What a turn of event sets and perf's rotation take, in every guest.
 fn turns(results: &Results) -> Bar {
-    let rows = ["turns_context", "turns_perf"];
+    fewer(
+        results,
+        ["turns_context", "turns_perf"],
+        "a turn of two sets of 4 counters, and perf's rotation of two groups, by CPUs",
+    )
+}
+
+/// What the life of a context and of perf's group takes, in every guest.
+fn life(results: &Results) -> Bar {
+    fewer(
+        results,
+        ["life_context", "life_perf"],
+        "the life of a context, from its file to the file's end, and of perf's group, 4 counters each, by CPUs",
+    )
+}
+
+/// What ours and perf's take.
+fn fewer(results: &Results, rows: [&str; 2], what: &str) -> Bar {
     let costs = both(results, rows[0], rows[1]);
     let text: Vec<String> = costs
         .iter()
@@ -253,11 +271,7 @@ fn turns(results: &Results) -> Bar {
             costs.iter().all(|(_, ours, perf)| ours < perf),
         )),
     };
-    bar(
-        "a turn of two sets of 4 counters, and perf's rotation of two groups, by CPUs",
-        "fewer instructions than perf",
-        was,
-    )
+    bar(what, "fewer instructions than perf", was)
 }
 
 /// What ours and perf's add to what is there anyway, in every guest.

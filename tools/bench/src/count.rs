@@ -40,12 +40,14 @@ fn window(operations: u32, run: &mut dyn FnMut(u32) -> io::Result<()>) -> io::Re
     Ok(ticks().wrapping_sub(start))
 }
 
-/// Measures an operation. `run` does it as often as it is told, `most` times at most.
+/// Measures an operation. `run` does it as often as it is told, `most` times at most. `rest` is
+/// called before each window: what the last one left for workers to do is done by then.
 pub fn count(
     operation: &str,
     cpus: u32,
     values: u64,
     most: u32,
+    rest: &dyn Fn(),
     run: &mut dyn FnMut(u32) -> io::Result<()>,
 ) -> io::Result<Count> {
     let mut once = u64::MAX;
@@ -57,11 +59,15 @@ pub fn count(
     // Nothing is allocated between the windows.
     let (mut short, mut long) = ([0; WINDOWS as usize], [0; WINDOWS as usize]);
     for _ in 0..WARM_UPS {
+        rest();
         window(few, run)?;
+        rest();
         window(many, run)?;
     }
     for (short, long) in short.iter_mut().zip(&mut long) {
+        rest();
         *short = window(few, run)?;
+        rest();
         *long = window(many, run)?;
     }
     let (short, long) = (shortest(&mut short), shortest(&mut long));

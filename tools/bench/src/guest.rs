@@ -34,6 +34,8 @@ const ACCOUNTING: [(&str, &str); 4] = [("sched", "1"), ("irq", "3"), ("calls", "
 const CPU: usize = 0;
 /// So often something is measured until enough windows agree; then it is left out.
 const TRIES: u32 = 5;
+/// Between two lives: longer than a grace period and the work that waits for it.
+const LIFE_REST: Duration = Duration::from_millis(60);
 /// Keys of the BPF map, as many as there are counters to read.
 const KEYS: u32 = 1000;
 /// Keys in one batch: few enough for a window, whatever the CPUs.
@@ -54,8 +56,20 @@ struct Guest {
 
 impl Guest {
     fn operation(&self, name: &str, values: u64, run: &mut dyn FnMut(u32) -> io::Result<()>) {
+        self.rested(name, values, self.most, &|| {}, run);
+    }
+
+    /// [`operation`](Self::operation), `most` times in a window, and with a rest before each.
+    fn rested(
+        &self,
+        name: &str,
+        values: u64,
+        most: u32,
+        rest: &dyn Fn(),
+        run: &mut dyn FnMut(u32) -> io::Result<()>,
+    ) {
         for again in (0..TRIES).rev() {
-            match count(name, self.cpus, values, self.most, run) {
+            match count(name, self.cpus, values, most, rest, run) {
                 Ok(count) if again > 0 && count.doubt().is_some() => continue,
                 Ok(count) => tell(&Record::Count(count)),
                 Err(error) => self.failed(name, &error),
@@ -252,6 +266,15 @@ impl Guest {
         Ok(())
     }
 
+    /// One life, from the file that is opened to the one that is closed, with [`COUNTERS`] that
+    /// count in between. What workers do afterwards is over before the next one begins: it is not
+    /// counted, ours or perf's.
+    fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) {
+        self.rested(name, 1, 1, &|| sleep(LIFE_REST), &mut |n| {
+            (0..n).try_for_each(|_| life().map(drop))
+        });
+    }
+
     fn bpf(&self) -> io::Result<()> {
         let possible = cpus("possible")?;
         let mut map = PerCpuArray::new(KEYS, possible)?;
@@ -377,6 +400,12 @@ impl Guest {
 /// one, which is not what comes next. Idle time is free.
 fn settle() {
     sleep(Duration::from_secs(2));
+}
+
+/// After contexts: their probes are kept for ten seconds, and what they add to a switch is not what
+/// comes next.
+fn rest() {
+    sleep(Duration::from_secs(12));
 }
 
 /// What bench.ko has seen of NMIs since the last time: the shortest, and how many
@@ -505,17 +534,24 @@ pub fn run(adds: bool, late: u32) -> io::Result<()> {
     if let Err(error) = guest.contexts() {
         guest.failed("context_read_1", &error);
     }
+    rest();
     guest.switch("switch", || Ok(()));
     guest.switch("switch_context_4", || context(COUNTERS));
+    guest.life("life_context", || context(COUNTERS));
+    rest();
     guest.switch("switch_perf_4", || {
         PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
     });
     settle();
+    rest();
     guest.interrupt("interrupt");
     guest.accounting();
     guest.others();
     guest.turns::<TwoSets>("turns_context");
     guest.turns::<TwoGroups>("turns_perf");
+    guest.life("life_perf", || {
+        PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
+    });
     guest.samples("sample_perf", sample::events);
     for count in [1, 4] {
         guest.perf(&format!("perf_pmu_{count}"), INSTRUCTIONS, count);

@@ -27,7 +27,7 @@ impl Job {
     fn events(self) -> [(&'static str, &'static str); 2] {
         match self {
             Self::Calls => [("raw_syscalls", "sys_enter"), ("raw_syscalls", "sys_exit")],
-            Self::Switches => [("sched", "sched_wakeup"), ("sched", "sched_switch")],
+            Self::Switches => [("sched", "sched_waking"), ("sched", "sched_switch")],
             Self::Interrupts => [
                 ("irq_vectors", "x86_platform_ipi_entry"),
                 ("irq_vectors", "x86_platform_ipi_exit"),

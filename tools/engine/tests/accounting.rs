@@ -20,8 +20,8 @@ enum Event {
     Switch(usize, u8),
     Call,
     CallEnds,
-    /// An interrupt of so long.
-    Interrupt(u64),
+    /// An interrupt of so long in each of so many handlers.
+    Interrupt(u64, u8),
     /// A softirq, with an interrupt inside.
     Softirq(u64, u64, u64),
     Wake(usize),
@@ -37,7 +37,7 @@ fn event() -> impl Strategy<Value = Event> {
         (0..=TASKS, 0u8..3).prop_map(|(t, why)| Event::Switch(t, why)),
         Just(Event::Call),
         Just(Event::CallEnds),
-        (1u64..500).prop_map(Event::Interrupt),
+        (1u64..500, 1u8..4).prop_map(|(ticks, handlers)| Event::Interrupt(ticks, handlers)),
         (1u64..300, 0u64..300, 1u64..300).prop_map(|(a, b, c)| Event::Softirq(a, b, c)),
         (0..TASKS).prop_map(Event::Wake),
         Just(Event::Replace),
@@ -74,7 +74,7 @@ proptest! {
         let mut model = Model::default();
         let mut on = IDLE;
         let mut calling = [false; TASKS];
-        let (mut woken, mut ready) = ([None; TASKS], [None; TASKS]);
+        let (mut woken, mut ready) = ([None::<(u64, bool)>; TASKS], [None; TASKS]);
         let mut interrupts = 0;
         for task in &tasks {
             task.set_out(false, true, clock.get());
@@ -108,9 +108,10 @@ proptest! {
                     if let Some(t) = tasks.get(on).map(|_| on) {
                         model.left[t][usize::from(why)] += 1;
                         ready[t] = (leave != Leave::Blocked).then_some(now);
+                        woken[t] = woken[t].filter(|_| leave == Leave::Blocked);
                     }
                     if next != IDLE {
-                        if let Some(then) = woken[next].take() {
+                        if let Some((then, _)) = woken[next].take() {
                             model.latency[next] += now - then;
                         } else if let Some(then) = ready[next] {
                             model.runq[next] += now - then;
@@ -121,6 +122,9 @@ proptest! {
                     let after = (tasks.get(next), &bounds);
                     let idle = || next == IDLE;
                     cpu.begin_switch();
+                    if let Some(task) = tasks.get(next) {
+                        task.comes();
+                    }
                     match cpu.quiet_turn(now) {
                         Some(own) => cpu.switch_quiet(own, 0, prev, after, idle, now),
                         None => cpu.switch(0, prev, after, idle, now),
@@ -139,10 +143,13 @@ proptest! {
                         calling[on] = false;
                     }
                 }
-                Event::Interrupt(ticks) => {
-                    cpu.interrupt(|| clock.get());
-                    pass(ticks);
-                    cpu.interrupt_ends(|| clock.get());
+                Event::Interrupt(ticks, handlers) => {
+                    for handler in 0..handlers {
+                        cpu.interrupt(handler == 0, || clock.get());
+                        pass(ticks);
+                        cpu.interrupt_ends(|| clock.get());
+                    }
+                    let ticks = ticks * u64::from(handlers);
                     interrupts += 1;
                     model.interrupts += ticks;
                     if on != IDLE {
@@ -152,7 +159,7 @@ proptest! {
                 Event::Softirq(before, inside, after) => {
                     cpu.softirq(1, false, || clock.get());
                     pass(before);
-                    cpu.interrupt(|| clock.get());
+                    cpu.interrupt(true, || clock.get());
                     pass(inside);
                     cpu.interrupt_ends(|| clock.get());
                     pass(after);
@@ -167,8 +174,9 @@ proptest! {
                 }
                 Event::Wake(t) => {
                     tasks[t].wake(clock.get());
-                    if t != on {
-                        woken[t] = Some(clock.get());
+                    // The last time counts; and one that is ready never slept.
+                    if ready[t].is_none() {
+                        woken[t] = Some((clock.get(), t != on));
                     }
                 }
                 Event::Replace => {
@@ -184,6 +192,7 @@ proptest! {
                         model.left[on] = [0; 3];
                         model.latency[on] = 0;
                         model.runq[on] = 0;
+                        woken[on] = None;
                     }
                 }
                 Event::Read => {
@@ -202,18 +211,19 @@ proptest! {
             prop_assert_eq!(of(value::SCHED), model.sched[t]);
             prop_assert_eq!(of(value::SYSTEM), model.calls_time[t]);
             prop_assert_eq!(of(value::INTERRUPTS), model.interrupted[t]);
-            prop_assert_eq!(of(value::LATENCY), model.latency[t]);
+            // One that waits now has waited up to now, be it since it was woken.
+            let (waits, is_ready) = match (on == t, woken[t], ready[t]) {
+                (false, Some((then, true)), _) => (now - then, 0),
+                (false, None, Some(then)) => (0, now - then),
+                _ => (0, 0),
+            };
+            prop_assert_eq!(of(value::LATENCY), model.latency[t] + waits);
             prop_assert_eq!(
                 [of(value::BLOCKED), of(value::EXPIRED), of(value::PREEMPTED)],
                 model.left[t]
             );
             prop_assert_eq!(read.running, on == t);
-            // One that waits now has waited up to now, unless it was woken meanwhile.
-            let waits = match (on == t, woken[t], ready[t]) {
-                (false, None, Some(then)) => now - then,
-                _ => 0,
-            };
-            prop_assert_eq!(read.runq, model.runq[t] + waits);
+            prop_assert_eq!(read.runq, model.runq[t] + is_ready);
         }
     }
 }
@@ -258,6 +268,7 @@ fn r4_9_no_time_falls_where_a_call_begins() {
     let bounds = Bounds::new(100);
     cpu.begin(true, 1000);
     cpu.begin_switch();
+    task.comes();
     cpu.switch(
         0,
         (None, Leave::Blocked),
@@ -294,6 +305,9 @@ fn r4_9_a_cpu_that_is_off_has_no_time() {
     cpu.begin(true, 1000);
     let switch = |cpu: &Cpu, prev: Option<&Task<_>>, next: Option<&Task<_>>, now| {
         cpu.begin_switch();
+        if let Some(task) = next {
+            task.comes();
+        }
         let after = (next, &bounds);
         cpu.switch(0, (prev, Leave::Blocked), after, || next.is_none(), now);
     };
@@ -335,6 +349,7 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     for (cpu, n) in cpus.iter().zip(0..) {
         cpu.begin(true, now);
         cpu.begin_switch();
+        task.comes();
         cpu.switch(
             n,
             (None, Leave::Blocked),
@@ -362,4 +377,73 @@ fn r4_4_each_group_of_cpus_has_its_part() {
     assert_eq!(groups.map(|values| values[value::EXPIRED]), [2, 2, 0]);
     assert_eq!(read.values[value::SCHED], 150);
     assert_eq!(read.cpu, 4);
+}
+
+/// On this CPU, off it, and on again.
+fn turn(cpu: &Cpu, task: &Task<Vec<Word>>, comes: bool, leave: Leave, now: u64) {
+    let bounds = Bounds::new(100);
+    let one = Some(task);
+    let (before, after) = if comes { (None, one) } else { (one, None) };
+    cpu.begin_switch();
+    if comes {
+        task.comes();
+    }
+    cpu.switch(0, (before, leave), (after, &bounds), || !comes, now);
+}
+
+#[test]
+fn r4_4_a_wait_begins_when_the_task_was_woken_last() {
+    let (cpu, task) = (Cpu::default(), task());
+    let latency = |now| {
+        let read = task.read(|| now, |_| Some(&cpu));
+        read.expect("nobody changes it").values[value::LATENCY]
+    };
+    cpu.begin(true, 1000);
+    turn(&cpu, &task, true, Leave::Blocked, 1000);
+    // While it ran, long ago, and again when it was just leaving.
+    task.wake(1100);
+    task.wake(9000);
+    turn(&cpu, &task, false, Leave::Blocked, 9010);
+    assert_eq!(latency(9100), 0, "it may sleep");
+    turn(&cpu, &task, true, Leave::Blocked, 9200);
+    assert_eq!(latency(9300), 200);
+    // While it ran, and when it slept.
+    task.wake(9400);
+    turn(&cpu, &task, false, Leave::Blocked, 9500);
+    task.wake(20_000);
+    assert_eq!(latency(20_050), 250);
+    turn(&cpu, &task, true, Leave::Blocked, 20_100);
+    assert_eq!(latency(30_000), 300);
+    // It had to leave: it never slept.
+    turn(&cpu, &task, false, Leave::Preempted, 30_000);
+    task.wake(30_100);
+    turn(&cpu, &task, true, Leave::Blocked, 30_500);
+    let read = task
+        .read(|| 30_600, |_| Some(&cpu))
+        .expect("nobody changes it");
+    assert_eq!((read.runq, read.values[value::LATENCY]), (500, 300));
+}
+
+#[test]
+fn r4_9_a_wait_that_was_told_does_not_fall() {
+    let cpus = [Cpu::default(), Cpu::default()];
+    let words = (0..2 * NR_VALUES).map(|_| Word::new(0)).collect();
+    let task: Task<Vec<Word>> = Task::new(words, 1);
+    let bounds = Bounds::new(100);
+    let latencies = |now| {
+        let mut groups = [[0; NR_VALUES]; 2];
+        let find = |n| cpus.get(n as usize);
+        task.read_groups(|| now, find, &mut groups)?;
+        Some(groups.map(|values| values[value::LATENCY]))
+    };
+    cpus[1].begin(true, 1000);
+    task.wake(1000);
+    assert_eq!(latencies(1400), Some([400, 0]));
+    // The clock of a switch is read after this: nothing is told in between.
+    cpus[1].begin_switch();
+    task.comes();
+    assert_eq!(latencies(1500), None);
+    let after = (Some(&task), &bounds);
+    cpus[1].switch(1, (None, Leave::Blocked), after, || false, 1600);
+    assert_eq!(latencies(1700), Some([600, 0]));
 }

@@ -6,8 +6,9 @@
 
 use engine::calls::{Ctx, Load, Pmc, Pmd, Start};
 use engine::claims::{Claims, Shares};
-use engine::context::{Error, Registers, NO_EMUL64};
+use engine::context::{check_pmc, Error, Registers, NO_EMUL64};
 use engine::pmu::{kind, Map, Numbers, Register, Scope, Tables, FIRST_SOFT};
+use engine::program::{Memory, Needs, Room, Whole};
 use proptest::prelude::*;
 
 const ENABLE: u64 = 1 << 22;
@@ -74,12 +75,12 @@ impl Pmu {
     }
 }
 
-fn registers() -> Box<Registers> {
+fn registers() -> Box<Registers<Whole>> {
     Box::default()
 }
 
 fn check(pmu: &Pmu, privileged: bool, number: u16, value: u64) -> Result<u64, Error> {
-    Registers::check_pmc(&pmu.map(), Scope::Thread, privileged, number, 0, value)
+    check_pmc(&pmu.map(), Scope::Thread, privileged, number, 0, value)
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn r1_14_a_register_for_systems_is_not_for_threads() {
     pmu.pmcs[1].kind |= kind::SYSTEM;
     pmu.pmcs[2].kind |= kind::THREAD;
     let map = pmu.map();
-    let try_it = |scope, n| Registers::check_pmc(&map, scope, true, n, 0, 0).map(drop);
+    let try_it = |scope, n| check_pmc(&map, scope, true, n, 0, 0).map(drop);
     assert_eq!(try_it(Scope::Thread, 1), Err(Error::OtherScope));
     assert_eq!(try_it(Scope::System, 1), Ok(()));
     assert_eq!(try_it(Scope::Thread, 2), Ok(()));
@@ -129,9 +130,33 @@ fn r1_14_a_register_for_systems_is_not_for_threads() {
 }
 
 #[test]
+fn r9_6_what_is_ended_before_its_time_is_short_until_it_is_written() {
+    let mut pmu = pmu(48);
+    pmu.soft.push(Register {
+        kind: kind::VIRTUAL | kind::COUNTER,
+        width: 64,
+        ..Register::default()
+    });
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(1, 0, 0);
+    r.set_pmd(&map, FIRST_SOFT + 1, 0);
+    r.plan(&map, Scope::Thread);
+    assert!(!r.is_any_short());
+    r.cut_short();
+    assert!(r.is_any_short());
+    assert!(r.is_short(1) && r.is_short(FIRST_SOFT + 1));
+    assert!(!r.is_short(0) && !r.is_short(FIRST_SOFT));
+    r.set_pmd(&map, 1, 0);
+    assert!(!r.is_short(1) && r.is_any_short());
+    r.set_pmd(&map, FIRST_SOFT + 1, 0);
+    assert!(!r.is_any_short());
+}
+
+#[test]
 fn r1_3_flags_that_are_not_known() {
     let pmu = pmu(48);
-    let with = |flags| Registers::check_pmc(&pmu.map(), Scope::Thread, true, 0, flags, 0).err();
+    let with = |flags| check_pmc(&pmu.map(), Scope::Thread, true, 0, flags, 0).err();
     assert_eq!(with(1), Some(Error::Flags));
     assert_eq!(with(NO_EMUL64), None);
 }
@@ -232,7 +257,7 @@ fn r1_5_a_counter_can_be_as_wide_as_it_is() {
     for pmd in [0, 1] {
         r.set_pmd(&map, pmd, (1 << 40) - 1);
     }
-    r.fold(|_| 3);
+    r.fold(|_| Some(3));
     assert_eq!((r.pmd(&map, 0), r.pmd(&map, 1)), (2, (1 << 40) + 2));
     r.set_pmc(0, 0, ENABLE);
     assert_eq!(r.pmd(&map, 0), (1 << 40) + 2);
@@ -415,7 +440,7 @@ proptest! {
                     // More than once around between two looks cannot be told.
                     let n = n & mask;
                     if unseen.checked_add(n).is_none_or(|sum| sum > mask) {
-                        r.fold(|_| hardware);
+                        r.fold(|_| Some(hardware));
                         unseen = 0;
                     }
                     hardware = hardware.wrapping_add(n) & mask;
@@ -423,19 +448,19 @@ proptest! {
                     unseen += n;
                 }
                 Step::Look => {
-                    r.fold(|_| hardware);
+                    r.fold(|_| Some(hardware));
                     unseen = 0;
                     prop_assert_eq!(r.pmd(&map, 0), model);
                 }
                 Step::Switch => {
-                    r.fold(|_| hardware);
+                    r.fold(|_| Some(hardware));
                     // Back again: the counter is put at 0.
                     hardware = 0;
                     unseen = 0;
                     r.begin(|_| ());
                 }
                 Step::Write(value) => {
-                    r.fold(|_| hardware);
+                    r.fold(|_| Some(hardware));
                     r.set_pmd(&map, 0, value);
                     r.plan(&map, Scope::Thread);
                     hardware = 0;
@@ -445,7 +470,7 @@ proptest! {
                 }
             }
         }
-        r.fold(|_| hardware);
+        r.fold(|_| Some(hardware));
         prop_assert_eq!(r.pmd(&map, 0), model);
     }
 
@@ -570,4 +595,73 @@ fn r1_6_both_kinds_of_contexts_share_by_registers() {
     // The same PMC with two counters of it is the same PMC.
     shares.add(Scope::System, &Claims { pmcs: 4, pmds: 8 });
     assert!(!shares.fits(Scope::Thread, &Claims { pmcs: 4, pmds: 16 }));
+}
+
+/// As much memory as there is need for.
+#[derive(Default)]
+struct Heap;
+
+impl Memory for Heap {
+    type Of<T: Copy + Default> = Vec<T>;
+}
+
+fn room(needs: &Needs) -> Room<Heap> {
+    Room {
+        pmcs: needs.pmcs.map(|nr| vec![0; nr]),
+        pmds: needs.pmds.map(|nr| vec![0; nr]),
+        controls: vec![Default::default(); needs.controls],
+        counters: vec![Default::default(); needs.counters],
+        growths: vec![Default::default(); needs.growths],
+    }
+}
+
+/// All that counts counts on.
+fn work<M: Memory>(r: &mut Registers<M>, step: u64) {
+    r.begin(|_| ());
+    r.fold(|c| Some(c.start.wrapping_add(step) & c.mask));
+    r.set_out(false, |_| 5);
+    r.grow(false, |g| 5 + u64::from(g.pmd));
+}
+
+proptest! {
+    #[test]
+    fn r9_1_as_much_memory_as_there_is_need_for_is_enough(
+        writes in prop::collection::vec((any::<bool>(), 0u16..6, any::<u64>()), 1..30),
+    ) {
+        let mut pmu = pmu(48);
+        pmu.soft = vec![virtual_counter(64), virtual_counter(64)];
+        pmu.soft_pmcs = vec![select(0), select(1)];
+        let map = pmu.map();
+        let (mut whole, mut needed) = (registers(), Registers::<Heap>::default());
+        for (step, (control, n, value)) in writes.into_iter().enumerate() {
+            // Numbers 0 to 3, and 256 and 257.
+            let number = if n < 4 { n } else { FIRST_SOFT + n - 4 };
+            let (mut pmcs, mut pmds) = (Numbers::default(), Numbers::default());
+            if control { &mut pmcs } else { &mut pmds }.set(number.into());
+            let needs = needed.needs(&map, &pmcs, &pmds);
+            if needs != needed.room() {
+                needed.move_into(&mut room(&needs));
+            }
+            prop_assert_eq!(needed.room(), needs);
+            match control {
+                true => {
+                    whole.set_pmc(number, 0, value & !INT);
+                    needed.set_pmc(number, 0, value & !INT);
+                }
+                false => {
+                    whole.set_pmd(&map, number, value);
+                    needed.set_pmd(&map, number, value);
+                }
+            }
+            whole.plan(&map, Scope::Thread);
+            needed.plan(&map, Scope::Thread);
+            prop_assert_eq!(whole.program.controls(), needed.program.controls());
+            prop_assert_eq!(whole.program.counters(), needed.program.counters());
+            work(&mut whole, step as u64);
+            work(&mut needed, step as u64);
+            for pmd in (0..4).chain([FIRST_SOFT, FIRST_SOFT + 1]) {
+                prop_assert_eq!(whole.pmd(&map, pmd), needed.pmd(&map, pmd), "PMD {}", pmd);
+            }
+        }
+    }
 }

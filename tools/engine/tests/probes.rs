@@ -76,8 +76,9 @@ impl Store for Counting {
     fn set_live(&mut self, _instance: u32, _nr_slots: u16, _live: bool) {
         self.called();
     }
-    fn settle(&mut self, _instance: u32) {
+    fn is_settled(&self, _instance: u32) -> bool {
         self.called();
+        true
     }
     fn zero(&mut self, _instance: u32, _nr_slots: u16) {
         self.called();

@@ -30,7 +30,9 @@ struct Vectors {
     values: Vec<[i64; CPUS as usize]>,
     gen1: Word,
     gen2: Word,
-    settled: Vec<u32>,
+    /// The last one that was asked about; and whether the answer is no.
+    settled: std::cell::Cell<u32>,
+    unsettled: bool,
     clock: std::cell::Cell<u64>,
 }
 
@@ -48,7 +50,8 @@ impl Vectors {
             values: Vec::new(),
             gen1: Word::new(0),
             gen2: Word::new(0),
-            settled: Vec::new(),
+            settled: std::cell::Cell::new(0),
+            unsettled: false,
             clock: std::cell::Cell::new(1000),
         }
     }
@@ -102,13 +105,15 @@ impl Store for Vectors {
             self.live[slot as usize] = live;
         }
     }
-    fn settle(&mut self, instance: u32) {
+    fn is_settled(&self, instance: u32) -> bool {
         assert!(!self.live[instance as usize]);
-        self.settled.push(instance);
+        self.settled.set(instance);
+        !self.unsettled
     }
     fn zero(&mut self, instance: u32, nr_slots: u16) {
         assert!(self.in_change(), "values change their life within a change");
-        assert_eq!(self.settled.last(), Some(&instance), "zeroed while updated");
+        assert_eq!(self.settled.get(), instance, "zeroed while updated");
+        assert!(!self.unsettled);
         for slot in instance..instance + u32::from(nr_slots) {
             assert!(!self.live[slot as usize]);
             self.values[slot as usize] = [0; CPUS as usize];
@@ -225,14 +230,76 @@ fn r0_11_unknown_numbers_are_refused() {
 }
 
 #[test]
-fn registry_a_name_keeps_its_shape() {
-    let mut r = registry(MAX_INSTANCES);
-    let n = r.add(&histogram("h", 3)).expect("room");
+fn r0_10_a_name_takes_another_shape_with_its_next_life() {
+    let mut r = registry(1024);
+    let n = r.add(&histogram("h", 8)).expect("room");
+    let behind = add(&mut r, "behind").expect("room");
     r.del(n).expect("live");
-    assert_eq!(r.add(&histogram("h", 4)), Err(Error::Reshaped));
-    assert_eq!(add(&mut r, "h"), Err(Error::Reshaped));
-    assert_eq!(r.store().desc(n).state, DORMANT);
-    assert_eq!(r.add(&histogram("h", 3)), Ok(n));
+    // There is room for fewer, and for as many again.
+    assert_eq!(r.add(&histogram("h", 4)), Ok(n));
+    assert_eq!(r.store().desc(n).nr_slots, 4);
+    r.del(n).expect("live");
+    assert_eq!(r.add(&histogram("h", 8)), Ok(n));
+    assert_eq!(r.store().desc(n).incarnation, 3);
+    assert_eq!(r.add(&histogram("h", 16)), Err(Error::Exists));
+    r.del(n).expect("live");
+    // For more there is not: another number, in one change.
+    let before = r.store().generations();
+    let more = r.add(&histogram("h", 16)).expect("room");
+    assert_eq!(more, behind + 1);
+    assert_eq!(r.store().generations(), (before.0 + 1, before.1 + 1));
+    assert_eq!(r.find(b"h"), Some(more));
+    let desc = r.store().desc(more);
+    assert_eq!((desc.state, desc.nr_slots, desc.incarnation), (LIVE, 16, 4));
+    assert_eq!(r.store().desc(n).state, FREE);
+    assert_eq!(r.del(n), Err(Error::Unknown));
+    assert_eq!(r.store().desc(behind).state, LIVE);
+    // What is not there cannot be given, and nothing has changed then.
+    r.del(more).expect("live");
+    r.store_mut().max_slots = r.nr_slots();
+    let before = r.store().generations();
+    assert_eq!(r.add(&histogram("h", 32)), Err(Error::NoMemory));
+    assert_eq!(r.store().generations(), before);
+    assert_eq!(r.find(b"h"), Some(more));
+    assert_eq!(r.add(&histogram("h", 16)), Ok(more));
+}
+
+#[test]
+fn r0_10_nothing_changes_while_the_last_life_is_not_over() {
+    let mut r = registry(1024);
+    let n = add(&mut r, "n").expect("room");
+    r.del(n).expect("live");
+    r.store_mut().unsettled = true;
+    let before = r.store().generations();
+    assert_eq!(add(&mut r, "n"), Err(Error::Unsettled(n)));
+    assert_eq!(r.add(&histogram("n", 4)), Err(Error::Unsettled(n)));
+    assert_eq!(r.store().generations(), before);
+    assert_eq!(add(&mut r, "other"), Ok(n + 1));
+    r.store_mut().unsettled = false;
+    assert_eq!(add(&mut r, "n"), Ok(n));
+}
+
+#[test]
+fn r0_10_another_shape_leaves_the_others_of_its_chain() {
+    // Some of them share a chain; those that have a neighbour get another number.
+    let mut r = registry(MAX_INSTANCES);
+    let names: Vec<String> = (0..1000).map(|n| format!("n{n}")).collect();
+    let old: Vec<u32> = names
+        .iter()
+        .map(|n| add(&mut r, n).expect("room"))
+        .collect();
+    for n in &old {
+        r.del(*n).expect("live");
+    }
+    for (name, old) in names.iter().zip(&old).rev() {
+        let new = r.add(&histogram(name, 2)).expect("room");
+        assert_eq!(r.find(name.as_bytes()), Some(new));
+        assert!(new == *old || r.store().desc(*old).state == FREE);
+    }
+    for name in &names {
+        let n = r.find(name.as_bytes()).expect("there");
+        assert_eq!(r.store().desc(n).name(), name.as_bytes());
+    }
 }
 
 #[test]
@@ -322,13 +389,20 @@ proptest! {
                         (Some(known), got) if known.live => {
                             prop_assert_eq!(got, Err(Error::Exists));
                         }
-                        (Some(known), got) if known.slots != slots => {
-                            prop_assert_eq!(got, Err(Error::Reshaped));
-                        }
-                        (Some(known), got) => {
-                            prop_assert_eq!(got, Ok(known.number));
+                        (Some(known), Ok(number)) => {
+                            let moved = number != known.number;
+                            prop_assert!(!moved || slots > known.slots && number >= before.0);
+                            if moved {
+                                prop_assert_eq!(r.store().desc(known.number).state, FREE);
+                            }
+                            known.number = number;
+                            known.slots = slots;
                             known.live = true;
                             known.life += 1;
+                        }
+                        (Some(known), Err(error)) => {
+                            prop_assert_eq!(error, Error::NoMemory);
+                            prop_assert!(slots > known.slots);
                         }
                         (None, Ok(number)) => {
                             prop_assert!(number >= before.0);

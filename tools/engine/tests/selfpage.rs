@@ -5,9 +5,13 @@
 
 use engine::context::Registers;
 use engine::pmu::{kind, Map, Register, Scope, Tables};
+use engine::program::Whole;
 use engine::selfpage::{Reading, SelfPage, COUNTING, RDPMC};
 
-fn registers(width: u16) -> Box<Registers> {
+/// The thread pointer of whoever reads.
+const ME: u64 = 0x7000;
+
+fn registers(width: u16) -> Box<Registers<Whole>> {
     let pmcs = [Register {
         kind: kind::CONTROL,
         ..Register::default()
@@ -26,7 +30,7 @@ fn registers(width: u16) -> Box<Registers> {
         },
         ..Map::default()
     };
-    let mut registers: Box<Registers> = Box::default();
+    let mut registers: Box<Registers<Whole>> = Box::default();
     registers.set_pmc(0, 0, 0);
     registers.plan(&map, Scope::Thread);
     registers
@@ -35,35 +39,80 @@ fn registers(width: u16) -> Box<Registers> {
 #[cfg(not(loom))]
 mod alone {
     use super::*;
+    use engine::selfpage::COUNTERS;
 
     #[test]
     fn r1_18_the_page_and_rdpmc_make_the_value() {
         let mut r = registers(40);
         let page = SelfPage::new();
         page.init();
-        r.fold(|_| (1 << 40) - 2);
-        page.update(r.program.counters(), COUNTING | RDPMC, |_| 1000, 0, 0);
+        r.fold(|_| Some((1 << 40) - 2));
+        page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 1000, 0, 0);
         // The counter turned over since.
-        let read = page.read(0, |counter| {
+        let read = page.read(0, ME, |counter| {
             assert_eq!(counter, (1 << 30) | 5);
             3
         });
         assert_eq!(read, Some(Reading::Value(1005)));
-        assert_eq!(page.read(1, |_| 0), Some(Reading::Ask));
-        page.update(r.program.counters(), COUNTING, |_| 1000, 0, 0);
-        assert_eq!(page.read(0, |_| panic!("not allowed")), Some(Reading::Ask));
-        page.update(r.program.counters(), RDPMC, |_| 1000, 0, 0);
-        let read = page.read(0, |_| panic!("it does not count"));
+        assert_eq!(page.read(1, ME, |_| 0), Some(Reading::Ask));
+        // Another thread's is another processor's.
+        let read = page.read(0, ME + 1, |_| panic!("not its own"));
+        assert_eq!(read, Some(Reading::Ask));
+        page.update(r.program.counters(), (COUNTING, ME), |_| 1000, 0, 0);
+        assert_eq!(
+            page.read(0, ME, |_| panic!("not allowed")),
+            Some(Reading::Ask)
+        );
+        page.update(r.program.counters(), (RDPMC, ME), |_| 1000, 0, 0);
+        let read = page.read(0, ME, |_| panic!("it does not count"));
         assert_eq!(read, Some(Reading::Value(1000)));
+    }
+
+    #[test]
+    fn r9_4_as_many_counters_as_the_page_has_room_for() {
+        let control = Register {
+            kind: kind::CONTROL,
+            ..Register::default()
+        };
+        let counter = |n: u32| Register {
+            kind: kind::COUNTER,
+            pmcs: 1 << n,
+            rdpmc: n,
+            width: 40,
+            ..Register::default()
+        };
+        for nr in [COUNTERS as u32, COUNTERS as u32 + 1] {
+            let pmcs = vec![control; nr as usize];
+            let pmds: Vec<Register> = (0..nr).map(counter).collect();
+            let map = Map {
+                hardware: Tables {
+                    pmcs: &pmcs,
+                    pmds: &pmds,
+                },
+                ..Map::default()
+            };
+            let mut r: Box<Registers<Whole>> = Box::default();
+            (0..nr).for_each(|n| r.set_pmc(n as u16, 0, 0));
+            r.plan(&map, Scope::Thread);
+            let page = SelfPage::new();
+            page.update(r.program.counters(), (0, ME), u64::from, 0, 0);
+            let last = COUNTERS as u16 - 1;
+            assert_eq!(
+                page.read(last, ME, |_| 0),
+                Some(Reading::Value(last.into()))
+            );
+            // One more: the kernel is asked for it.
+            assert_eq!(page.read(last + 1, ME, |_| 0), Some(Reading::Ask));
+        }
     }
 
     #[test]
     fn r1_18_the_time_it_ran() {
         let r = registers(40);
         let page = SelfPage::new();
-        page.update(r.program.counters(), COUNTING, |_| 0, 500, 0);
+        page.update(r.program.counters(), (COUNTING, ME), |_| 0, 500, 0);
         assert_eq!(page.ran(|| 510), Some(10));
-        page.update(r.program.counters(), 0, |_| 0, 530, 30);
+        page.update(r.program.counters(), (0, ME), |_| 0, 530, 30);
         assert_eq!(page.ran(|| 900), Some(30));
     }
 
@@ -71,15 +120,15 @@ mod alone {
     fn r1_18_a_page_that_changes_under_the_reader_is_read_again() {
         let r = registers(64);
         let page = SelfPage::new();
-        page.update(r.program.counters(), COUNTING | RDPMC, |_| 1, 0, 0);
+        page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 1, 0, 0);
         // Its thread is switched out and in between the sum and RDPMC.
-        let read = page.read(0, |_| {
-            page.update(r.program.counters(), 0, |_| 7, 0, 0);
-            page.update(r.program.counters(), COUNTING | RDPMC, |_| 7, 0, 0);
+        let read = page.read(0, ME, |_| {
+            page.update(r.program.counters(), (0, ME), |_| 7, 0, 0);
+            page.update(r.program.counters(), (COUNTING | RDPMC, ME), |_| 7, 0, 0);
             0
         });
         assert_eq!(read, None);
-        assert_eq!(page.read(0, |_| 0), Some(Reading::Value(7)));
+        assert_eq!(page.read(0, ME, |_| 0), Some(Reading::Value(7)));
     }
 }
 
@@ -94,11 +143,11 @@ fn r1_18_what_is_read_is_of_one_moment() {
         let writer = page.clone();
         let thread = loom::thread::spawn(move || {
             let r = registers(64);
-            writer.update(r.program.counters(), 0, |_| 7, 0, 70);
+            writer.update(r.program.counters(), (0, ME), |_| 7, 0, 70);
         });
         let r = registers(64);
         let _ = r;
-        match page.read(0, |_| 0) {
+        match page.read(0, ME, |_| 0) {
             None | Some(Reading::Ask) | Some(Reading::Value(7)) => {}
             Some(Reading::Value(other)) => panic!("{other}"),
         }

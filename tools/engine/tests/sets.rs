@@ -20,6 +20,18 @@ fn r1_12_what_may_be_asked_for() {
     assert!(both.is_timed() && both.counts_down());
 }
 
+#[test]
+fn r9_4_the_longest_turn_and_the_shortest() {
+    let longest = i64::MAX as u64 / 2;
+    let timeout = |timeout| Terms::new(TIME_SWITCH, 0, timeout, 1).map(|t| t.timeout());
+    assert_eq!(timeout(longest), Ok(longest));
+    assert_eq!(timeout(longest + 1), Err(Error::Flags));
+    assert_eq!(timeout(LEAST), Ok(LEAST));
+    assert_eq!(timeout(LEAST - 1), Ok(LEAST));
+    assert_eq!(timeout(1), Ok(LEAST));
+    assert_eq!(timeout(0), Err(Error::Flags));
+}
+
 proptest! {
     #[test]
     fn r1_12_timeouts_are_rounded_up(asked in 1u64..1 << 60, tick in prop::sample::select(vec![0u64, 1, 1000, 1_000_000, 4_000_000])) {

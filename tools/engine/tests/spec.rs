@@ -98,7 +98,6 @@ fn spec_every_error_has_an_errno_and_advice() {
     for (error, errno) in [
         (Error::NameEmpty, 22),
         (Error::BadSpec, 22),
-        (Error::Reshaped, 22),
         (Error::TooLong, 36),
         (Error::NotText, 84),
         (Error::Exists, 17),

@@ -210,7 +210,7 @@ impl Cpu {
     /// Adds to several instances in one update, if they are all live.
     pub fn group(&self, deltas: &[(u32, i64)]) {
         self.begin();
-        // Pairs with the fence in settle: either we see that an instance is
+        // Pairs with the fence in is_settled: either we see that an instance is
         // dormant, or it sees that we are at it.
         fence(Ordering::SeqCst);
         if deltas.iter().all(|(n, _)| self.pages.is_live(*n)) {
@@ -340,7 +340,8 @@ impl Store for Pages {
         self.shared.live[instance as usize].store_relaxed(u64::from(live));
     }
 
-    fn settle(&mut self, _instance: u32) {
+    /// Waits: there is nobody who could be kept waiting by it.
+    fn is_settled(&self, _instance: u32) -> bool {
         // Pairs with the fence in group.
         fence(Ordering::SeqCst);
         for cpu in 0..self.shared.layout.nr_cpus() {
@@ -350,6 +351,7 @@ impl Store for Pages {
                 std::thread::yield_now();
             }
         }
+        true
     }
 
     fn zero(&mut self, instance: u32, nr_slots: u16) {

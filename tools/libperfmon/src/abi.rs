@@ -7,9 +7,9 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, NonNull};
 
 use engine::calls::{
-    Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, CREATE_EVTSETS, DELETE_EVTSETS,
-    GETINFO_EVTSETS, LOAD, PAUSE, READ_PMDS, READ_RUNS, RESTART, START, STOP, UNLOAD, WRITE_PMCS,
-    WRITE_PMDS,
+    Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, CREATE_EVTSETS, DELETE_EVTSETS,
+    GETINFO_EVTSETS, LOAD, PAUSE, READ_PMDS, READ_RUNS, RESTART, START, STATUS, STOP, UNLOAD,
+    WRITE_PMCS, WRITE_PMDS,
 };
 use selfpage::{counter, Mapping, SelfPage};
 
@@ -107,6 +107,17 @@ pub unsafe extern "C" fn pfm_start(fd: c_int, start: *const Start) -> c_int {
 pub extern "C" fn pfm_stop(fd: c_int) -> c_int {
     // SAFETY: It has no argument.
     unsafe { call(fd, STOP, null()) }
+}
+
+/// State since it was attached: `PERFMON_STATUS_*`, storms and what was lost in them.
+///
+/// # Safety
+///
+/// As in C: `status` is null, or an address that the kernel may write.
+#[no_mangle]
+pub unsafe extern "C" fn pfm_get_status(fd: c_int, status: *mut Status) -> c_int {
+    // SAFETY: By the caller's word.
+    unsafe { call(fd, STATUS, status.cast()) }
 }
 
 /// Goes on after a notification.

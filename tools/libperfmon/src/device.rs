@@ -72,7 +72,7 @@ pub(crate) unsafe fn create(fd: c_int, ctx: *const Ctx, format: Option<Format>) 
 /// # Safety
 ///
 /// What `argument` points to, and what that points to in turn, is the kernel's to
-/// read and, when PMDs are read, to write.
+/// read and, when PMDs or the status are read, to write.
 pub(crate) unsafe fn call(fd: c_int, number: u32, argument: *const c_void) -> c_int {
     // SAFETY: By the caller's word.
     let done = unsafe { libc::ioctl(fd, number.into(), argument) };

@@ -20,6 +20,9 @@ const PFM_PLM3: c_int = 0x8;
 const PFM_OS_NONE: c_int = 0;
 /// pfm_get_pmu_info(): no table has this number any more.
 const PFM_ERR_INVAL: c_int = -2;
+/// Tables of the processor's core, and of the operating system.
+const PFM_PMU_TYPE_CORE: c_int = 1;
+const PFM_PMU_TYPE_OS_GENERIC: c_int = 3;
 const PFM_ERR_NOTFOUND: c_int = -4;
 
 /// `pfm_pmu_info_t`.
@@ -49,11 +52,28 @@ struct EncodeArg {
     idx: c_int,
 }
 
+/// `pfm_event_info_t`.
+#[repr(C)]
+struct EventInfo {
+    name: *const c_char,
+    desc: *const c_char,
+    equiv: *const c_char,
+    size: usize,
+    code: u64,
+    pmu: c_int,
+    dtype: c_int,
+    idx: c_int,
+    nattrs: c_int,
+    reserved: c_int,
+    flags: c_uint,
+}
+
 #[link(name = "pfm", kind = "static")]
 extern "C" {
     fn pfm_initialize() -> c_int;
     fn pfm_strerror(code: c_int) -> *const c_char;
     fn pfm_get_pmu_info(pmu: c_int, output: *mut PmuInfo) -> c_int;
+    fn pfm_get_event_info(event: c_int, os: c_int, output: *mut EventInfo) -> c_int;
     fn pfm_get_os_event_encoding(
         name: *const c_char,
         levels: c_int,
@@ -117,21 +137,8 @@ pub fn tables() -> Result<Vec<Table>, Error> {
     initialized()?;
     let mut tables = Vec::new();
     for number in 0.. {
-        let mut info = PmuInfo {
-            name: ptr::null(),
-            desc: ptr::null(),
-            size: size_of::<PmuInfo>(),
-            pmu: 0,
-            kind: 0,
-            nevents: 0,
-            first_event: 0,
-            max_encoding: 0,
-            num_cntrs: 0,
-            num_fixed_cntrs: 0,
-            flags: 0,
-        };
-        // SAFETY: initialized; the structure is ours, and says its size.
-        match unsafe { pfm_get_pmu_info(number, &mut info) } {
+        let (found, info) = pmu_info(number);
+        match found {
             0 if info.flags & 1 != 0 => tables.push(Table {
                 name: text(info.name),
                 description: text(info.desc),
@@ -146,6 +153,26 @@ pub fn tables() -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
+/// What is known of a table; once the library is initialized.
+fn pmu_info(number: c_int) -> (c_int, PmuInfo) {
+    let mut info = PmuInfo {
+        name: ptr::null(),
+        desc: ptr::null(),
+        size: size_of::<PmuInfo>(),
+        pmu: 0,
+        kind: 0,
+        nevents: 0,
+        first_event: 0,
+        max_encoding: 0,
+        num_cntrs: 0,
+        num_fixed_cntrs: 0,
+        flags: 0,
+    };
+    // SAFETY: initialized; the structure is ours, and says its size.
+    let found = unsafe { pfm_get_pmu_info(number, &mut info) };
+    (found, info)
+}
+
 /// A text that the library keeps for ever.
 fn text(at: *const c_char) -> String {
     if at.is_null() {
@@ -155,10 +182,32 @@ fn text(at: *const c_char) -> String {
     unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned()
 }
 
-/// The value of the control register that counts an event, in user mode and in
-/// the kernel if its name does not say otherwise. Whether the bits of modes and
-/// of enabling are in it depends on the table.
-pub fn encode(event: &str) -> Result<u64, Error> {
+/// Whose events a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The processor core's.
+    Core,
+    /// The operating system's, whose values are no register's.
+    System,
+    /// Another unit's: of the socket, of power, of the kernel's trace.
+    Other,
+}
+
+/// How an event is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    /// The value of the control register that counts it, in user mode and in the kernel if
+    /// its name does not say otherwise. Whether the bits of modes and of enabling are in it
+    /// depends on the table.
+    pub select: u64,
+    /// It takes more than that register.
+    pub has_more: bool,
+    /// Of which table it is.
+    pub kind: Kind,
+}
+
+/// How an event is counted.
+pub fn encode(event: &str) -> Result<Encoding, Error> {
     initialized()?;
     let name = CString::new(event).map_err(|_| Error(PFM_ERR_NOTFOUND))?;
     // As many words as any table asks for: more are filters of some machines.
@@ -179,7 +228,32 @@ pub fn encode(event: &str) -> Result<u64, Error> {
             ptr::from_mut(&mut arg).cast(),
         )
     })?;
-    Ok(codes[0])
+    let mut event = EventInfo {
+        name: ptr::null(),
+        desc: ptr::null(),
+        equiv: ptr::null(),
+        size: size_of::<EventInfo>(),
+        code: 0,
+        pmu: 0,
+        dtype: 0,
+        idx: 0,
+        nattrs: 0,
+        reserved: 0,
+        flags: 0,
+    };
+    // SAFETY: initialized; the structure is ours, and says its size.
+    checked(unsafe { pfm_get_event_info(arg.idx, PFM_OS_NONE, &mut event) })?;
+    let kind = match pmu_info(event.pmu) {
+        (0, info) if info.kind == PFM_PMU_TYPE_CORE => Kind::Core,
+        (0, info) if info.kind == PFM_PMU_TYPE_OS_GENERIC => Kind::System,
+        _ => Kind::Other,
+    };
+    let [select, more @ ..] = codes;
+    Ok(Encoding {
+        select,
+        has_more: more.iter().any(|word| *word != 0),
+        kind,
+    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 //! The set of instances at one generation, and parts of it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,14 +35,18 @@ impl State {
 /// What one instance is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Its number; the same name keeps it as long as the counters are loaded.
+    /// Its number; the same name keeps it as long as the counters are loaded, unless it comes
+    /// back with more slots.
     pub number: u32,
     /// Its name, such as `block/sda1/read_bytes`; no control characters.
     pub name: String,
     /// One sentence, or empty; no control characters.
     pub help: String,
-    /// How values of several CPUs, and of two snapshots, combine.
+    /// How values of several CPUs, and of two snapshots, combine. Of one that this reader does
+    /// not know: as a gauge's, or a histogram's if there are several slots.
     pub kind: Kind,
+    /// The number of a kind that this reader does not know.
+    pub unknown_kind: Option<u16>,
     /// A value is value * 10^exponent of this.
     pub unit: Unit,
     /// See `unit`; -9 for nanoseconds.
@@ -59,17 +64,18 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// `None`: there is no instance, or one of a kind this reader does not
-    /// know how to combine.
+    /// `None`: there is no instance.
     fn from_desc(number: u32, desc: &Desc) -> Result<Option<Self>, Error> {
         let state = match desc.state {
             abi::LIVE => State::Live,
             abi::DORMANT => State::Dormant,
             _ => return Ok(None),
         };
-        let Some(kind) = Kind::from_raw(desc.kind) else {
-            return Ok(None);
-        };
+        let known = Kind::from_raw(desc.kind);
+        let kind = known.unwrap_or(match desc.nr_slots {
+            1 => Kind::Gauge,
+            _ => Kind::Histogram,
+        });
         if desc.instance != number || desc.nr_slots == 0 {
             return Err(Error::Corrupt("a descriptor is not where it belongs"));
         }
@@ -81,6 +87,7 @@ impl Instance {
             name: text(desc.name()),
             help: text(desc.help()),
             kind,
+            unknown_kind: known.is_none().then_some(desc.kind),
             unit: Unit::from_raw(desc.unit).unwrap_or(Unit::None),
             exponent: desc.exponent,
             slots: desc.nr_slots,
@@ -89,6 +96,19 @@ impl Instance {
             created_ns: desc.created_ns,
             ended_ns: desc.ended_ns,
         }))
+    }
+
+    /// The word for its kind; of one that this reader does not know: its number.
+    pub fn kind_name(&self) -> Cow<'static, str> {
+        match self.unknown_kind {
+            Some(number) => number.to_string().into(),
+            None => self.kind.name().into(),
+        }
+    }
+
+    /// Do its slots count values by powers of two? Those of a kind that is not known may not.
+    pub fn is_histogram(&self) -> bool {
+        self.kind == Kind::Histogram && self.unknown_kind.is_none()
     }
 
     /// The slots of each CPU that are this instance's.

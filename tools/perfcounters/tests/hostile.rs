@@ -153,11 +153,14 @@ fn library_instances_that_overlap_are_refused() {
             "{slots}"
         );
     }
-    // A kind from the future is left out, the rest is read.
+    // A kind from the future has a number.
     fake.poke(at, 77 | (4 << 48));
     let mut counters = Counters::open_path(&path).expect("good");
     let all = counters.catalogue().expect("settled");
-    assert!(all.find("h").is_none() && all.find("after").is_some());
+    let later = all.find("h").expect("there");
+    assert_eq!((later.unknown_kind, later.slots), (Some(77), 4));
+    assert!(!later.is_histogram());
+    assert_eq!(all.find("after").expect("there").unknown_kind, None);
 }
 
 /// Whether this is the long form of the test (`LONG`, see Documentation/testing.md).

@@ -7,16 +7,14 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 pub use engine::calls::FL_SYSTEM_WIDE as SYSTEM_WIDE;
-use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Vector};
+use engine::calls::{self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Status, Vector};
 use rustix::io;
-use rustix::ioctl::{ioctl, NoArg, Opcode, Setter};
+use rustix::ioctl::{ioctl, Getter, NoArg, Opcode, Setter};
 
 /// A PMD whose overflow is told of.
 pub const OVFL_NOTIFY: u32 = 0x01;
 /// A PMD whose next period is random.
 pub const RANDOM: u32 = 0x02;
-/// `PFM_MSG_END`.
-pub(crate) const MESSAGE_END: u32 = 2;
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
@@ -56,6 +54,7 @@ impl Plain for Pmd {}
 impl Plain for Runs {}
 impl Plain for SetDesc {}
 impl Plain for SetInfo {}
+impl Plain for Status {}
 
 /// A call that reads and writes the items of a vector.
 fn refill<T: Plain, const CALL: Opcode>(fd: BorrowedFd<'_>, items: &mut [T]) -> io::Result<()> {
@@ -190,4 +189,13 @@ pub fn pause(fd: BorrowedFd<'_>, paused: bool) -> io::Result<()> {
             Setter::<{ calls::PAUSE as Opcode }, _>::new(u32::from(paused)),
         )
     }
+}
+
+/// `PERFMON_STATUS`.
+pub fn status(fd: BorrowedFd<'_>) -> io::Result<Status> {
+    fn get<T: Plain, const CALL: Opcode>(fd: BorrowedFd<'_>) -> io::Result<T> {
+        // SAFETY: the call writes such a structure, which holds whatever bits it writes.
+        unsafe { ioctl(fd, Getter::<CALL, T>::new()) }
+    }
+    get::<_, { calls::STATUS as Opcode }>(fd)
 }

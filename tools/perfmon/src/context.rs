@@ -7,11 +7,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use engine::calls::{Pmc, Pmd, Runs, SetDesc, SetInfo};
+use engine::calls::{Pmc, Pmd, Runs, SetDesc, SetInfo, Status};
+use engine::context::SHORT;
+use engine::sampling::{END, EVICTED, FAULT, OVFL};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::retry_on_intr;
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
-use crate::abi::{self, MESSAGE_BYTES, MESSAGE_END};
+use crate::abi::{self, MESSAGE_BYTES};
 
 /// Where contexts come from.
 pub const DEVICE: &str = "/dev/perfmon";
@@ -52,6 +55,25 @@ impl Value {
     /// The same of another set.
     pub const fn of(self, set: u16) -> Self {
         Self { set, ..self }
+    }
+}
+
+/// What a register holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// The value.
+    pub value: u64,
+    /// Counts are missing in it: on some CPU the register was not there
+    /// (`PERFMON_REGFL_SHORT`).
+    pub is_short: bool,
+}
+
+impl Reading {
+    fn of(pmd: &Pmd) -> Self {
+        Self {
+            value: pmd.reg_value,
+            is_short: pmd.reg_flags & SHORT != 0,
+        }
     }
 }
 
@@ -120,18 +142,18 @@ impl Context {
     }
 
     /// Reads data of set 0, in the order of the numbers.
-    pub fn read_pmds(&self, numbers: &[u16]) -> io::Result<Vec<u64>> {
+    pub fn read_pmds(&self, numbers: &[u16]) -> io::Result<Vec<Reading>> {
         let registers: Vec<(u16, u16)> = numbers.iter().map(|n| (0, *n)).collect();
         self.read_sets(&registers)
     }
 
     /// Reads data, in the order of sets and numbers.
-    pub fn read_sets(&self, registers: &[(u16, u16)]) -> io::Result<Vec<u64>> {
+    pub fn read_sets(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {
         let mut values = Vec::with_capacity(registers.len());
         for some in registers.chunks(AT_ONCE) {
             let mut args: Vec<Pmd> = some.iter().map(|(set, n)| pmd(*set, *n, 0)).collect();
             abi::read_pmds(self.file.as_fd(), &mut args)?;
-            values.extend(args.iter().map(|a| a.reg_value));
+            values.extend(args.iter().map(Reading::of));
         }
         Ok(values)
     }
@@ -177,10 +199,16 @@ impl Context {
     }
 
     /// Reads one register.
-    pub fn read_pmd(&self, number: u16) -> io::Result<u64> {
+    pub fn read_pmd(&self, number: u16) -> io::Result<Reading> {
         let mut arg = [pmd(0, number, 0)];
         abi::read_pmds(self.file.as_fd(), &mut arg)?;
-        Ok(arg[0].reg_value)
+        Ok(Reading::of(&arg[0]))
+    }
+
+    /// State since it was attached: its flags are those of [`status`](crate::status). Also
+    /// from another CPU than the context's.
+    pub fn status(&self) -> io::Result<Status> {
+        Ok(abi::status(self.file.as_fd())?)
     }
 
     /// Attaches to a thread or to the CPU that the caller is on, not yet
@@ -217,7 +245,7 @@ impl Context {
     /// The next message, if there is one already.
     pub fn message(&self) -> io::Result<Option<Message>> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
-        if poll(&mut fds, Some(&Timespec::default()))? == 0
+        if retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))? == 0
             || !fds[0].revents().contains(PollFlags::IN)
         {
             return Ok(None);
@@ -258,8 +286,14 @@ pub enum Message {
         /// The PMDs, a bit each.
         pmds: [u64; 5],
     },
-    /// The monitored thread has ended.
+    /// The monitored thread has ended, or the CPU is offline.
     End,
+    /// A CPU has not all of the context's registers: the context has ended.
+    Fault,
+    /// A context of the administrator's needed its registers: the context has ended.
+    Evicted,
+    /// A message that this library does not know, with its number.
+    Other(u32),
 }
 
 impl Message {
@@ -270,15 +304,18 @@ impl Message {
             word.copy_from_slice(&bytes[8 * n..8 * n + 8]);
             u64::from_ne_bytes(word)
         };
-        if word(0) as u32 == MESSAGE_END {
-            return Self::End;
-        }
-        Self::Overflow {
-            pid: (word(0) >> 32) as u32,
-            cpu: (word(1) >> 16) as u16,
-            tid: (word(1) >> 32) as u32,
-            ip: word(2),
-            pmds: [word(3), word(4), word(5), word(6), word(7)],
+        match word(0) as u32 {
+            OVFL => Self::Overflow {
+                pid: (word(0) >> 32) as u32,
+                cpu: (word(1) >> 16) as u16,
+                tid: (word(1) >> 32) as u32,
+                ip: word(2),
+                pmds: [word(3), word(4), word(5), word(6), word(7)],
+            },
+            END => Self::End,
+            FAULT => Self::Fault,
+            EVICTED => Self::Evicted,
+            other => Self::Other(other),
         }
     }
 }
@@ -349,7 +386,28 @@ mod tests {
             pmds: [0, 0, 0, 0, 1],
         };
         assert_eq!(Message::parse(&bytes), expected);
-        bytes[0] = 2;
-        assert_eq!(Message::parse(&bytes), Message::End);
+        for (number, message) in [
+            (2, Message::End),
+            (3, Message::Fault),
+            (4, Message::Evicted),
+            (5, Message::Other(5)),
+        ] {
+            bytes[0] = number;
+            assert_eq!(Message::parse(&bytes), message);
+        }
+    }
+
+    #[test]
+    fn r9_6_a_value_says_whether_it_is_short() {
+        let reading = |flags| {
+            Reading::of(&Pmd {
+                reg_value: 7,
+                reg_flags: flags,
+                ..Pmd::default()
+            })
+        };
+        assert!(reading(0x100).is_short);
+        assert!(!reading(abi::OVFL_NOTIFY).is_short);
+        assert_eq!(reading(0).value, 7);
     }
 }

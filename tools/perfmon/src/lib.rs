@@ -10,18 +10,20 @@
 //! context.write_pmcs(&[Value::new(0, 0x4100c0)])?;
 //! context.load(std::process::id())?;
 //! context.start()?;
-//! println!("{}", context.read_pmd(0)?);
+//! println!("{}", context.read_pmd(0)?.value);
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
 //! | file | holds |
 //! |---|---|
 //! | `abi.rs` | the structures and calls of `linux/perfmon.h`; unsafe |
+//! | `constraints.rs` | which counters can count which event |
 //! | `context.rs` | a context |
 //! | `map.rs` | `/proc/perfmon_map` |
 //! | `solve.rs` | which counter counts which event, in how many sets |
 
 mod abi;
+pub mod constraints;
 mod context;
 mod map;
 pub mod solve;
@@ -30,7 +32,7 @@ pub use abi::{
     CONTEXT_SWITCHES, CPU_CLOCK, FIRST_SOFT, INSTANCE, MAJOR_FAULTS, MIGRATIONS, NR_INSTANCES,
     OVFL_NOTIFY, PAGE_FAULTS, RANDOM, TASK_CLOCK,
 };
-pub use context::{on_cpu, sampled, Context, Message, Scope, Value, DEVICE};
-pub use engine::calls::{Pmd, Runs, SetDesc, SetInfo};
+pub use context::{on_cpu, sampled, Context, Message, Reading, Scope, Value, DEVICE};
+pub use engine::calls::{status, Pmd, Runs, SetDesc, SetInfo, Status};
 pub use engine::sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
 pub use map::{Control, Data, Description, Map, MAP};

@@ -6,7 +6,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use engine::trace::{call, Create, Describe, Info, Process, Read};
+use engine::trace::{call, Create, Describe, Info, Process, Read, Release};
 use rustix::io;
 use rustix::ioctl::{ioctl, NoArg, Setter, Updater};
 
@@ -60,6 +60,12 @@ pub fn read(fd: BorrowedFd<'_>, read: &mut Read, to: &mut [u8]) -> io::Result<()
     unsafe { ioctl(fd, Updater::<{ call::READ }, Read>::new(read)) }
 }
 
+/// `PERFTRACE_RELEASE`.
+pub fn release(fd: BorrowedFd<'_>, release: &mut Release) -> io::Result<()> {
+    // SAFETY: as in `next_trace`.
+    unsafe { ioctl(fd, Updater::<{ call::RELEASE }, Release>::new(release)) }
+}
+
 /// `PERFTRACE_PROCESS`.
 pub fn process(fd: BorrowedFd<'_>, process: &mut Process) -> io::Result<()> {
     // SAFETY: as in `next_trace`.
@@ -90,15 +96,15 @@ mod tests {
 
     #[test]
     fn r3_11_calls_have_the_numbers_of_the_header() {
-        assert_eq!(call::NEXT_TRACE, 0xc1a8_4188);
+        assert_eq!(call::NEXT_TRACE, 0xc1b0_4188);
         assert_eq!(call::NEXT_MARKER, 0xc158_4189);
-        assert_eq!(call::CREATE, 0xc160_4190);
-        assert_eq!(call::OPEN, 0xc160_4191);
-        assert_eq!(call::INFO, 0xc1a8_4192);
+        assert_eq!(call::CREATE, 0xc168_4190);
+        assert_eq!(call::OPEN, 0xc168_4191);
+        assert_eq!(call::INFO, 0xc1b0_4192);
         assert_eq!(call::READ, 0xc030_4193);
         assert_eq!(call::PROCESS, 0xc030_4194);
         assert_eq!(call::DESCRIBE, 0xc158_4195);
         assert_eq!(call::PAUSE, 0x4004_4196);
-        assert_eq!(call::END, 0x4197);
+        assert_eq!(call::END, 0x0000_4197);
     }
 }

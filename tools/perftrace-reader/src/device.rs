@@ -3,7 +3,7 @@
 //! The device: which traces and markers there are; a trace of one's own.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -12,7 +12,9 @@ use crate::abi;
 use crate::error::Error;
 use crate::source::{Chunk, Description, Info, Place, Source, Task};
 use engine::trace::flag::ALL_USERS;
-use engine::trace::{self as raw, Create, Describe, Process, Read, Zero, BYTES_MAX, ENDED};
+use engine::trace::{
+    self as raw, Create, Describe, Process, Read, Release, Zero, BYTES_MAX, ENDED,
+};
 
 /// Where traces are made.
 pub const DEVICE: &str = "/dev/perftrace";
@@ -31,6 +33,9 @@ pub struct Recipe {
     pub flags: u32,
     /// Bytes of a buffer's records; 0: what is usual.
     pub bytes: u32,
+    /// With `WAIT`: milliseconds that a thread waits at the most; 0: what is usual; all ones: for
+    /// ever.
+    pub wait_ms: u32,
     /// As the crate perftrace-filter makes it; empty: none.
     pub filter: Vec<u8>,
 }
@@ -96,11 +101,38 @@ impl Device {
         task(self.file.as_fd(), key).ok().flatten()
     }
 
+    /// Asks all traced processes to let go of the device, and have this file where they had it.
+    /// Says how many have not yet.
+    pub fn release(&self, wake: &File) -> Result<u32, Error> {
+        self.ask(0, wake.as_raw_fd())
+    }
+
+    /// Processes may be traced, and trace, again.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.ask(raw::RESUME, -1).map(|_| ())
+    }
+
+    fn ask(&self, flags: u32, wake: i32) -> Result<u32, Error> {
+        let mut release = Release {
+            size: size_of::<Release>() as u32,
+            flags,
+            wake: wake as u32,
+            left: 0,
+        };
+        match again(|| abi::release(self.file.as_fd(), &mut release)) {
+            Ok(()) => Ok(release.left),
+            Err(Errno::PERM) => Err(Error::Denied("the module is for CAP_SYS_MODULE")),
+            Err(Errno::BUSY) => Err(Error::Traces),
+            Err(e) => Err(Error::Call("let processes go", e.into())),
+        }
+    }
+
     /// Makes a trace.
     pub fn create(self, recipe: &Recipe) -> Result<Trace, Error> {
         let mut raw = raw_create();
         raw.flags = recipe.flags;
         raw.bytes = recipe.bytes;
+        raw.wait_ms = recipe.wait_ms;
         put(&mut raw.name, &recipe.name, "the name")?;
         put(&mut raw.markers, &recipe.markers, "the list of markers")?;
         let made = again(|| abi::create(self.file.as_fd(), &mut raw, &recipe.filter));
@@ -326,6 +358,7 @@ fn info(raw: &raw::Info) -> Info {
         cut: raw.cut,
         dropped: raw.dropped,
         no_memory: raw.no_memory,
+        denied: raw.denied,
         name: text(&raw.name),
         markers: text(&raw.markers),
     }

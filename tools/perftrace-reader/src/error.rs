@@ -18,6 +18,8 @@ pub enum Error {
     Exists(String),
     /// There are as many traces as there can be.
     Full,
+    /// There are traces, which must not be.
+    Traces,
     /// Somebody else reads it.
     Busy,
     /// This is for others.
@@ -44,6 +46,7 @@ impl fmt::Display for Error {
                 f,
                 "there is no room for another trace: 16 at most, 8 of one user"
             ),
+            Self::Traces => write!(f, "there are traces"),
             Self::Busy => write!(f, "somebody else reads this trace"),
             Self::Denied(what) => write!(f, "not permitted: {what}"),
             Self::Filter(step) => write!(f, "the kernel refuses step {step} of the filter"),

@@ -41,10 +41,11 @@ mod source;
 
 pub use clock::Clock;
 pub use device::{Device, Recipe, Trace, DEVICE};
-pub use engine::trace::flag::{ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, WAIT};
+pub use engine::trace::flag::{ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, UNSTABLE, WAIT};
+pub use engine::trace::map::{READ_BYTES, WORDS};
 pub use engine::trace::{
     BYTES_MAX, BYTES_MIN, CLOCK_MONOTONIC, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, KEY_KERNEL,
-    KEY_SHARED, LOST, NAME_MAX, NR_TRACES, PAD, RECORD_MAX,
+    KEY_SHARED, LOST, NAME_MAX, NR_MARKERS, NR_TRACES, PAD, RECORD_MAX, WAKE,
 };
 pub use error::Error;
 pub use metadata::{Marker, Metadata, Process};

@@ -117,13 +117,16 @@ impl Reader {
         bytes: &[u8],
     ) -> Result<(), Error> {
         let mut stream = self.streams.remove(&chunk.place).unwrap_or_default();
+        let lost = stream.lost;
         let result = self.packet(source, chunk, bytes, &mut stream);
         self.streams.insert(chunk.place, stream);
         let packet = result?;
         self.totals.bytes += bytes.len() as u64;
         self.totals.events += packet.events.len() as u64;
         self.totals.cut += packet.cut;
-        if packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0 {
+        let is_empty = packet.events.is_empty() && packet.losses.is_empty() && packet.cut == 0;
+        // Of what was lost last no record tells, and perhaps no bytes come with it.
+        if is_empty && packet.lost == lost {
             return Ok(());
         }
         output.packet(&packet).map_err(Error::Write)

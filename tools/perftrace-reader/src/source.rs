@@ -39,6 +39,8 @@ pub struct Info {
     pub dropped: u64,
     /// Buffers for which there was no memory.
     pub no_memory: u64,
+    /// Processes that were dropped, as they may not be looked at any more.
+    pub denied: u64,
     /// Its name.
     pub name: String,
     /// Its globs.

@@ -8,11 +8,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use engine::trace::map;
 
-pub(crate) use engine::trace::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER};
+pub(crate) use engine::trace::call::{ATTACH, NOTIFY, REGISTER, UNREGISTER, WAIT_ROOM};
 pub use engine::trace::flag::{FILTERED, FLIGHT, SHARED, WAIT};
 pub(crate) use engine::trace::{
-    Attach, Marker, Markers, Notify, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, HEAD_WORDS, NAME_MAX,
-    NR_MARKERS, NR_TRACES, RECORDS, RECORD_MAX, VERSION,
+    Attach, Marker, Markers, Notify, Room, CLOCK_TSC, FIELDS_MAX, FILTER_MAX, HEAD_WORDS, NAME_MAX,
+    NO_NUMBER, NR_MARKERS, NR_TRACES, RECORDS, RECORD_MAX, THREAD_SHARED, VERSION, WAKE,
 };
 pub use engine::trace::{LOST, PAD};
 
@@ -32,7 +32,15 @@ pub(crate) struct Slot {
     pub(crate) generation: AtomicU32,
     pub(crate) flags: AtomicU32,
     pub(crate) mask: AtomicU32,
-    pub(crate) reserved: AtomicU32,
+    pub(crate) wait_ms: AtomicU32,
+}
+
+impl Slot {
+    /// How long a thread waits for room, with [`WAIT`].
+    pub(crate) fn wait_ms(&self) -> u32 {
+        // Stored before the generation, which was read with Acquire.
+        self.wait_ms.load(core::sync::atomic::Ordering::Relaxed)
+    }
 }
 
 /// `struct perftrace_control`; only the kernel writes it.
@@ -44,7 +52,10 @@ pub(crate) struct Control {
     pub(crate) stride: AtomicU32,
     pub(crate) clock: AtomicU32,
     pub(crate) key: AtomicU64,
-    pub(crate) reserved: AtomicU64,
+    pub(crate) offset: AtomicU64,
+    pub(crate) pid: AtomicU32,
+    pub(crate) reserved: AtomicU32,
+    pub(crate) reserved2: AtomicU64,
     pub(crate) slots: [Slot; NR_TRACES],
 }
 
@@ -59,14 +70,15 @@ pub(crate) struct Buffer {
     pub(crate) told: AtomicU64,
     pub(crate) owner: AtomicU32,
     pub(crate) reserved: AtomicU32,
-    pub(crate) reserved2: [AtomicU64; 2],
+    pub(crate) stalled: AtomicU64,
+    pub(crate) reserved2: AtomicU64,
     pub(crate) tail: AtomicU64,
 }
 
 // What the short way has as numbers.
 const _: () = {
     assert!(offset_of!(Slot, flags) == 4 && offset_of!(Slot, mask) == 8);
-    assert!(size_of::<Slot>() == 16 && offset_of!(Control, slots) == 32);
+    assert!(size_of::<Slot>() == 16 && offset_of!(Control, slots) == 48);
     assert!(offset_of!(Buffer, head) == 0 && offset_of!(Buffer, limit) == 8);
     assert!(offset_of!(Buffer, reserve) == 16 && offset_of!(Buffer, lost) == 24);
     assert!(offset_of!(Buffer, owner) == 40 && offset_of!(Buffer, tail) == 64);

@@ -79,6 +79,29 @@ pub use site::{shape, value, Site, Value};
 /// ```compile_fail
 /// perftrace::event!(app, answer, status: u16 = "200");
 /// ```
+///
+/// Neither do names that the kernel does not take: they are of ASCII letters, digits and `_`,
+/// not too long, no two fields have the same, and no provider is `kernel`.
+///
+/// ```compile_fail
+/// perftrace::event!(kernel, answer);
+/// ```
+///
+/// ```compile_fail
+/// perftrace::event!(app, größe);
+/// ```
+///
+/// ```compile_fail
+/// perftrace::event!(app, answer, r#type: u8 = 1);
+/// ```
+///
+/// ```compile_fail
+/// perftrace::event!(app, answer, status: u8 = 1, status: u8 = 2);
+/// ```
+///
+/// ```compile_fail
+/// perftrace::event!(app, a23456789_123456789_123456789_123456789_123456789_123456789_1234);
+/// ```
 #[macro_export]
 macro_rules! event {
     ($provider:ident, $name:ident $(, $field:ident: $type:ident = $value:expr)* $(,)?) => {{

@@ -13,8 +13,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::abi::{self, Buffer, Slot, FILTERED, FLIGHT, HEAD_WORDS, SHARED, WAIT};
 use crate::commit::{Hold, Step};
-use crate::device;
+use crate::device::{self, Room};
 use crate::filter;
+use crate::registry;
 use crate::site::Site;
 use crate::state::{self, Trace, CURRENT};
 use crate::thread;
@@ -31,8 +32,8 @@ enum Outcome {
     Done,
     /// Something has changed meanwhile.
     Again,
-    /// There is no room.
-    Full,
+    /// There is no room, as long as the buffer was read up to here.
+    Full(u64),
     /// Without sequences: others have all buffers.
     Taken,
     /// The same, and this thread has one: it is a signal's handler that would wait, and others'
@@ -44,7 +45,11 @@ enum Outcome {
 #[cold]
 #[inline(never)]
 pub(crate) fn write(site: &Site, fields: &[u64]) {
-    let wants = site.wants();
+    let mut wants = site.wants();
+    if wants & abi::WAKE != 0 {
+        registry::come(wants);
+        wants = site.wants();
+    }
     let mut rest = wants;
     while rest != 0 {
         let number = rest.trailing_zeros();
@@ -80,7 +85,7 @@ struct Record<'a> {
 
 fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
     let slot = trace.slot();
-    let mut told = false;
+    let mut deadline = device::Deadline::new();
     let mut tries = 0u32;
     loop {
         // The short way's A and B; C is in the steps. Acquire: pairs with the kernel's changes of
@@ -94,7 +99,8 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         if flags & FILTERED != 0 {
             // A filter that is being changed gives any answer; then the generation changes, too.
             let accepted = state::filter(number as usize).is_some_and(|filter| {
-                let (thread, process) = ((thread >> 32) as u32, state::PROCESS.load(Relaxed));
+                let thread = (thread.unwrap_or(0) >> 32) as u32;
+                let process = state::process();
                 filter::accepts(filter, site, fields, thread, process)
             });
             if !accepted {
@@ -111,10 +117,13 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
             generation,
             flags,
             mask: u64::from(mask),
-            header: marker | (words << 16) | thread,
+            header: marker | (words << 16) | thread.unwrap_or(0),
             key: state::control().map_or(0, |control| control.key.load(Relaxed)),
             fields,
         };
+        if thread.is_none() {
+            return record.lose_beside();
+        }
         match record.attempt() {
             (Outcome::Done, _) => return,
             // A member may change shared counts all the time.
@@ -122,17 +131,18 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
                 return record.lose(cpu);
             }
             (Outcome::Again, _) => tries = tries.saturating_add(1),
-            (Outcome::Taken, _) if flags & WAIT != 0 => device::nap(),
-            (Outcome::Full, cpu) if flags & WAIT != 0 && record.fits() => {
-                // Once: who reads it then sees the next ones fill it again.
-                // Nobody is told, and nobody reads, where there was no memory for the buffer.
-                if !told && !device::notify(number, cpu) {
-                    return record.lose(cpu);
-                }
-                told = true;
+            (Outcome::Taken, _) if flags & WAIT != 0 && !deadline.has_passed(slot.wait_ms()) => {
                 device::nap();
             }
-            (Outcome::Full | Outcome::Taken | Outcome::TakenForGood, cpu) => {
+            (Outcome::Full(tail), cpu) if flags & WAIT != 0 && record.fits() => {
+                match device::wait_for_room(number, cpu, tail) {
+                    Room::Perhaps => {}
+                    // Without its descriptor nothing wakes it.
+                    Room::Unknown if record.may_nap(cpu, tail, &mut deadline) => device::nap(),
+                    Room::Unknown | Room::None => return record.lose(cpu),
+                }
+            }
+            (Outcome::Full(_) | Outcome::Taken | Outcome::TakenForGood, cpu) => {
                 return record.lose(cpu);
             }
         }
@@ -142,6 +152,24 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
 impl Record<'_> {
     fn words(&self) -> u64 {
         (self.header >> 16) & 0xffff
+    }
+
+    /// May it wait for room on, where the kernel does not do it? If that has been for too long no
+    /// other event waits there before the reader comes.
+    fn may_nap(&self, cpu: u32, tail: u64, deadline: &mut device::Deadline) -> bool {
+        let Some(buffer) = self.trace.buffer(cpu) else {
+            return false;
+        };
+        let place = tail.wrapping_add(1);
+        // Relaxed: a hint, which is compared with what it is about.
+        if buffer.stalled.load(Relaxed) == place {
+            return false;
+        }
+        let passed = deadline.has_passed(self.slot.wait_ms());
+        if passed {
+            buffer.stalled.store(place, Relaxed);
+        }
+        !passed
     }
 
     /// Will there ever be room?
@@ -208,24 +236,14 @@ impl Record<'_> {
         let lost = buffer.lost.load(Relaxed);
         let size = self.mask + 1;
         if !self.fits() {
-            return Outcome::Full;
+            return Outcome::Full(0);
         }
         let bytes = self.words() * 8;
         let step = |at: u64, value: u64| Step {
-            slot: self.slot,
-            buffer,
-            head,
-            lost,
-            generation: self.generation,
-            cpu,
             at: records(buffer).wrapping_add((at & self.mask) as usize / 8),
-            first: null(),
-            first_words: 0,
-            second: null(),
-            second_words: 0,
             backwards: u64::from(self.flags & FLIGHT != 0),
             value,
-            target: &buffer.head,
+            ..self.step(buffer, cpu, head, lost)
         };
         if self.flags & FLIGHT != 0 {
             // Where this turn around the buffer ends.
@@ -260,16 +278,16 @@ impl Record<'_> {
             true => (bytes, false),
             // Room for the event, too, and pads: else it would tell of each event.
             false if room >= LOST_WORDS * 8 + 2 * bytes || room == size => (LOST_WORDS * 8, true),
-            false => return Outcome::Full,
+            false => return Outcome::Full(tail),
         };
         if left < bytes {
             return match left <= room {
                 true => self.pad(step(head, head.wrapping_add(left)), left, hold),
-                false => Outcome::Full,
+                false => Outcome::Full(tail),
             };
         }
         if bytes > room {
-            return Outcome::Full;
+            return Outcome::Full(tail);
         }
         let end = head.wrapping_add(bytes);
         if telling {
@@ -300,6 +318,26 @@ impl Record<'_> {
             }
         }
         Outcome::Done
+    }
+
+    /// A step that writes nothing, and stores 0 in `head`.
+    fn step<'a>(&'a self, buffer: &'a Buffer, cpu: u32, head: u64, lost: u64) -> Step<'a> {
+        Step {
+            slot: self.slot,
+            buffer,
+            head,
+            lost,
+            generation: self.generation,
+            cpu,
+            at: records(buffer),
+            first: null(),
+            first_words: 0,
+            second: null(),
+            second_words: 0,
+            backwards: 0,
+            value: 0,
+            target: &buffer.head,
+        }
     }
 
     fn event(&self, step: Step<'_>, hold: Hold) -> bool {
@@ -345,21 +383,65 @@ impl Record<'_> {
 
     /// There was no room. The next one that finds some tells so first.
     fn lose(&self, cpu: u32) {
-        let Some(buffer) = self.trace.buffer(cpu).or(self.trace.buffer(0)) else {
+        let Some((cpu, lost)) = self.count_loss().or_else(|| self.count_late_loss(cpu)) else {
             return;
         };
-        let first = buffer.lost.load(Relaxed) == buffer.told.load(Relaxed);
-        // Relaxed: a count, which whoever is on the buffer's CPU looks at again in each step. It may
-        // be another CPU by now, or another process's buffer: so it is atomic.
-        buffer.lost.fetch_add(1, Relaxed);
-        if self.flags & FLIGHT == 0 {
-            // Too low at worst: the next one takes the long way. So it does if this is late, and
-            // the buffer a flight recorder's by now.
+        let Some(buffer) = self.trace.buffer(cpu).filter(|_| self.flags & FLIGHT == 0) else {
+            return;
+        };
+        // Too low at worst: the next one takes the long way. So it does if this is late, and the
+        // buffer a flight recorder's by now.
+        buffer.limit.store(0, Relaxed);
+        if lost == buffer.told.load(Relaxed) {
+            let _ = device::notify(self.number, cpu);
+        }
+    }
+
+    /// It is another process's that has this one's memory, and no sequence: whoever has the buffer
+    /// tells that one is lost.
+    fn lose_beside(&self) {
+        let lost = self.count_late_loss(device::cpu());
+        let buffer = lost.and_then(|(cpu, _)| self.trace.buffer(cpu));
+        if let Some(buffer) = buffer.filter(|_| self.flags & FLIGHT == 0) {
             buffer.limit.store(0, Relaxed);
-            if first {
-                let _ = device::notify(self.number, cpu);
+        }
+    }
+
+    /// Where it is counted, and how many there were. Relaxed: a count, which whoever has the
+    /// buffer looks at again in each step. It may be another process's: so it is atomic.
+    fn count_late_loss(&self, cpu: u32) -> Option<(u32, u64)> {
+        // A thread that has unregistered its sequence is on no CPU that it knows of.
+        let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);
+        let buffer = self.trace.buffer(cpu)?;
+        // Who is interrupted behind this may still count in the next trace.
+        let same = self.slot.generation.load(Acquire) == self.generation;
+        same.then(|| (cpu, buffer.lost.fetch_add(1, Relaxed)))
+    }
+
+    /// Counts it where the thread is, in a sequence, so that the next trace in this slot has no
+    /// loss of this one. Nothing: there are no sequences, or the buffer changes all the time, or
+    /// the trace has ended.
+    fn count_loss(&self) -> Option<(u32, u64)> {
+        let sequence = thread::sequence()?;
+        for _ in 0..TRIES {
+            let cpu = thread::cpu(sequence);
+            let buffer = self.trace.buffer(cpu)?;
+            // Relaxed: both are compared in the sequence.
+            let (head, lost) = (buffer.head.load(Relaxed), buffer.lost.load(Relaxed));
+            let step = Step {
+                value: lost.wrapping_add(1),
+                target: &buffer.lost,
+                ..self.step(buffer, cpu, head, lost)
+            };
+            if step.commit(Hold::Sequence(sequence)) {
+                return Some((cpu, lost));
+            }
+            // Acquire: pairs with the kernel's next generation, as in `write_to`.
+            if self.slot.generation.load(Acquire) != self.generation {
+                return None;
             }
         }
+        None
     }
 }
 

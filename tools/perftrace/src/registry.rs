@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The programs and libraries of this process that have markers, from constructor to
-//! destructor; and what a child of fork() does.
+//! destructor. A child of fork() has them too: the kernel makes it a process of its own as soon as
+//! it has an event.
 #![expect(
     clippy::disallowed_methods,
     reason = "it is the kernel whose char is unsigned"
@@ -13,14 +14,14 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, CStr};
-use core::ptr::{null, null_mut};
+use core::ptr::{self, null_mut};
 use core::slice;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::{Marker, FIELDS_MAX, NAME_MAX, VERSION};
+use crate::abi::{self, Marker, FIELDS_MAX, NAME_MAX, NO_NUMBER, VERSION};
 use crate::device::{self, Errno, Pieces};
-use crate::site::{Site, REFUSED, REGISTERED, UNKNOWN};
+use crate::site::{Site, REFUSED, REGISTERED, UNKNOWN, WAITING};
 use crate::{state, thread};
 
 extern "C" {
@@ -57,6 +58,9 @@ impl Module {
     }
 }
 
+/// Markers that the kernel is asked for at once.
+const AT_ONCE: usize = 512;
+
 /// Who is registered, and whether this process is attached.
 struct Registry {
     modules: *mut Module,
@@ -64,6 +68,14 @@ struct Registry {
     stage: Stage,
     shared: bool,
     debug: bool,
+    /// The C library knows what to do at a fork().
+    forks: bool,
+    /// The process whose registry it is: not one that only has its memory.
+    process: u32,
+    /// Where there is no device: what tells when there is one, and what it said last.
+    wake: *const AtomicU32,
+    told: u32,
+    #[cfg(feature = "simulate")]
     pieces: (*mut u8, *mut u8),
 }
 
@@ -71,6 +83,8 @@ struct Registry {
 enum Stage {
     New,
     Attached,
+    /// There is no device, and something that tells when there is one.
+    Waiting,
     Off,
 }
 
@@ -93,6 +107,11 @@ static REGISTRY: Locked = Locked {
         stage: Stage::New,
         shared: false,
         debug: false,
+        forks: false,
+        process: 0,
+        wake: ptr::null(),
+        told: 0,
+        #[cfg(feature = "simulate")]
         pieces: (null_mut(), null_mut()),
     }),
 };
@@ -120,8 +139,12 @@ pub unsafe extern "C" fn register(module: *mut Module) {
         }
         new.next = registry.modules;
         registry.modules = module;
-        if registry.stage == Stage::New {
-            registry.begin();
+        match registry.stage {
+            Stage::New => registry.begin(),
+            // There may be one by now.
+            Stage::Waiting => return registry.again(),
+            Stage::Attached if state::is_released() => return registry.again(),
+            _ => {}
         }
         registry.register(new);
     });
@@ -144,6 +167,37 @@ pub unsafe extern "C" fn unregister(module: *mut Module) {
                 *at = old.next;
                 registry.unregister(old);
             }
+            if registry.modules.is_null() && registry.stage == Stage::Attached {
+                // The next one attaches anew.
+                device::close();
+                registry.stage = Stage::New;
+            }
+        }
+    });
+}
+
+/// A marker's word says that there is a device. Where an event is: in a signal handler, perhaps.
+#[cold]
+pub(crate) fn come(said: u32) {
+    device::unnoticed(|| {
+        // SAFETY: By the invariant of `Locked`; who has the lock and waits for nobody comes back
+        // with EBUSY, and so does its own signal handler.
+        unsafe {
+            if libc::pthread_mutex_trylock(REGISTRY.lock.get()) != 0 {
+                return;
+            }
+            let registry = &mut *REGISTRY.registry.get();
+            let waits = match registry.stage {
+                Stage::Waiting => true,
+                Stage::Attached => state::is_released(),
+                _ => false,
+            };
+            // Once each time that it is said, and not by a child that has this one's memory.
+            if waits && registry.told != said && registry.process == device::process() {
+                registry.told = said;
+                registry.again();
+            }
+            libc::pthread_mutex_unlock(REGISTRY.lock.get());
         }
     });
 }
@@ -174,11 +228,10 @@ impl Registry {
         }
         // Processes without sequences have no part in shared traces: nobody would see them write.
         self.shared = said(c"PERFTRACE_SHARED", b'1') && thread::find_sequences(true);
-        match device::attach(self.shared, None) {
-            Ok(pieces) => self.attached(pieces),
-            Err(Errno(error)) => self.fail(c"/dev/perftrace", error),
-        }
-        if self.stage == Stage::Attached {
+        self.process = device::process();
+        self.attach();
+        if self.stage != Stage::Off && !self.forks {
+            self.forks = true;
             // SAFETY: Functions of this library. When it is unmapped the C library forgets them.
             let done =
                 unsafe { libc::pthread_atfork(Some(before_fork), Some(parent), Some(child)) };
@@ -188,76 +241,141 @@ impl Registry {
         }
     }
 
+    fn attach(&mut self) {
+        self.stage = Stage::Off;
+        match device::attach(self.shared) {
+            Ok(pieces) => self.attached(pieces),
+            Err(error) => {
+                self.fail(c"/dev/perftrace", error.0);
+                if device::is_away(error) {
+                    self.wait();
+                }
+            }
+        }
+    }
+
+    /// There is no device, or not any more. Something may tell when there is one.
+    fn wait(&mut self) {
+        if self.wake.is_null() {
+            match device::wake() {
+                // Any of its words: all say the same.
+                Ok(at) => self.wake = at.wrapping_add(abi::WORDS).cast::<AtomicU32>(),
+                // What was said of the device is enough.
+                Err(Errno(libc::ENOENT)) => return,
+                Err(Errno(error)) => return self.fail(c"/run/perftrace/wake", error),
+            }
+        }
+        self.stage = Stage::Waiting;
+        self.say(c"until there is /dev/perftrace");
+    }
+
+    /// There is a device, or there may be one: from the beginning, with all markers.
+    fn again(&mut self) {
+        self.all(|module| {
+            for site in module.sites() {
+                if matches!(site.state.load(Relaxed), REGISTERED | WAITING) {
+                    site.switch_off(module.off, UNKNOWN);
+                }
+            }
+        });
+        self.attach();
+        self.all(|module| self.register(module));
+    }
+
     fn attached(&mut self, pieces: Pieces) {
         // SAFETY: They were mapped just now, and nobody unmaps them.
         unsafe { state::mapped(pieces.control, pieces.buffers) };
-        self.pieces = (pieces.control, pieces.buffers);
-        state::PROCESS.store(device::process(), Relaxed);
+        #[cfg(feature = "simulate")]
+        {
+            self.pieces = (pieces.control, pieces.buffers);
+        }
         let Some(control) = state::control() else {
             return;
         };
-        if control.version.load(Relaxed) != VERSION {
-            return self.say(c"the kernel's version is another one");
+        match control.version.load(Relaxed) {
+            VERSION => {}
+            // Another copy had mapped them, and has just been told to let go.
+            0 => return self.wait(),
+            _ => return self.say(c"the kernel's version is another one"),
         }
         thread::find_sequences(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
         self.stage = Stage::Attached;
     }
 
-    /// All markers of a module in one call. If one is refused, again without that one.
+    /// All markers of a module. Those that are refused stay off: whatever the kernel answers,
+    /// each site is asked for once.
     fn register(&self, module: &Module) {
-        if self.stage != Stage::Attached {
-            return;
+        let wanted = |site: &&Site| site.state.load(Relaxed) == UNKNOWN;
+        match self.stage {
+            Stage::Attached => {}
+            Stage::Waiting => {
+                let sites = module.sites().iter().filter(wanted);
+                return sites.for_each(|site| site.wait_for(self.wake));
+            }
+            Stage::New | Stage::Off => return,
         }
-        loop {
-            let wanted = |site: &&Site| site.state.load(Relaxed) == UNKNOWN;
-            let count = module.sites().iter().filter(wanted).count();
+        for sites in module.sites().chunks(AT_ONCE) {
+            for site in sites.iter().filter(wanted) {
+                // SAFETY: By the invariant of sites.
+                if unsafe { texts(site.text) }.is_none() {
+                    self.refuse(site, libc::E2BIG);
+                }
+            }
+            let count = sites.iter().filter(wanted).count();
             let done = with_markers(count, |markers| {
-                for (site, marker) in module.sites().iter().filter(wanted).zip(&mut *markers) {
+                for (site, marker) in sites.iter().filter(wanted).zip(&mut *markers) {
                     // SAFETY: By the invariant of sites.
-                    if !unsafe { fill(marker, site.text) } {
-                        site.state.store(REFUSED, Relaxed);
-                        return Err((Errno(libc::E2BIG), site.text));
+                    unsafe { fill(marker, site.text) };
+                }
+                let whole = self.ask(markers).map_or_else(|Errno(error)| error, |()| 0);
+                for (site, marker) in sites.iter().filter(wanted).zip(&*markers) {
+                    match (state::word(marker.number), marker.error) {
+                        (Some(word), _) => site.switch_to(marker.number, word),
+                        (None, 0) => self.refuse(site, whole),
+                        (None, error) => self.refuse(site, error as c_int),
                     }
                 }
-                device::register(markers).map_err(|(error, bad)| {
-                    let bad = module.sites().iter().filter(wanted).nth(bad);
-                    if let (Some(bad), libc::EINVAL) = (bad, error.0) {
-                        bad.state.store(REFUSED, Relaxed);
-                    }
-                    (error, bad.map_or(null(), |bad| bad.text))
-                })?;
-                for (site, marker) in module.sites().iter().filter(wanted).zip(&*markers) {
-                    if let Some(word) = state::word(marker.number) {
-                        site.switch_to(marker.number, word);
-                    }
-                }
-                Ok(())
             });
-            match done {
-                Err((Errno(error), text)) => {
-                    // SAFETY: By the invariant of sites; null is looked for.
-                    self.fail_of(text, error);
-                    if error != libc::EINVAL && error != libc::E2BIG || text.is_null() {
-                        return;
-                    }
-                }
-                Ok(()) => return,
+            if let Err(Errno(error)) = done {
+                let left = sites.iter().filter(wanted);
+                left.for_each(|site| self.refuse(site, error));
             }
         }
+    }
+
+    /// Programs close descriptors that they do not know: then there is another one.
+    fn ask(&self, markers: &mut [Marker]) -> Result<(), Errno> {
+        match device::register(markers) {
+            Err(Errno(libc::EBADF)) => {
+                let pieces = device::attach(self.shared)?;
+                // If it was no process of the kernel's it is one elsewhere, in vain.
+                match state::control().is_some_and(|at| ptr::from_ref(at).cast() == pieces.control)
+                {
+                    true => device::register(markers),
+                    false => Err(Errno(libc::ESRCH)),
+                }
+            }
+            done => done,
+        }
+    }
+
+    fn refuse(&self, site: &Site, error: c_int) {
+        site.state.store(REFUSED, Relaxed);
+        self.fail_of(site.text, error);
     }
 
     fn unregister(&self, module: &Module) {
         let known = |site: &&Site| site.state.load(Relaxed) == REGISTERED;
         let count = module.sites().iter().filter(known).count();
-        if self.stage != Stage::Attached || count == 0 {
+        if self.stage == Stage::Off {
             return;
         }
+        // No memory is asked for where there are none.
         let _ = with_markers(count, |markers| {
             for (site, marker) in module.sites().iter().filter(known).zip(&mut *markers) {
                 marker.number = site.header.load(Relaxed) & 0xffff;
             }
             device::unregister(markers);
-            Ok(())
         });
         // Whether or not the kernel knows: no thread may look there any more.
         for site in module.sites() {
@@ -265,10 +383,9 @@ impl Registry {
         }
     }
 
-    /// The child of fork() has mappings that are nobody's; it gets its own, where the parent's
-    /// were. Its markers may get other numbers.
+    /// There is no kernel that makes a child of fork() its own process.
+    #[cfg(feature = "simulate")]
     fn forked(&mut self) {
-        thread::forget();
         if self.stage != Stage::Attached {
             return;
         }
@@ -279,15 +396,15 @@ impl Registry {
                 }
             }
         });
-        device::close();
         self.stage = Stage::Off;
         let over = Pieces {
             control: self.pieces.0,
             buffers: self.pieces.1,
         };
-        match device::attach(self.shared, Some(over)) {
-            Ok(pieces) => self.attached(pieces),
-            Err(Errno(error)) => self.fail(c"/dev/perftrace, in a child", error),
+        match crate::simulate::attach(Some(&over)) {
+            Some(Ok(pieces)) => self.attached(pieces),
+            Some(Err(error)) => self.fail(c"simulated, in a child", error),
+            None => {}
         }
         self.all(|module| self.register(module));
     }
@@ -333,12 +450,9 @@ fn said(name: &CStr, first: u8) -> bool {
 }
 
 /// Memory for so many markers, for a while. Not the program's allocator, in a child of fork().
-fn with_markers<T>(
-    count: usize,
-    what: impl FnOnce(&mut [Marker]) -> Result<T, (Errno, *const c_char)>,
-) -> Result<T, (Errno, *const c_char)> {
+fn with_markers(count: usize, what: impl FnOnce(&mut [Marker])) -> Result<(), Errno> {
     if count == 0 {
-        return what(&mut []);
+        return Ok(());
     }
     let bytes = count * size_of::<Marker>();
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -347,34 +461,44 @@ fn with_markers<T>(
     unsafe {
         let at = libc::mmap(null_mut(), bytes, protection, flags, -1, 0);
         if at == libc::MAP_FAILED {
-            return Err((Errno(libc::ENOMEM), null()));
+            return Err(Errno(libc::ENOMEM));
         }
-        let result = what(slice::from_raw_parts_mut(at.cast(), count));
+        what(slice::from_raw_parts_mut(at.cast(), count));
         libc::munmap(at, bytes);
-        result
     }
+    Ok(())
 }
 
-/// A marker's name and fields; false if they have no room.
+/// A marker's name and fields, if there is room for them.
 ///
 /// # Safety
 ///
 /// `text` is as the invariant of sites says.
-unsafe fn fill(marker: &mut Marker, text: *const c_char) -> bool {
+unsafe fn texts<'a>(text: *const c_char) -> Option<(&'a [u8], &'a [u8])> {
     // SAFETY: By the caller's word.
     let (name, fields) = unsafe {
         let name = CStr::from_ptr(text).to_bytes();
         let fields = CStr::from_ptr(text.add(name.len() + 1)).to_bytes();
         (name, fields.strip_prefix(b" ").unwrap_or(fields))
     };
-    if name.len() >= NAME_MAX || fields.len() >= FIELDS_MAX {
-        return false;
-    }
+    (name.len() < NAME_MAX && fields.len() < FIELDS_MAX).then_some((name, fields))
+}
+
+/// What is asked for. It has no number yet.
+///
+/// # Safety
+///
+/// As for [`texts`].
+unsafe fn fill(marker: &mut Marker, text: *const c_char) {
+    marker.number = NO_NUMBER;
+    // SAFETY: By the caller's word.
+    let Some((name, fields)) = (unsafe { texts(text) }) else {
+        return;
+    };
     let names = marker.name.iter_mut().zip(name);
     names
         .chain(marker.fields.iter_mut().zip(fields))
         .for_each(|(to, from)| *to = *from);
-    true
 }
 
 extern "C" fn before_fork() {
@@ -390,7 +514,11 @@ extern "C" fn parent() {
 extern "C" fn child() {
     // SAFETY: By the invariant of `Locked`: the parent's thread took the lock, and here it is alone.
     unsafe {
-        (*REGISTRY.registry.get()).forked();
+        thread::forget();
+        let registry = &mut *REGISTRY.registry.get();
+        registry.process = device::process();
+        #[cfg(feature = "simulate")]
+        registry.forked();
         libc::pthread_mutex_unlock(REGISTRY.lock.get());
     }
 }

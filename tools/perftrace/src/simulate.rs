@@ -89,6 +89,8 @@ pub struct Kernel {
     file: File,
     plan: Plan,
     at: *mut u8,
+    /// Where the process has its pieces.
+    mapped: [AtomicPtr<u8>; 2],
     /// A reader that is as quick as can be: all is read as soon as it is woken.
     reads: bool,
 }
@@ -136,6 +138,11 @@ fn memory() -> io::Result<File> {
 
 /// The device's open and attach. Nothing: there is no plan.
 pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
+    // This copy of the library has attached before, and all of its markers had gone.
+    if let (None, Some(kernel)) = (over, attached()) {
+        let [control, buffers] = kernel.mapped.each_ref().map(|at| at.load(Relaxed));
+        return Some(Ok(Pieces { control, buffers }));
+    }
     // SAFETY: It is never freed.
     let plan = unsafe { PLAN.load(Acquire).as_ref() }.copied();
     let (plan, file) = match (plan, env::var_os("PERFTRACE_SIMULATE")) {
@@ -147,15 +154,15 @@ pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
                 .read(true)
                 .write(true)
                 .create(true)
-                .truncate(true)
+                .truncate(false)
                 .open(path);
             (Plan::default(), file)
         }
         (None, None) => return None,
     };
-    let made = file.and_then(|file| Kernel::make(file, plan));
-    let pieces = made.and_then(|kernel| {
-        if over.is_none() && PLAN.load(Relaxed).is_null() {
+    let made = file.and_then(|file| Kernel::join(file, plan));
+    let pieces = made.and_then(|(kernel, joined)| {
+        if over.is_none() && !joined && PLAN.load(Relaxed).is_null() {
             let flags = env::var("PERFTRACE_SIMULATE_FLAGS");
             let flags = flags.ok().and_then(|flags| flags.parse().ok());
             kernel.start(0, flags.unwrap_or(0), 64 << 10);
@@ -166,6 +173,7 @@ pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
             // SAFETY: Both are mapped, and this long.
             unsafe { ptr::copy_nonoverlapping(before.at, kernel.at, abi::READ_BYTES) };
             kernel.control().key.store(process::id().into(), Relaxed);
+            kernel.control().pid.store(process::id(), Relaxed);
         }
         let pieces = kernel.pieces(over, before.is_some());
         if before.is_none() {
@@ -188,6 +196,10 @@ pub(crate) fn register(markers: &mut [Marker]) -> bool {
         let nr = table.nr.load(Relaxed) as usize;
         let same = |known: &Marker| known.name == marker.name && known.fields == marker.fields;
         let number = known[..nr].iter().position(same).unwrap_or(nr);
+        if number == known.len() {
+            marker.error = libc::ENOSPC as u32;
+            continue;
+        }
         if number == nr {
             known[nr].name = marker.name;
             known[nr].fields = marker.fields;
@@ -227,6 +239,18 @@ pub(crate) fn notify() -> bool {
 }
 
 impl Kernel {
+    /// What another copy of the library in this process has made, and true; or what is new.
+    fn join(file: File, plan: Plan) -> io::Result<(Self, bool)> {
+        if file.metadata()?.len() == plan.bytes() as u64 {
+            let kernel = Self::map(file.try_clone()?, plan)?;
+            if kernel.control().key.load(Relaxed) == u64::from(process::id()) {
+                return Ok((kernel, true));
+            }
+        }
+        file.set_len(0)?;
+        Ok((Self::make(file, plan)?, false))
+    }
+
     fn make(file: File, plan: Plan) -> io::Result<Self> {
         file.set_len(plan.bytes() as u64)?;
         let kernel = Self::map(file, plan)?;
@@ -235,6 +259,7 @@ impl Kernel {
         control.stride.store(plan.stride, Relaxed);
         control.clock.store(plan.clock, Relaxed);
         control.key.store(process::id().into(), Relaxed);
+        control.pid.store(process::id(), Relaxed);
         control.version.store(abi::VERSION, Relaxed);
         Ok(kernel)
     }
@@ -254,6 +279,7 @@ impl Kernel {
             file,
             plan,
             at,
+            mapped: [const { AtomicPtr::new(ptr::null_mut()) }; 2],
             reads,
         })
     }
@@ -280,6 +306,9 @@ impl Kernel {
             true => buffers,
             false => map(buffers, self.plan.buffers(), write, abi::BUFFERS)?,
         };
+        for (at, to) in self.mapped.iter().zip([control, buffers]) {
+            at.store(to, Relaxed);
+        }
         Ok(Pieces { control, buffers })
     }
 

@@ -9,7 +9,9 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
-use crate::abi::HEAD_WORDS;
+use engine::filter::FIELD_NAME_MAX;
+
+use crate::abi::{FIELDS_MAX, HEAD_WORDS, NAME_MAX};
 
 /// Most fields of a marker.
 pub const FIELDS: usize = 16;
@@ -43,15 +45,19 @@ const _: () = assert!(size_of::<Site>() == 32 && core::mem::offset_of!(Site, hea
 // SAFETY: What changes in it is atomic; what it points to is constant.
 unsafe impl Sync for Site {}
 
-/// `Site::state`: not registered; registered; the kernel will not have it.
+/// `Site::state`: not registered; registered; the kernel will not have it; there is no kernel that
+/// could, for now.
 pub(crate) const UNKNOWN: u32 = 0;
 pub(crate) const REGISTERED: u32 = 1;
 pub(crate) const REFUSED: u32 = 2;
+pub(crate) const WAITING: u32 = 3;
 
 impl Site {
-    /// For the macro: `text` is "provider:event\0 field:type field:type\0".
+    /// For the macro: `text` is "provider:event\0 field:type field:type\0", of what the kernel
+    /// takes; anything else does not compile.
     #[doc(hidden)]
     pub const fn new(text: &'static str, shape: u64) -> Self {
+        check(text.as_bytes());
         Self {
             word: AtomicPtr::new(&raw const OFF as *mut AtomicU32),
             header: AtomicU32::new(fixed(shape)),
@@ -86,12 +92,84 @@ impl Site {
         self.word.store(word.cast_mut(), Release);
     }
 
+    /// Its word is one that tells when there is a device.
+    pub(crate) fn wait_for(&self, word: *const AtomicU32) {
+        self.state.store(WAITING, Relaxed);
+        // INVARIANT: `word` is in a mapping that is there for ever.
+        self.word.store(word.cast_mut(), Release);
+    }
+
     /// Nobody can want it any more: `off` is 0 for ever.
     pub(crate) fn switch_off(&self, off: *const AtomicU32, state: u32) {
         // INVARIANT: `off` is in the program or library in which the site is, or in this one.
         self.word.store(off.cast_mut(), Release);
         self.state.store(state, Relaxed);
     }
+}
+
+/// The kernel's rules for names (`engine::filter`), while the program is compiled.
+const fn check(text: &[u8]) {
+    let mut end = 0;
+    while text[end] != 0 {
+        assert!(
+            is_letter(text[end]) || text[end] == b':',
+            "a marker is called by ASCII letters, digits and _"
+        );
+        end += 1;
+    }
+    assert!(end < NAME_MAX, "\"provider:event\" has less than 64 bytes");
+    assert!(
+        !is_same(text, 0, b"kernel:", 0),
+        "\"kernel\" is the kernel's own provider"
+    );
+    // A blank before the first field, a NUL behind the last one.
+    assert!(
+        text.len() < end + 3 + FIELDS_MAX,
+        "a marker's fields have less than 256 bytes, with their types"
+    );
+    let mut at = end + 1;
+    while at < text.len() {
+        if text[at] == b' ' {
+            check_field(text, at + 1);
+        }
+        at += 1;
+    }
+}
+
+const fn check_field(text: &[u8], at: usize) {
+    let mut end = at;
+    while text[end] != b':' {
+        assert!(
+            is_letter(text[end]),
+            "a field is called by ASCII letters, digits and _"
+        );
+        end += 1;
+    }
+    assert!(end - at <= FIELD_NAME_MAX, "a field's name is too long");
+    let mut other = end;
+    while other < text.len() {
+        assert!(
+            text[other] != b' ' || !is_same(text, other + 1, text, at),
+            "two fields have the same name"
+        );
+        other += 1;
+    }
+}
+
+/// Up to the colon.
+const fn is_same(a: &[u8], mut at: usize, b: &[u8], mut other: usize) -> bool {
+    while a[at] == b[other] {
+        if a[at] == b':' {
+            return true;
+        }
+        at += 1;
+        other += 1;
+    }
+    false
+}
+
+const fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// The upper half of a record's first word.

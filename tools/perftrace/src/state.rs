@@ -7,14 +7,14 @@ use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use engine::sync::Word;
 
 use crate::abi::{self, Buffer, Control, Slot, NR_TRACES};
 
 /// A trace that there may be, as the short way needs it. All but `slot` and `buffers` are
-/// numbers; set once, before the first marker is switched on.
+/// numbers; set before the first marker is switched on.
 ///
 /// # Invariants
 ///
@@ -75,22 +75,28 @@ static NO_SLOT: Slot = Slot {
     generation: AtomicU32::new(0),
     flags: AtomicU32::new(0),
     mask: AtomicU32::new(0),
-    reserved: AtomicU32::new(0),
+    wait_ms: AtomicU32::new(0),
 };
 
 /// What [`CURRENT`] is where no trace was seen.
 static NOBODY: Trace = Trace::new(!0, &raw const NO_SLOT as *mut Slot);
 
-static TRACES: [Trace; NR_TRACES] =
-    [const { Trace::new(!0, &raw const NO_SLOT as *mut Slot) }; NR_TRACES];
+/// Where the mappings are, and where those before them were: who is late with an event finds what
+/// it began with.
+static TRACES: [[Trace; NR_TRACES]; 2] =
+    [const { [const { Trace::new(!0, &raw const NO_SLOT as *mut Slot) }; NR_TRACES] }; 2];
+/// Which of both is used.
+static BANK: AtomicUsize = AtomicUsize::new(0);
 
 /// The trace that the last event on the long way was in, if in no other: the short way is for it.
 pub(crate) static CURRENT: AtomicPtr<Trace> = AtomicPtr::new(&raw const NOBODY as *mut Trace);
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(null_mut());
 
-/// This process, as filters have it.
-pub(crate) static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// This process, as filters have it: its number as it knows itself.
+pub(crate) fn process() -> u32 {
+    control().map_or(0, |control| control.pid.load(Relaxed))
+}
 
 /// Tells where the mappings are. The pieces stay there for ever.
 ///
@@ -102,7 +108,10 @@ pub(crate) unsafe fn mapped(control: *mut u8, buffers: *mut u8) {
     // SAFETY: By the caller's word; a control page is nothing but atomics.
     let control = unsafe { &*at };
     let (nr_cpus, stride) = (control.nr_cpus.load(Relaxed), control.stride.load(Relaxed));
-    for (n, (trace, slot)) in TRACES.iter().zip(&control.slots).enumerate() {
+    CURRENT.store(&raw const NOBODY as *mut Trace, Relaxed);
+    let next = BANK.load(Relaxed) ^ 1;
+    let traces = TRACES.get(next).into_iter().flatten();
+    for (n, (trace, slot)) in traces.zip(&control.slots).enumerate() {
         let offset = (n * nr_cpus as usize) << stride;
         // INVARIANT: The second piece has nr_cpus buffers for each of the traces.
         trace.slot.store(&raw const *slot as *mut Slot, Relaxed);
@@ -111,8 +120,14 @@ pub(crate) unsafe fn mapped(control: *mut u8, buffers: *mut u8) {
         trace.nr_cpus.store(nr_cpus, Relaxed);
         trace.bit.store(1 << n, Relaxed);
     }
+    BANK.store(next, Release);
     // Release, pairs with `control()`: who sees the address sees all of the above.
     CONTROL.store(at, Release);
+}
+
+/// The kernel has taken back what it had mapped: there is no device, or it is another one.
+pub(crate) fn is_released() -> bool {
+    control().is_some_and(|control| control.version.load(Relaxed) == 0)
 }
 
 /// The page that the kernel writes, in a process that is attached.
@@ -147,5 +162,6 @@ pub(crate) fn filter(trace: usize) -> Option<&'static [Word]> {
 
 /// A trace by its number.
 pub(crate) fn trace(number: u32) -> Option<&'static Trace> {
-    TRACES.get(number as usize)
+    // Acquire: pairs with the store in `mapped()`.
+    TRACES.get(BANK.load(Acquire))?.get(number as usize)
 }

@@ -11,6 +11,9 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use crate::abi::THREAD_SHARED;
+use crate::state;
+
 // perftrace_thread: where the thread's struct rseq is, from the thread pointer on, 0 where the
 // short way may not be taken (as it is when a thread begins); and its number in the upper half.
 global_asm!(
@@ -80,25 +83,49 @@ pub(crate) fn cpu(sequence: u64) -> u32 {
 }
 
 /// The calling thread's number, in the upper half as records have it. The first time it asks the
-/// kernel, and from then on the thread may take the short way.
-pub(crate) fn number() -> u64 {
+/// kernel, and from then on the thread may take the short way. `None`: it is another process, which
+/// has this one's memory: it must not touch what a thread's sequence guards, as it has none.
+pub(crate) fn number() -> Option<u64> {
     let known: u64;
     // SAFETY: This thread's own word, always there.
     unsafe {
         asm!("mov {0}, qword ptr [rip + perftrace_thread@GOTTPOFF]", "mov {0}, fs:[{0} + 8]",
             out(reg) known, options(nostack, readonly));
     }
-    if known != 0 {
-        return known;
+    if known != 0 && known & THREAD_SHARED == 0 {
+        return Some(known);
     }
-    // SAFETY: It takes nothing, and cannot fail.
-    let number = (unsafe { libc::syscall(libc::SYS_gettid) } as u64) << 32;
+    // SAFETY: They take nothing, and cannot fail.
+    let (number, process) = unsafe {
+        let number = libc::syscall(libc::SYS_gettid) as u64;
+        (number << 32, libc::syscall(libc::SYS_getpid) as u32)
+    };
+    // Where it was known the thread is it or is another one's.
+    let own = match known {
+        0 => process == state::process(),
+        _ => known == number | THREAD_SHARED,
+    };
+    if !own {
+        return None;
+    }
     let short = match SHORT.load(Relaxed) {
         true => OFFSET.load(Relaxed),
         false => 0,
     };
     set(short, number);
-    number
+    Some(number)
+}
+
+/// Where the words are, from the thread pointer on: the same in all threads. The kernel changes
+/// those of a child that was not made by the C library's fork().
+pub(crate) fn place() -> u64 {
+    let place: u64;
+    // SAFETY: The linker's number.
+    unsafe {
+        asm!("mov {}, qword ptr [rip + perftrace_thread@GOTTPOFF]", out(reg) place,
+            options(nostack, pure, readonly));
+    }
+    place
 }
 
 /// The child of fork() is another thread, in the same memory.

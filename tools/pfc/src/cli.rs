@@ -454,6 +454,9 @@ pub struct StatArgs {
     /// Only the command's first thread, without ptrace
     #[arg(short = 'i', long)]
     pub no_inherit: bool,
+    /// Say why events cannot be counted
+    #[arg(short, long)]
+    pub verbose: bool,
     /// What to run
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub command: Vec<String>,

@@ -65,7 +65,7 @@ fn instance(i: &Instance) -> String {
          \"state\":\"{}\",\"incarnation\":{},\"created_ns\":{},\"ended_ns\":{},\"help\":{}",
         i.number,
         string(&i.name),
-        i.kind.name(),
+        i.kind_name(),
         i.unit.name(),
         i.exponent,
         i.state.name(),

@@ -39,7 +39,7 @@ pub fn run(device: &Path, args: &ListArgs, out: &mut Out) -> Result<(), Failure>
         let mut cells = vec![
             instance.number.to_string(),
             instance.name.clone(),
-            instance.kind.name().to_owned(),
+            instance.kind_name().into_owned(),
             Measure::inside(instance).coin(),
             instance.state.name().to_owned(),
             instance.incarnation.to_string(),

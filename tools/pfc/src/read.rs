@@ -83,7 +83,7 @@ pub fn text<'a>(
         }
         let dormant = instance.state == State::Dormant;
         table.row(cells, dormant.then_some(Style::Dim));
-        if instance.kind == Kind::Histogram {
+        if instance.is_histogram() {
             histogram(&reading, &mut table);
         }
     }
@@ -145,7 +145,7 @@ fn csv<'a>(
             quoted(&i.name),
             i.number,
             i.incarnation,
-            i.kind.name(),
+            i.kind_name(),
             i.unit.name(),
             i.exponent
         );

@@ -175,6 +175,9 @@ fn table(
     let count: u64 = rows.iter().fold(0, |n, r| n.saturating_add(r.period));
     let total = count as f64;
     writeln!(out, "# Total Lost Samples: {}", profile.lost)?;
+    if profile.throttled > 0 {
+        writeln!(out, "# Throttled: {} times", profile.throttled)?;
+    }
     writeln!(
         out,
         "#\n# Samples: {} of event '{}'\n# Event count (approx.): {count}\n#",
@@ -243,7 +246,12 @@ fn all_json(profile: &Profile, args: &ReportArgs, out: &mut Out) -> Result<(), F
             "rows": rows.iter().map(row).collect::<Vec<_>>(),
         }));
     }
-    let all = json!({ "command": profile.command, "lost": profile.lost, "events": events });
+    let all = json!({
+        "command": profile.command,
+        "lost": profile.lost,
+        "throttled": profile.throttled,
+        "events": events,
+    });
     writeln!(out, "{all}")?;
     Ok(())
 }
@@ -295,7 +303,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("a file");
         assert_eq!(
             text,
-            "# Total Lost Samples: 2\n#\n# Samples: 4 of event 'cycles'\n\
+            "# Total Lost Samples: 2\n# Throttled: 3 times\n#\n# Samples: 4 of event 'cycles'\n\
              # Event count (approx.): 400\n#\n\
              # Overhead  Command  Shared Object  Symbol\n\
              # ........  .......  .............  ......\n#\n    \
@@ -308,7 +316,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("a file");
         std::fs::remove_file(&path).expect("there");
         let all: Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(all["lost"], 2);
+        assert_eq!((&all["lost"], &all["throttled"]), (&2.into(), &3.into()));
         assert_eq!(all["events"][0]["rows"][0]["overhead"], 75.0);
         assert_eq!(all["events"][0]["rows"][0]["callers"][0]["symbol"], "main");
         assert_eq!(all["events"][1]["rows"][0]["symbol"], "[.] [unknown]");

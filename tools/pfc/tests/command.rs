@@ -60,6 +60,31 @@ fn pfc_list_and_read_are_exact_in_json() {
     assert!(value("sched/run_time").get("per_cpu").is_none());
 }
 
+/// What a later kernel may have: it is shown, with the kind as a number.
+#[test]
+fn pfc_kind_that_is_not_known_is_a_number() {
+    let device = Device::usual();
+    let n = device.fake.find("sched/run_time").expect("there");
+    let at = engine::abi::DESC_OFFSET + u64::from(n) * 256 + 8;
+    // Kind 9, unit 77, one slot.
+    device.fake.poke(at, 9 | (77 << 16) | (1 << 48));
+    let list = device.run(&["list", "run_time"]).ok();
+    let row: Vec<&str> = list
+        .lines()
+        .nth(1)
+        .expect("a row")
+        .split_whitespace()
+        .collect();
+    assert_eq!(row[1..4], ["sched/run_time", "9", "-"]);
+    let read = device.run(&["read", "--json", "run_time"]).json();
+    assert_eq!(read["instances"][0]["kind"], "9");
+    assert_eq!(read["instances"][0]["value"], 1_500_000_000);
+    assert!(device
+        .run(&["read", "--csv", "run_time"])
+        .ok()
+        .contains(",9,none,"));
+}
+
 #[test]
 fn pfc_read_is_for_people() {
     let device = Device::usual();

@@ -155,8 +155,8 @@ pub struct Info {
 
 const _: () = assert!(size_of::<Info>() == 72);
 
-const GETINFO: Opcode = opcode::read::<Info>(b'A', 0x70);
-const GETTASK: Opcode = opcode::read_write::<Task>(b'A', 0x71);
+const GETINFO: Opcode = opcode::read::<Info>(b'A', 0xa0);
+const GETTASK: Opcode = opcode::read_write::<Task>(b'A', 0xa1);
 
 /// `PPA_GETINFO`.
 pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn r4_4_calls_have_the_numbers_of_the_header() {
-        assert_eq!(GETINFO, 0x8048_4170);
-        assert_eq!(GETTASK, 0xc1e8_4171);
+        assert_eq!(GETINFO, 0x8048_41a0);
+        assert_eq!(GETTASK, 0xc1e8_41a1);
     }
 }

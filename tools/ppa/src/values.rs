@@ -103,9 +103,9 @@ impl Task {
         }
     }
 
-    /// Ticks from wakeup to run, on average.
+    /// Ticks from wakeup to run, on average; a wait that is not over is one where no other is.
     pub fn latency(&self) -> f64 {
-        average(self.values[SCHLATACCUM], self.wakeups())
+        average(self.values[SCHLATACCUM], self.wakeups().max(1))
     }
 
     /// Ticks of a switch to it, on average.

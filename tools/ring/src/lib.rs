@@ -34,7 +34,7 @@ use std::os::fd::AsFd;
 pub use engine::ring::{BACKWARD, OVERWRITE};
 use mapping::Mapping;
 pub use reader::{Reader, Records};
-pub use record::{Record, Sample, STACK_KERNEL, STACK_USER};
+pub use record::{Record, Sample, IN_GUEST, STACK_KERNEL, STACK_USER};
 
 /// `perfmon_ring_arg.fields`: frames of the kernel's stack.
 pub const KERNEL_STACK: u32 = 0x01;

@@ -9,6 +9,9 @@ pub const STACK_KERNEL: u64 = -128_i64 as u64;
 /// Before those of user space.
 pub const STACK_USER: u64 = -512_i64 as u64;
 
+/// Instead of an instruction: it was in a guest of KVM, whose registers are not known.
+pub const IN_GUEST: u64 = -2048_i64 as u64;
+
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -32,9 +35,9 @@ pub enum Record {
 /// `struct perfmon_sample`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// The instruction.
+    /// The instruction, or [`IN_GUEST`].
     pub ip: u64,
-    /// The process, in the initial name space.
+    /// The process, by its number in the name space of the context's creator.
     pub pid: u32,
     /// The thread.
     pub tid: u32,

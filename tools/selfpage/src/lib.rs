@@ -32,23 +32,22 @@ use core::hint::spin_loop;
 use engine::selfpage::Reading;
 pub use engine::selfpage::SelfPage;
 pub use mapping::Mapping;
-use rdpmc::rdpmc;
+use rdpmc::{rdpmc, thread_pointer};
 
 /// Looks at a page that changes each time; then the kernel is asked.
 const LOOKS: u32 = 100;
 
-/// The value of a PMD of the hardware, for the thread that the context is loaded
-/// on; any other thread would add its own processor's counter. Nothing, if only a
-/// system call knows it.
+/// The value of a PMD of the hardware. Nothing, if only a system call knows it: for any thread
+/// but the context's own while that counts.
 #[inline]
 pub fn counter(page: &SelfPage, pmd: u16) -> Option<u64> {
-    read(page, pmd, rdpmc)
+    read(page, pmd, thread_pointer(), rdpmc)
 }
 
 #[inline]
-fn read(page: &SelfPage, pmd: u16, rdpmc: impl Fn(u32) -> u64) -> Option<u64> {
+fn read(page: &SelfPage, pmd: u16, thread: u64, rdpmc: impl Fn(u32) -> u64) -> Option<u64> {
     for _ in 0..LOOKS {
-        match page.read(pmd, &rdpmc) {
+        match page.read(pmd, thread, &rdpmc) {
             Some(Reading::Value(value)) => return Some(value),
             Some(Reading::Ask) => return None,
             None => spin_loop(),
@@ -63,10 +62,11 @@ mod tests {
     use core::cell::Cell;
     use engine::context::Registers;
     use engine::pmu::{kind, Map, Register, Scope, Tables};
+    use engine::program::Whole;
     use engine::selfpage::{COUNTING, RDPMC};
 
     /// Registers with PMD 0 in use, of 48 bits, which RDPMC calls 7.
-    fn registers() -> Registers {
+    fn registers() -> Registers<Whole> {
         let pmc = Register {
             kind: kind::CONTROL,
             enable: 1,
@@ -91,13 +91,16 @@ mod tests {
             global_ctrl: 0,
             ..Map::default()
         };
-        let mut registers = Registers::default();
+        let mut registers = Registers::<Whole>::default();
         registers.set_pmc(0, 0, 1);
         registers.plan(&map, Scope::Thread);
         assert_eq!(registers.program.counters().len(), 1);
-        registers.fold(|_| (1 << 48) - 5);
+        registers.fold(|_| Some((1 << 48) - 5));
         registers
     }
+
+    /// The thread pointer of whoever reads.
+    const ME: u64 = 0x7000;
 
     fn never(_: u32) -> u64 {
         panic!("RDPMC")
@@ -108,13 +111,13 @@ mod tests {
         let (page, registers) = (SelfPage::new(), registers());
         page.update(
             registers.program.counters(),
-            COUNTING | RDPMC,
+            (COUNTING | RDPMC, ME),
             |_| 3000,
             0,
             0,
         );
         // It went past its 48 bits, and shows a 49th.
-        let value = read(&page, 0, |number| {
+        let value = read(&page, 0, ME, |number| {
             assert_eq!(number, 7);
             (1 << 48) | 7
         });
@@ -125,42 +128,42 @@ mod tests {
     fn r1_18_what_does_not_count_is_its_sum() {
         let (page, registers) = (SelfPage::new(), registers());
         for flags in [0, RDPMC] {
-            page.update(registers.program.counters(), flags, |_| 3000, 0, 0);
-            assert_eq!(read(&page, 0, never), Some(3000));
+            page.update(registers.program.counters(), (flags, ME), |_| 3000, 0, 0);
+            assert_eq!(read(&page, 0, ME, never), Some(3000));
         }
     }
 
     #[test]
     fn r1_18_what_the_page_does_not_know_is_for_the_kernel() {
         let (page, registers) = (SelfPage::new(), registers());
-        assert_eq!(read(&page, 0, never), None);
-        page.update(registers.program.counters(), COUNTING, |_| 3000, 0, 0);
-        assert_eq!(read(&page, 0, never), None);
+        assert_eq!(read(&page, 0, ME, never), None);
+        page.update(registers.program.counters(), (COUNTING, ME), |_| 3000, 0, 0);
+        assert_eq!(read(&page, 0, ME, never), None);
         page.update(
             registers.program.counters(),
-            COUNTING | RDPMC,
+            (COUNTING | RDPMC, ME),
             |_| 3000,
             0,
             0,
         );
-        assert_eq!(read(&page, 256, never), None);
+        assert_eq!(read(&page, 256, ME, never), None);
     }
 
     #[test]
     fn r1_18_a_page_that_is_being_written_is_not_used() {
         let (page, registers) = (SelfPage::new(), registers());
         let meanwhile = |_| {
-            assert_eq!(read(&page, 0, never), None);
+            assert_eq!(read(&page, 0, ME, never), None);
             1
         };
         page.update(
             registers.program.counters(),
-            COUNTING | RDPMC,
+            (COUNTING | RDPMC, ME),
             meanwhile,
             0,
             0,
         );
-        assert!(read(&page, 0, |_| 0).is_some());
+        assert!(read(&page, 0, ME, |_| 0).is_some());
     }
 
     #[test]
@@ -169,7 +172,7 @@ mod tests {
         let change = |sum| {
             page.update(
                 registers.program.counters(),
-                COUNTING | RDPMC,
+                (COUNTING | RDPMC, ME),
                 |_| sum,
                 0,
                 0,
@@ -177,7 +180,7 @@ mod tests {
         };
         change(1000);
         let looks = Cell::new(0);
-        let value = read(&page, 0, |_| {
+        let value = read(&page, 0, ME, |_| {
             looks.set(looks.get() + 1);
             if looks.get() < 3 {
                 change(1000 * looks.get());
@@ -186,7 +189,7 @@ mod tests {
         });
         assert_eq!((value, looks.get()), (Some(2000), 3));
         // Each time: then the kernel is asked.
-        let value = read(&page, 0, |_| {
+        let value = read(&page, 0, ME, |_| {
             change(1);
             0
         });

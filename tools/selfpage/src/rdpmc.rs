@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The instruction that reads a counter of the hardware.
-#![expect(unsafe_code, reason = "an instruction that Rust has no name for")]
+//! The instruction that reads a counter of the hardware, and whose that may be.
+#![expect(unsafe_code, reason = "instructions that Rust has no names for")]
 
 use core::arch::asm;
 
@@ -20,4 +20,16 @@ pub(crate) fn rdpmc(number: u32) -> u64 {
             options(nostack, preserves_flags));
     }
     (u64::from(high) << 32) | u64::from(low)
+}
+
+/// The thread pointer of this thread, which the ABI keeps at its own address.
+#[inline]
+pub(crate) fn thread_pointer() -> u64 {
+    let pointer: u64;
+    // SAFETY: The ABI's; it stays what it is while the thread runs.
+    unsafe {
+        asm!("movq %fs:0, {p}", p = out(reg) pointer,
+            options(att_syntax, nostack, preserves_flags, readonly, pure));
+    }
+    pointer
 }

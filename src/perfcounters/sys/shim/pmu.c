@@ -3,24 +3,22 @@
  * For contexts: registers of the processor, their reservation, locks that are
  * taken with interrupts off, /proc.
  */
-#include <linux/binfmts.h>
-#include <linux/cred.h>
 #include <linux/debugfs.h>
 #include <linux/export.h>
 #include <linux/kthread.h>
 #include <linux/mm.h>
+#include <linux/perf_event.h>
 #include <linux/pid_namespace.h>
 #include <linux/preempt.h>
 #include <linux/proc_fs.h>
 #include <linux/sched.h>
 #include <linux/sched/coredump.h>
-#include <linux/sched/exec_state.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/security.h>
 #include <linux/spinlock.h>
 #include <linux/syscore_ops.h>
 #include <linux/workqueue.h>
+#include <asm/fsgsbase.h>
 #include <asm/msr.h>
 #include <asm/nmi.h>
 #include <linux/perfmon.h>
@@ -34,7 +32,7 @@ static_assert(sizeof(struct perfmon_register) == 72);
 static_assert(offsetof(struct perfmon_register, pmcs) == 56);
 static_assert(sizeof(struct perfmon_pmu) == 104);
 /* src/engine/selfpage.rs holds the twin of this. */
-static_assert(sizeof(struct perfmon_self) == 40 + PERFMON_SELF_COUNTERS * 24);
+static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
 
 /* In Rust: sys/pmu.rs. */
 EXPORT_SYMBOL_GPL(perfmon_pmu_register);
@@ -44,23 +42,34 @@ EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
 DEFINE_PER_CPU(u64[2], pfm_counting);
 
+/* Which taking of the PMU a CPU's registers were made quiet for: src/perfcounters/session.rs. */
+DEFINE_PER_CPU(u64, pfm_quiet_since);
+
+u64 pfm_quiet_since_of(u32 cpu)
+{
+	return READ_ONCE(per_cpu(pfm_quiet_since, cpu));
+}
+
 void pfm_lock_init(raw_spinlock_t *lock)
 {
 	raw_spin_lock_init(lock);
 }
 
-/*
- * Bare instructions: no paravirtual call, no tracing, and fit for an NMI. A value that
- * cannot be is a warning of the kernel's, no worse.
- */
-void pfm_wrmsr(u32 msr, u64 value)
+/* sys/msr.rs has the same number: a fault of rdpmc, rdmsr or wrmsr makes cx all ones. */
+static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM_SHIFT == 16);
+
+/* Interrupts off; not in an NMI, no lock of the scheduler's held. */
+void pfm_say_fault(void)
 {
-	native_wrmsrq(msr, value);
+	pr_notice_ratelimited("perfmon: a context ends: CPU %d has not all of its registers; see Documentation/perfmon.md, \"Processors that differ\"\n",
+			      smp_processor_id());
 }
 
-u64 pfm_rdmsr(u32 msr)
+bool pfm_msr_exists(u32 msr)
 {
-	return native_rdmsrq(msr);
+	u64 value;
+
+	return !rdmsrq_safe(msr, &value);
 }
 
 /*
@@ -104,55 +113,20 @@ void pfm_map_remove(void)
 }
 
 /*
- * The rule of __ptrace_may_access(PTRACE_MODE_READ_REALCREDS), which modules
- * cannot call; without the hooks of security modules.
+ * Either a thread is seen on a CPU, or its next sched_exit_tp sees what was written before:
+ * between the scheduler's on_cpu and that is the lock of its context, a full barrier as well.
  */
-bool pfm_may_watch(struct task_struct *task)
+int pfm_where(const struct task_struct *task)
 {
-	const struct cred *mine = current_cred(), *its;
-	const struct task_exec_state *state;
-	bool may;
-
-	if (same_thread_group(current, task))
-		return true;
-	rcu_read_lock();
-	its = __task_cred(task);
-	may = (uid_eq(mine->uid, its->euid) && uid_eq(mine->uid, its->suid) &&
-	       uid_eq(mine->uid, its->uid) && gid_eq(mine->gid, its->egid) &&
-	       gid_eq(mine->gid, its->sgid) && gid_eq(mine->gid, its->gid) &&
-	       its->user_ns == mine->user_ns &&
-	       cap_issubset(its->cap_permitted, mine->cap_permitted)) ||
-	      ns_capable(its->user_ns, CAP_SYS_PTRACE);
-	/* Credentials before dumpability: pairs with the barrier in commit_creds(). */
-	smp_rmb();
-	state = rcu_dereference(task->exec_state);
-	may = may && state && (READ_ONCE(state->dumpable) == TASK_DUMPABLE_OWNER ||
-			       ns_capable(state->user_ns, CAP_SYS_PTRACE));
-	rcu_read_unlock();
-	return may;
+	/* With the lock of the context, in its sched_exit_tp. */
+	smp_mb();
+	return READ_ONCE(task->on_cpu) ? (int)task_cpu(task) : -1;
 }
 
-bool pfm_is_kernel_thread(const struct task_struct *task)
+/* The current thread's, as it has it in user mode. Interrupts or preemption off. */
+u64 pfm_thread_pointer(void)
 {
-	return task->flags & PF_KTHREAD;
-}
-
-bool pfm_is_exiting(const struct task_struct *task)
-{
-	return READ_ONCE(task->flags) & PF_EXITING;
-}
-
-/* Has the new program more rights than its user, or secrets from him? */
-bool pfm_exec_is_secret(const struct linux_binprm *bprm)
-{
-	return bprm->secureexec || bprm->interp_flags & BINPRM_FLAGS_ENFORCE_NONDUMP;
-}
-EXPORT_SYMBOL_GPL(pfm_exec_is_secret);
-
-/* An inline function in a kernel without security modules. */
-bool pfm_is_locked_down(void)
-{
-	return security_locked_down(LOCKDOWN_PERF);
+	return x86_fsbase_read_cpu();
 }
 
 void pfm_preempt_disable(void)
@@ -174,6 +148,7 @@ static struct dentry *tree;
 void pfm_tree_create(void)
 {
 	tree = debugfs_create_dir("perfmon", NULL);
+	pfm_account_show(tree);
 }
 
 void pfm_tree_remove(void)
@@ -220,32 +195,76 @@ void pfm_tree_cut(const struct perfmon_pmu *pmu)
 	debugfs_lookup_and_remove(pmu->name, tree);
 }
 
+/*
+ * Work that no CPU's user can keep from being done: of no CPU of its own. Contexts that
+ * leave, rounds, and what is taken away when nobody has used it for a while.
+ */
+struct workqueue_struct *pfm_work;
+/* Work of a CPU, which its user can put off. */
+static struct workqueue_struct *cpu_work;
+
 /* Rounds: counters are looked at before they can turn over: src/perfcounters/session.rs */
-static void (*rounds_look)(void);
 static unsigned int rounds_every;
 static void rounds_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(rounds, rounds_work);
 
 static void rounds_work(struct work_struct *work)
 {
-	rounds_look();
-	schedule_delayed_work(&rounds, msecs_to_jiffies(rounds_every));
-}
+	unsigned int every = READ_ONCE(rounds_every);
 
-void pfm_rounds_init(void (*look)(void))
-{
-	rounds_look = look;
+	pfm_round();
+	if (every)
+		queue_delayed_work(pfm_work, &rounds, msecs_to_jiffies(every));
 }
 
 void pfm_rounds_start(unsigned int milliseconds)
 {
-	rounds_every = milliseconds;
-	schedule_delayed_work(&rounds, msecs_to_jiffies(milliseconds));
+	WRITE_ONCE(rounds_every, milliseconds);
+	mod_delayed_work(pfm_work, &rounds, msecs_to_jiffies(milliseconds));
 }
 
+/* One that runs is the last, and finds nothing to look at. */
 void pfm_rounds_stop(void)
 {
+	WRITE_ONCE(rounds_every, 0);
+	cancel_delayed_work(&rounds);
+}
+
+static void idle_work(struct work_struct *work)
+{
+	pfm_idle();
+}
+
+static DECLARE_DELAYED_WORK(idle, idle_work);
+
+/* pfm_idle() is called once nobody has asked for it for so long. */
+void pfm_idle_later(unsigned int milliseconds)
+{
+	mod_delayed_work(pfm_work, &idle, msecs_to_jiffies(milliseconds));
+}
+
+int pfm_work_start(void)
+{
+	pfm_work = alloc_workqueue("perfmon", WQ_UNBOUND, 0);
+	cpu_work = alloc_workqueue("perfmon_cpu", WQ_PERCPU, 0);
+	if (pfm_work && cpu_work)
+		return 0;
+	if (pfm_work)
+		destroy_workqueue(pfm_work);
+	if (cpu_work)
+		destroy_workqueue(cpu_work);
+	return -ENOMEM;
+}
+
+/* Nobody queues any; waits for all. */
+void pfm_work_end(void)
+{
+	WRITE_ONCE(rounds_every, 0);
 	cancel_delayed_work_sync(&rounds);
+	cancel_delayed_work_sync(&idle);
+	rcu_barrier();
+	destroy_workqueue(pfm_work);
+	destroy_workqueue(cpu_work);
 }
 
 /* The processor forgets its registers when the machine sleeps. */
@@ -293,19 +312,42 @@ int pfm_vma_self(struct vm_area_struct *vma, const struct vm_operations_struct *
 /*
  * RDPMC, per address space, as perf has it: mm->context says who may, and each
  * switch to another address space sets CR4.PCE by that, and has perf clear counters
- * that it has used. Modules cannot write CR4; so every CPU is made to switch: a
+ * that it has used. Modules cannot write CR4; so a CPU is made to switch: a
  * worker takes another address space, then the caller's, and lets it go.
  */
-static struct mm_struct *rdpmc_other, *rdpmc_mine;
+struct rdpmc_visits {
+	struct mm_struct *other, *mine;
+	struct completion done;
+	atomic_t left;
+	refcount_t holders;
+	struct rdpmc_visit {
+		struct work_struct work;
+		struct rdpmc_visits *all;
+	} visit[];
+};
+
+static void rdpmc_put(struct rdpmc_visits *all)
+{
+	if (!refcount_dec_and_test(&all->holders))
+		return;
+	mmput_async(all->other);
+	mmput_async(all->mine);
+	kvfree(all);
+}
 
 static void rdpmc_switch(struct work_struct *work)
 {
-	kthread_use_mm(rdpmc_other);
-	kthread_unuse_mm(rdpmc_other);
-	kthread_use_mm(rdpmc_mine);
-	kthread_unuse_mm(rdpmc_mine);
-	kthread_use_mm(rdpmc_other);
-	kthread_unuse_mm(rdpmc_other);
+	struct rdpmc_visits *all = container_of(work, struct rdpmc_visit, work)->all;
+
+	kthread_use_mm(all->other);
+	kthread_unuse_mm(all->other);
+	kthread_use_mm(all->mine);
+	kthread_unuse_mm(all->mine);
+	kthread_use_mm(all->other);
+	kthread_unuse_mm(all->other);
+	if (atomic_dec_and_test(&all->left))
+		complete(&all->done);
+	rdpmc_put(all);
 }
 
 static struct mm_struct *mm_of_init(void)
@@ -321,30 +363,50 @@ static struct mm_struct *mm_of_init(void)
 	return mm;
 }
 
-/* On every CPU, from the caller's address space to another one; may sleep. */
-static void rdpmc_switch_all(void)
-{
-	static DEFINE_MUTEX(lock);
-	struct work_struct __percpu *works = alloc_percpu(struct work_struct);
-	unsigned int cpu;
+/* A CPU that its user keeps busy is waited for no longer than this. */
+#define RDPMC_WAIT_MS	100
 
-	if (!works)
-		return;
-	mutex_lock(&lock);
-	rdpmc_mine = current->mm;
-	rdpmc_other = mm_of_init();
-	if (rdpmc_other && rdpmc_mine && rdpmc_other != rdpmc_mine) {
-		for_each_possible_cpu(cpu)
-			INIT_WORK(per_cpu_ptr(works, cpu), rdpmc_switch);
-		for_each_online_cpu(cpu)
-			queue_work_on(cpu, system_percpu_wq, per_cpu_ptr(works, cpu));
-		for_each_possible_cpu(cpu)
-			flush_work(per_cpu_ptr(works, cpu));
+/*
+ * On these CPUs, from the caller's address space to another one. EBUSY: some CPU has not in
+ * time, and does later. May sleep.
+ */
+static int rdpmc_switch_on(const struct cpumask *cpus)
+{
+	unsigned int cpu, nr = 0, most = num_possible_cpus();
+	struct rdpmc_visits *all = kvzalloc(struct_size(all, visit, most), GFP_KERNEL_ACCOUNT);
+	bool done;
+
+	if (!all)
+		return -ENOMEM;
+	all->other = mm_of_init();
+	all->mine = get_task_mm(current);
+	if (!all->other || !all->mine || all->other == all->mine) {
+		done = all->other && all->other == all->mine;
+		if (all->other)
+			mmput(all->other);
+		if (all->mine)
+			mmput(all->mine);
+		kvfree(all);
+		return done ? 0 : -EBUSY;
 	}
-	if (rdpmc_other)
-		mmput(rdpmc_other);
-	mutex_unlock(&lock);
-	free_percpu(works);
+	init_completion(&all->done);
+	atomic_set(&all->left, 1);
+	refcount_set(&all->holders, 1);
+	for_each_cpu_and(cpu, cpus, cpu_online_mask) {
+		struct rdpmc_visit *visit = &all->visit[nr++];
+
+		visit->all = all;
+		INIT_WORK(&visit->work, rdpmc_switch);
+		refcount_inc(&all->holders);
+		atomic_inc(&all->left);
+		queue_work_on(cpu, cpu_work, &visit->work);
+	}
+	if (atomic_dec_and_test(&all->left))
+		complete(&all->done);
+	done = wait_for_completion_killable_timeout(&all->done,
+						    msecs_to_jiffies(RDPMC_WAIT_MS)) > 0;
+	rdpmc_put(all);
+	return done ? 0 : -EBUSY;
 }
 
 static bool rdpmc_works(void)
@@ -355,38 +417,41 @@ static bool rdpmc_works(void)
 	return cr4 & X86_CR4_PCE;
 }
 
-/* Lets the caller's address space use RDPMC, if that can be. May sleep. */
+/*
+ * Lets the caller's address space use RDPMC, if that can be. CPUs that do not have it
+ * switch to it before they do. May sleep.
+ */
 bool pfm_rdpmc_allow(void)
 {
+	bool done = true;
+
 	/* CR4 of one CPU says something of the others only if it was allowed before. */
-	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works())
-		rdpmc_switch_all();
-	if (rdpmc_works())
+	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
+		/* Barrier: who switches to it from now on sees that; the others are in the mask. */
+		smp_mb();
+		done = !rdpmc_switch_on(mm_cpumask(current->mm));
+	}
+	if (done && rdpmc_works())
 		return true;
 	atomic_dec(&current->mm->context.perf_rdpmc_allowed);
 	return false;
 }
 
-void pfm_make_perf_forget(void)
+/*
+ * perf remembers counters that it has used, and clears them at some later switch: on this
+ * CPU, to which the caller is bound, it does so now. EBUSY: not yet, as its user leaves it no
+ * time. May sleep.
+ */
+int pfm_make_perf_forget(void)
 {
+	int error;
+
 	if (!current->mm)
-		return;
+		return 0;
 	atomic_inc(&current->mm->context.perf_rdpmc_allowed);
-	rdpmc_switch_all();
+	error = rdpmc_switch_on(cpumask_of(raw_smp_processor_id()));
 	atomic_dec(&current->mm->context.perf_rdpmc_allowed);
-}
-
-/* Changes of the table of threads: sys/sched.rs. Interrupts are off. */
-static DEFINE_RAW_SPINLOCK(threads_lock);
-
-void pfm_threads_lock(void)
-{
-	raw_spin_lock(&threads_lock);
-}
-
-void pfm_threads_unlock(void)
-{
-	raw_spin_unlock(&threads_lock);
+	return error;
 }
 
 /* Once more, for a mapping that moves. */

@@ -7,19 +7,20 @@
 #include <linux/hrtimer.h>
 #include <linux/irq_work.h>
 #include <linux/mm.h>
-#include <linux/moduleparam.h>
 #include <linux/module.h>
 #include <linux/nmi.h>
 #include <linux/perf_event.h>
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task_stack.h>
 #include <linux/sched/user.h>
 #include <linux/slab.h>
-#include <linux/task_work.h>
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 #include <asm/apic.h>
 #include <asm/irq_regs.h>
 #include <asm/msr.h>
@@ -27,13 +28,16 @@
 #include <asm/stacktrace.h>
 #include <asm/unwind.h>
 #include <linux/perfmon.h>
+#include "../../../../include/uapi/linux/perfmon.h"
 #include "../../../../include/uapi/linux/perfmon_ring.h"
+#include "pmu.h"
 #include "sampling.h"
+#include "work.h"
 #include "shim.h"
 
 /* include/linux/perfmon.rs holds the twins of these. */
 static_assert(sizeof(struct perfmon_format) == 88);
-static_assert(sizeof(struct perfmon_overflow) == 72);
+static_assert(sizeof(struct perfmon_overflow) == 80);
 static_assert(sizeof(struct perfmon_layout) == 24);
 /* src/engine/ring.rs holds the twin of this. */
 static_assert(sizeof(struct perfmon_ring_page) == 56);
@@ -52,17 +56,21 @@ struct pfm_bell {
 	struct irq_work wake;
 	struct irq_work look;
 	struct hrtimer timer;
+	struct work_struct ask;
 	struct fasync_struct *fasync;
 	const void *context;
+	struct rcu_work gone;
 	/* The monitored thread waits for its restart. */
 	wait_queue_head_t restarts;
 	struct callback_head block;
 	atomic_t blocks;
 	bool going;
+	/* The process whose wish that is. */
+	struct pid *asker;
+	/* The context, as long as it may be ended. */
+	const void *ends;
 	refcount_t holders;
 };
-
-static bool has_blocked;
 
 static void bell_put(struct pfm_bell *bell)
 {
@@ -70,16 +78,32 @@ static void bell_put(struct pfm_bell *bell)
 		kfree(bell);
 }
 
-/* The thread, on its way to user mode. A signal lets it go, as in perfmon2. */
+/*
+ * The thread, on its way to user mode. A signal lets it go, as in perfmon2; and nobody makes it
+ * wait who may not stop it any more, or is no more.
+ */
 static void bell_block(struct callback_head *head)
 {
 	struct pfm_bell *bell = container_of(head, struct pfm_bell, block);
+	struct pid *asker = bell->asker;
+	bool may = pfm_may_stop_me(asker);
+	const void *context;
 
 	/* From here on it can be made to wait again: that is another one. */
 	atomic_set(&bell->blocks, 0);
-	wait_event_interruptible(bell->restarts, READ_ONCE(bell->going));
+	while (may && !wait_event_interruptible_timeout(bell->restarts, READ_ONCE(bell->going), HZ))
+		may = pfm_may_stop_me(asker);
+	put_pid(asker);
+	if (!may) {
+		/* A context goes only after a grace period that begins when this is null. */
+		rcu_read_lock();
+		context = READ_ONCE(bell->ends);
+		if (context)
+			pfm_refused(context);
+		rcu_read_unlock();
+	}
 	bell_put(bell);
-	module_put(THIS_MODULE);
+	pfc_work_done();
 }
 
 static void bell_wake(struct irq_work *work)
@@ -88,6 +112,7 @@ static void bell_wake(struct irq_work *work)
 
 	wake_up_interruptible_poll(&bell->readers, EPOLLIN | EPOLLRDNORM);
 	kill_fasync(&bell->fasync, SIGIO, POLL_IN);
+	wake_up(&bell->restarts);
 }
 
 static void bell_look(struct irq_work *work)
@@ -104,6 +129,12 @@ static enum hrtimer_restart bell_timer(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
+/* Behind others' exec: for a moment each. */
+static void bell_ask(struct work_struct *work)
+{
+	pfm_ask(container_of(work, struct pfm_bell, ask)->context);
+}
+
 struct pfm_bell *pfm_bell_new(void)
 {
 	struct pfm_bell *bell = kzalloc(sizeof(*bell), GFP_KERNEL_ACCOUNT);
@@ -113,6 +144,7 @@ struct pfm_bell *pfm_bell_new(void)
 	init_waitqueue_head(&bell->readers);
 	bell->wake = IRQ_WORK_INIT(bell_wake);
 	bell->look = IRQ_WORK_INIT_HARD(bell_look);
+	INIT_WORK(&bell->ask, bell_ask);
 	init_waitqueue_head(&bell->restarts);
 	init_task_work(&bell->block, bell_block);
 	refcount_set(&bell->holders, 1);
@@ -125,25 +157,43 @@ void pfm_bell_free(struct pfm_bell *bell)
 {
 	irq_work_sync(&bell->look);
 	hrtimer_cancel(&bell->timer);
+	cancel_work_sync(&bell->ask);
 	irq_work_sync(&bell->wake);
 	pfm_bell_let(bell);
 	pfm_bell_go(bell);
 	bell_put(bell);
 }
 
-/* The current thread waits, before it is in user mode again. Any context. */
-void pfm_bell_block(struct pfm_bell *bell)
+static void bell_gone(struct work_struct *work)
+{
+	struct pfm_bell *bell = container_of(to_rcu_work(work), struct pfm_bell, gone);
+
+	pfm_context_gone(bell->context);
+}
+
+/* Its context goes, once nobody looks at it who found it before. Process context. */
+void pfm_bell_leave(struct pfm_bell *bell)
+{
+	WRITE_ONCE(bell->ends, NULL);
+	INIT_RCU_WORK(&bell->gone, bell_gone);
+	queue_rcu_work(pfm_work, &bell->gone);
+}
+
+/*
+ * The current thread waits, before it is in user mode again, as that process wants it. Any
+ * context.
+ */
+void pfm_bell_block(struct pfm_bell *bell, struct pid *asker)
 {
 	WRITE_ONCE(bell->going, false);
 	if (atomic_xchg(&bell->blocks, 1))
 		return;
-	WRITE_ONCE(has_blocked, true);
 	refcount_inc(&bell->holders);
-	__module_get(THIS_MODULE);
-	if (task_work_add(current, &bell->block, in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
-		/* It is about to end. Not the last holder: the context is one. */
+	bell->asker = get_pid(asker);
+	if (!pfc_work_add(current, &bell->block, in_nmi() ? TWA_NMI_CURRENT : TWA_RESUME)) {
+		/* It is about to end. Not the last holder: the context is one, of both. */
 		refcount_dec(&bell->holders);
-		module_put(THIS_MODULE);
+		put_pid(asker);
 		atomic_set(&bell->blocks, 0);
 	}
 }
@@ -160,16 +210,10 @@ void pfm_bell_go(struct pfm_bell *bell)
 	wake_up(&bell->restarts);
 }
 
-/* The module goes: no thread is behind bell_block()'s last line any more. */
-void pfm_bells_end(void)
-{
-	if (has_blocked)
-		synchronize_rcu_tasks();
-}
-
 void pfm_bell_hang(struct pfm_bell *bell, const void *context)
 {
 	bell->context = context;
+	bell->ends = context;
 }
 
 void pfm_bell_ring(struct pfm_bell *bell)
@@ -180,6 +224,12 @@ void pfm_bell_ring(struct pfm_bell *bell)
 void pfm_bell_call(struct pfm_bell *bell)
 {
 	irq_work_queue(&bell->look);
+}
+
+/* Not in an NMI. No lock of ours is held: a worker is woken. */
+void pfm_bell_ask(struct pfm_bell *bell)
+{
+	queue_work(pfm_work, &bell->ask);
 }
 
 /* Interrupts off, not in an NMI. */
@@ -205,6 +255,15 @@ int pfm_bell_wait(struct pfm_bell *bell, bool (*ready)(void *arg), void *arg)
 	return wait_event_interruptible(bell->readers, ready(arg));
 }
 
+/* The same for so long; 1: it is ready, 0: it is not. */
+int pfm_bell_wait_for(struct pfm_bell *bell, bool (*ready)(void *arg), void *arg, u64 nanoseconds)
+{
+	ktime_t time = ns_to_ktime(min_t(u64, nanoseconds, KTIME_MAX / 2));
+	int rc = wait_event_interruptible_hrtimeout(bell->readers, ready(arg), time);
+
+	return rc == -ETIME ? 0 : rc ? rc : 1;
+}
+
 int pfm_bell_fasync(struct pfm_bell *bell, int fd, struct file *file, int on)
 {
 	int rc = fasync_helper(fd, file, on, &bell->fasync);
@@ -222,20 +281,41 @@ static bool has_user_mode(void)
 }
 
 /*
+ * Where an interrupt was, if it is known. A guest of KVM is left before the interrupt is told
+ * of: the registers are those of the host, at the place where it was left.
+ */
+static u64 interrupted_at(struct pt_regs *regs)
+{
+	if (current->flags & PF_VCPU && !user_mode(regs))
+		return PERFMON_IN_GUEST;
+	return instruction_pointer(regs);
+}
+
+/*
  * Of an interrupt @regs; or @ip, of one that was missed; or neither, then it is where
  * the thread left user mode. Who may not see the kernel sees that, too.
  */
-void pfm_find(struct perfmon_overflow *where, struct pt_regs *regs, u64 ip, bool kernel)
+void pfm_find(struct perfmon_overflow *where, struct pt_regs *regs, u64 ip, bool kernel,
+	      struct pid_namespace *ns)
 {
 	where->regs = regs;
-	where->ip = regs ? instruction_pointer(regs) : ip;
-	if (!kernel && !(regs ? user_mode(regs) : where->ip < TASK_SIZE_MAX))
+	where->ip = regs ? interrupted_at(regs) : ip;
+	/* Its registers are nobody's. */
+	if (where->ip == PERFMON_IN_GUEST)
+		where->regs = NULL;
+	else if (!kernel && !(regs ? user_mode(regs) : where->ip < TASK_SIZE_MAX))
 		where->ip = 0;
 	if (!where->ip && has_user_mode())
 		where->ip = instruction_pointer(task_pt_regs(current));
 	where->time = ktime_get_mono_fast_ns();
-	where->pid = current->tgid;
-	where->tid = current->pid;
+	/* The initial name space's numbers are in the task itself: no walk, no RCU section. */
+	if (ns == &init_pid_ns) {
+		where->pid = task_tgid_nr(current);
+		where->tid = task_pid_nr(current);
+	} else {
+		where->pid = __task_pid_nr_ns(current, PIDTYPE_TGID, ns);
+		where->tid = __task_pid_nr_ns(current, PIDTYPE_PID, ns);
+	}
 	where->cpu = raw_smp_processor_id();
 }
 
@@ -266,18 +346,39 @@ void pfm_lvtpc(void)
 		apic->write(APIC_LVTPC, APIC_DM_NMI);
 }
 
-/* Written while there is no handler. */
+/* Written while the PMU is nobody's, and was for a grace period if it changes. */
 static struct pfm_global global;
+static bool owned;
 
 static int nmi(unsigned int command, struct pt_regs *regs)
 {
+	/*
+	 * An NMI of an overflow that was already handled may arrive a moment later.
+	 * With the release in pfm_nmi_own().
+	 */
+	if (!smp_load_acquire(&owned))
+		return pfm_expected();
 	return pfm_overflowed(regs, &global);
 }
 
-int pfm_nmi_start(const struct pfm_global *of)
+int pfm_nmi_start(void)
 {
-	global = *of;
 	return register_nmi_handler(NMI_LOCAL, nmi, NMI_FLAG_FIRST, "perfcounters");
+}
+
+/* The PMU is ours: of these registers; or it is no more. Under one lock; may sleep. */
+void pfm_nmi_own(const struct pfm_global *of)
+{
+	if (!of) {
+		WRITE_ONCE(owned, false);
+		return;
+	}
+	if (memcmp(&global, of, sizeof(global))) {
+		synchronize_rcu();
+		global = *of;
+	}
+	/* With the acquire in nmi(): the registers are written before they are looked at. */
+	smp_store_release(&owned, true);
 }
 
 /* Waits for NMIs that are being handled. */
@@ -293,6 +394,8 @@ void pfm_nmi_stop(void)
 struct missed {
 	struct irq_work work;
 	u64 ip;
+	/* When the first one came, by the time stamp counter. */
+	u64 since;
 };
 
 static void missed_work(struct irq_work *work);
@@ -309,7 +412,9 @@ void pfm_miss(struct pt_regs *regs)
 {
 	struct missed *here = this_cpu_ptr(&missed);
 
-	here->ip = instruction_pointer(regs);
+	here->ip = interrupted_at(regs);
+	if (!here->since)
+		here->since = rdtsc();
 	irq_work_queue(&here->work);
 }
 
@@ -319,81 +424,69 @@ u64 pfm_missed(void)
 	return this_cpu_xchg(missed.ip, 0);
 }
 
-/*
- * Where no register says which counter overflowed, an NMI whose overflow was seen
- * already by somebody else on this CPU comes for nothing that can be found: soon.
- */
-static DEFINE_PER_CPU(u64, expected);
-
-void pfm_expect(void)
+/* When the first of those came that are looked after now. */
+u64 pfm_missed_since(void)
 {
-	this_cpu_write(expected, rdtsc() + tsc_khz * 100ULL);
+	return this_cpu_xchg(missed.since, 0) ?: rdtsc();
 }
+
+/*
+ * Whether an NMI may arrive after its overflow was handled: AMD's processors raise a
+ * second one while the first is handled (arch/x86/events/amd/core.c, perf_nmi_window).
+ */
+bool pfm_late_nmis(void)
+{
+	return boot_cpu_data.x86_vendor == X86_VENDOR_AMD ||
+	       boot_cpu_data.x86_vendor == X86_VENDOR_HYGON;
+}
+
+/*
+ * One NMI of this CPU, within 100 ms, belongs to an overflow that was handled before it
+ * came. A second one does not: an NMI of somebody else is claimed once at most.
+ */
+#define EXPECT_MS	100
+
+/* When that overflow was handled, by the time stamp counter; 0: none is expected. */
+DEFINE_PER_CPU(u64, pfm_expected_since);
 
 bool pfm_expected(void)
 {
-	u64 until = this_cpu_xchg(expected, 0);
+	u64 since = this_cpu_xchg(pfm_expected_since, 0);
 
-	return until && (s64)(until - rdtsc()) > 0;
+	return since && rdtsc() - since < (u64)tsc_khz * EXPECT_MS;
 }
 
 /*
- * Storms: a CPU samples at most so often, and for at most so long.
+ * Zeroed pages for user space, of the caller's control group. A group without room has
+ * none of its processes killed for them: there is no buffer then.
  */
-static uint max_sample_rate = 100000;
-module_param(max_sample_rate, uint, 0644);
-MODULE_PARM_DESC(max_sample_rate, "Samples of a CPU in a second, at most; 0: any number");
-
-static uint max_sample_percent = 25;
-module_param(max_sample_percent, uint, 0644);
-MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: any");
-
-#define STORM_MS	10
-
-struct storm {
-	u64 began;
-	u64 spent;
-	u32 nr;
-};
-
-static DEFINE_PER_CPU(struct storm, storms);
-
-/* Every 16th is timed, for all of them. */
-#define STORM_EACH	16
-
-static noinline u64 storm_look(struct storm *storm, u64 began)
-{
-	u64 now = rdtsc(), window = (u64)tsc_khz * STORM_MS, gone = now - storm->began, least = 0;
-	u32 rate = READ_ONCE(max_sample_rate), percent = READ_ONCE(max_sample_percent);
-
-	/* The time in which there may be as many, that take as long. */
-	storm->spent += (now - began) * STORM_EACH;
-	if (rate)
-		least = (u64)storm->nr * tsc_khz * MSEC_PER_SEC / rate;
-	if (percent)
-		least = max(least, storm->spent * 100 / percent);
-	if (gone < window && least <= window)
-		return 0;
-	storm->began = now;
-	storm->spent = 0;
-	storm->nr = 0;
-	if (!window || least <= gone)
-		return 0;
-	/* One that took long may have been interrupted itself, by a hypervisor. */
-	return min(least - gone, 4 * window) * NSEC_PER_MSEC / tsc_khz;
-}
-
-/* After a sample: nanoseconds for which it must be the last; 0: none. */
-u64 pfm_storm(u64 began)
-{
-	struct storm *storm = this_cpu_ptr(&storms);
-
-	return ++storm->nr % STORM_EACH ? 0 : storm_look(storm, began);
-}
-
 void *pfm_memory_new(u64 size)
 {
-	return vmalloc_user(size);
+	/* __vmalloc() takes no __GFP_NOWARN. */
+	const gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN;
+	unsigned long nr = size >> PAGE_SHIFT, i;
+	struct page **pages;
+	void *memory = NULL;
+
+	if (nr > si_mem_available())
+		return NULL;
+	pages = kvmalloc_array(nr, sizeof(*pages), gfp);
+	if (!pages)
+		return NULL;
+	for (i = 0; i < nr && !fatal_signal_pending(current); i++) {
+		pages[i] = alloc_page(gfp | __GFP_ZERO);
+		if (!pages[i])
+			break;
+	}
+	/* vfree() frees the pages and their list. */
+	if (i == nr)
+		memory = vmap(pages, nr, VM_MAP | VM_MAP_PUT_PAGES, PAGE_KERNEL);
+	if (memory)
+		return memory;
+	while (i--)
+		__free_page(pages[i]);
+	kvfree(pages);
+	return NULL;
 }
 
 void pfm_memory_free(void *memory)
@@ -401,20 +494,49 @@ void pfm_memory_free(void *memory)
 	vfree(memory);
 }
 
+/*
+ * A page that the process gave back, by MADV_DONTNEED, is mapped again. The area is no longer than
+ * the memory, and does not grow.
+ */
+static vm_fault_t memory_fault(struct vm_fault *vmf)
+{
+	pgoff_t at = vmf->pgoff, tail = PERFMON_TAIL_OFFSET >> PAGE_SHIFT;
+
+	if (at >= tail)
+		at -= tail;
+	vmf->page = vmalloc_to_page(vmf->vma->vm_private_data + (at << PAGE_SHIFT));
+	if (!vmf->page)
+		return VM_FAULT_SIGBUS;
+	get_page(vmf->page);
+	return 0;
+}
+
+static const struct vm_operations_struct memory_ops = { .fault = memory_fault };
+
 int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 {
+	unsigned long at;
+	int error;
+
 	if (writable) {
-		if (vma->vm_flags & VM_EXEC || !(vma->vm_flags & VM_SHARED))
+		if (pfc_vma_noexec(vma) || !(vma->vm_flags & VM_SHARED))
 			return -EINVAL;
-		vm_flags_clear(vma, VM_MAYEXEC);
 	} else {
-		if (vma->vm_flags & (VM_WRITE | VM_EXEC))
+		if (vma->vm_flags & VM_WRITE || pfc_vma_noexec(vma))
 			return -EACCES;
-		vm_flags_clear(vma, VM_MAYWRITE | VM_MAYEXEC);
+		vm_flags_clear(vma, VM_MAYWRITE);
 	}
 	/* A child would keep the context attached. */
-	vm_flags_set(vma, VM_DONTCOPY);
-	return remap_vmalloc_range(vma, memory, 0);
+	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
+	vma->vm_private_data = memory;
+	vma->vm_ops = &memory_ops;
+	/* All of it now: readers shall not wait for page faults. */
+	for (at = vma->vm_start; at < vma->vm_end; at += PAGE_SIZE, memory += PAGE_SIZE) {
+		error = vm_insert_page(vma, at, vmalloc_to_page(memory));
+		if (error)
+			return error;
+	}
+	return 0;
 }
 
 /* Locked memory of the caller's user, as perf counts it, too. NULL if it is too much. */
@@ -481,6 +603,8 @@ u32 perfmon_stack(const struct perfmon_overflow *overflow, u32 which, u64 *frame
 	struct pt_regs *regs = overflow->regs;
 	u32 nr = 0;
 
+	if (overflow->ip == PERFMON_IN_GUEST)
+		return 0;
 	if (which & PERFMON_STACK_OF_KERNEL && overflow->flags & PERFMON_OVERFLOW_KERNEL &&
 	    regs && !user_mode(regs)) {
 		frames[nr++] = PERFMON_STACK_KERNEL;

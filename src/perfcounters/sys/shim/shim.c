@@ -9,10 +9,13 @@
 #include <linux/irq.h>
 #include <linux/irqdesc.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/percpu.h>
+#include <linux/personality.h>
 #include <linux/perfcounters.h>
 #include <linux/preempt.h>
+#include <linux/ratelimit.h>
 #include <linux/skbuff.h>
 #include <linux/tracepoint.h>
 #include <linux/vmalloc.h>
@@ -34,9 +37,13 @@ static_assert(sizeof(struct perf_counter_spec) == 32);
 u64 __percpu *perf_counter_seqflag;
 EXPORT_SYMBOL_GPL(perf_counter_seqflag);
 
+static DEFINE_PER_CPU(s64 [64], nowhere);
+perf_counter_t perf_counter_nowhere = nowhere;
+EXPORT_SYMBOL_GPL(perf_counter_nowhere);
+
 /* In Rust: sys/export.rs and sys/adjust.rs. */
-EXPORT_SYMBOL_GPL(perf_add);
-EXPORT_SYMBOL_GPL(perf_add_desc);
+EXPORT_SYMBOL_GPL(__perf_add);
+EXPORT_SYMBOL_GPL(__perf_add_desc);
 EXPORT_SYMBOL_GPL(perf_del);
 EXPORT_SYMBOL_GPL(perf_adjust);
 EXPORT_SYMBOL_GPL(perf_counter_handle);
@@ -83,18 +90,72 @@ u32 pfc_tsc_khz(void)
 	return tsc_khz;
 }
 
+/* Lines in the log that anybody can cause: of each kind not more than ten in five seconds. */
+#define LIMIT(what)	RATELIMIT_STATE_INIT(what, DEFAULT_RATELIMIT_INTERVAL, \
+					     DEFAULT_RATELIMIT_BURST)
+
+bool pfc_may_log(unsigned int kind)
+{
+	static struct ratelimit_state limits[PFC_LOG_KINDS] = {
+		LIMIT(add), LIMIT(del), LIMIT(atomic), LIMIT(reader),
+	};
+
+	return __ratelimit(&limits[kind]);
+}
+
+/* Is it a 32-bit program that calls? It has no loads of 64 bits, as the compiler makes them. */
+bool pfc_is_32bit(void)
+{
+	return in_ia32_syscall();
+}
+
+/*
+ * Nobody executes what we map. READ_IMPLIES_EXEC asks for it with every mapping that is read:
+ * there it is not given; who asks himself is refused.
+ */
+int pfc_vma_noexec(struct vm_area_struct *vma)
+{
+	if (vma->vm_flags & VM_EXEC && !(current->personality & READ_IMPLIES_EXEC))
+		return -EACCES;
+	vm_flags_clear(vma, VM_EXEC | VM_MAYEXEC);
+	/* Made of the flags before; pages that are put in now have it. */
+	vma->vm_page_prot = vm_get_page_prot(vma->vm_flags);
+	return 0;
+}
+
 /*
  * Makes a mapping read-only for good. VM_PFNMAP and VM_IO keep get_user_pages()
  * away: the per-CPU allocator's pages must not be pinned.
  */
 int pfc_vma_readonly(struct vm_area_struct *vma, const struct vm_operations_struct *ops)
 {
-	if (vma->vm_flags & (VM_WRITE | VM_EXEC))
+	if (vma->vm_flags & VM_WRITE || pfc_vma_noexec(vma))
 		return -EACCES;
-	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP,
-		     VM_MAYWRITE | VM_MAYEXEC);
+	vm_flags_mod(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP, VM_MAYWRITE);
 	vma->vm_ops = ops;
 	return 0;
+}
+
+/* After a module's exit, or its init that failed: none of its code runs any more. */
+static int module_event(struct notifier_block *block, unsigned long event, void *info)
+{
+	const struct module *module = info;
+
+	if (event == MODULE_STATE_GOING)
+		pfc_module_gone(module, module->name);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block modules = { .notifier_call = module_event };
+
+int pfc_modules_watch(void)
+{
+	return register_module_notifier(&modules);
+}
+
+void pfc_modules_unwatch(void)
+{
+	unregister_module_notifier(&modules);
 }
 
 struct pfc_find {

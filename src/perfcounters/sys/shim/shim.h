@@ -20,8 +20,17 @@ unsigned long pfc_percpu_pfn(void __percpu *p, unsigned int cpu);
 unsigned long pfc_virt_pfn(const void *p);
 bool pfc_may_sleep(void);
 u32 pfc_tsc_khz(void);
+/* src/perfcounters/sys/misc.rs names them. */
+#define PFC_LOG_KINDS	4
+bool pfc_may_log(unsigned int kind);
+bool pfc_is_32bit(void);
+int pfc_vma_noexec(struct vm_area_struct *vma);
 int pfc_vma_readonly(struct vm_area_struct *vma,
 		     const struct vm_operations_struct *ops);
+int pfc_modules_watch(void);
+void pfc_modules_unwatch(void);
+/* In Rust: sys/modules.rs. */
+void pfc_module_gone(const void *module, const char *name);
 struct tracepoint *pfc_tracepoint_find(const char *name);
 void pfc_tracepoint_sync(void);
 bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);

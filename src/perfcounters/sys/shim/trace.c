@@ -4,26 +4,49 @@
  */
 #include <linux/cred.h>
 #include <linux/gfp.h>
+#include <linux/hash.h>
 #include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/nsproxy.h>
+#include <linux/overflow.h>
 #include <linux/pid.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/stringify.h>
+#include <linux/time_namespace.h>
+#include <linux/uaccess.h>
 #include <linux/uidgid.h>
+#include <asm/fsgsbase.h>
 #include "../../../../include/uapi/linux/perftrace.h"
+#include "shim.h"
 #include "trace.h"
+#include "work.h"
 
 /* src/engine/trace.rs holds the twins of these. */
-static_assert(sizeof(struct perftrace_control) == 32 + 16 * sizeof(struct perftrace_slot));
+static_assert(sizeof(struct perftrace_control) == 48 + 16 * sizeof(struct perftrace_slot));
 static_assert(offsetof(struct perftrace_buffer, tail) == 64);
 static_assert(offsetof(struct perftrace_buffer, lost) == 24);
 static_assert(sizeof(struct perftrace_marker) == 328);
-static_assert(sizeof(struct perftrace_create) == 352);
-static_assert(sizeof(struct perftrace_info) == 424);
+static_assert(sizeof(struct perftrace_create) == 360);
+static_assert(sizeof(struct perftrace_info) == 432);
 static_assert(sizeof(struct perftrace_read) == 48);
 static_assert(sizeof(struct perftrace_process) == 48);
 static_assert(sizeof(struct perftrace_describe) == 344);
 static_assert(PERFTRACE_BUFFERS >= PERFTRACE_READ_BYTES);
+
+static unsigned int max_traced = 65536;
+module_param(max_traced, uint, 0644);
+MODULE_PARM_DESC(max_traced, "Processes that are traced or not read yet, at most; of one user a quarter of that");
+
+u32 pt_max_traced(void)
+{
+	return READ_ONCE(max_traced);
+}
 
 /*
  * Charged to who is traced. Without memory its events are lost, and nobody is killed for
@@ -40,14 +63,44 @@ unsigned long pt_page_new(void)
  */
 int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable)
 {
-	if (!(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_EXEC ||
-	    (!writable && vma->vm_flags & VM_WRITE))
+	if (!(vma->vm_flags & VM_SHARED) || (!writable && vma->vm_flags & VM_WRITE) ||
+	    pfc_vma_noexec(vma))
 		return -EACCES;
 	/* VM_IO: mlockall() does not touch it all. */
 	vm_flags_mod(vma, VM_IO | VM_MIXEDMAP | VM_WIPEONFORK | VM_DONTEXPAND | VM_DONTDUMP,
-		     VM_MAYEXEC | (writable ? 0 : VM_MAYWRITE));
+		     writable ? 0 : VM_MAYWRITE);
 	vma->vm_ops = ops;
 	return 0;
+}
+
+static const char *why(bool markers, int error)
+{
+	switch (error) {
+	case -EDQUOT:
+		return "needs more memory than user_kb allows its user";
+	case -ENOSPC:
+		return markers ? "has more than " __stringify(PERFTRACE_NR_MARKERS) " markers" :
+				 "is one process too many, or has too many descriptors";
+	default:
+		return "needs memory that is not there";
+	}
+}
+
+/* The caller, or some of its markers, cannot be traced. */
+void pt_say_refused(bool markers, int error)
+{
+	pr_warn_ratelimited("perftrace: %s[%d] %s; %s not traced (%d)\n", current->comm,
+			    task_tgid_nr(current), why(markers, error),
+			    markers ? "some of its markers are" : "it is", error);
+}
+
+/*
+ * MADV_KEEPONFORK takes the flag away. The copy for a child, before anything is copied into
+ * it, has it again: a child never writes into its parent's buffers.
+ */
+void pt_wipe_on_fork(struct vm_area_struct *vma)
+{
+	vm_flags_set(vma, VM_WIPEONFORK);
 }
 
 vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page)
@@ -69,9 +122,27 @@ void pt_mm_put(struct mm_struct *mm)
 	mmdrop(mm);
 }
 
-struct pid *pt_pid_get(void)
+/*
+ * The first thread of the process that the caller's address space is of: a child of vfork() has
+ * its parent's. Held.
+ */
+struct task_struct *pt_leader_get(void)
 {
-	return get_task_pid(current, PIDTYPE_TGID);
+	struct task_struct *leader = current->group_leader;
+#ifdef CONFIG_MEMCG
+	struct task_struct *owner;
+
+	guard(rcu)();
+	owner = current->mm ? rcu_dereference(current->mm->owner) : NULL;
+	if (owner && owner->mm == current->mm)
+		leader = owner->group_leader;
+#endif
+	return get_task_struct(leader);
+}
+
+struct pid *pt_pid_get(struct task_struct *leader)
+{
+	return get_task_pid(leader, PIDTYPE_TGID);
 }
 
 /* 0: the caller does not know it. */
@@ -80,12 +151,123 @@ u32 pt_pid_nr(struct pid *pid)
 	return pid_vnr(pid);
 }
 
-void pt_who(struct pt_who *who)
+size_t pt_pid_bytes(struct pid *pid)
 {
-	who->uid = from_kuid(&init_user_ns, current_euid());
-	who->secret = !uid_eq(current_uid(), current_euid()) ||
-		      !gid_eq(current_gid(), current_egid());
-	get_task_comm(who->comm, current);
+	return struct_size(pid, numbers, pid->level + 1);
+}
+
+/* As it knows itself. */
+u32 pt_pid_own(struct pid *pid)
+{
+	return pid_nr_ns(pid, ns_of_pid(pid));
+}
+
+/* The calling thread, as it knows itself. */
+u32 pt_thread_nr(void)
+{
+	struct pid *pid = task_pid(current);
+
+	return pid_nr_ns(pid, ns_of_pid(pid));
+}
+
+/*
+ * The two words that the calling thread has from its thread pointer on, if the second one is
+ * that. It may have been told a lie where that is: it is its own memory.
+ */
+void pt_thread_change(s64 at, u64 was, u64 first, u64 second)
+{
+	u64 __user *words = (u64 __user *)(x86_fsbase_read_cpu() + at);
+	u64 known;
+
+	if (get_user(known, words + 1) || known != was)
+		return;
+	if (!put_user(first, words))
+		put_user(second, words + 1);
+}
+
+/* @parent: 0, or the number of the thread whose memory the thread shares that is told. */
+struct pt_news {
+	struct callback_head head;
+	u32 parent;
+};
+
+static void hear(struct callback_head *head)
+{
+	struct pt_news *news = container_of(head, struct pt_news, head);
+
+	if (news->parent)
+		pt_shares(news->parent);
+	else
+		pt_begins();
+	kfree(news);
+	pfc_work_done();
+}
+
+static int tell(struct task_struct *thread, u32 parent, gfp_t gfp)
+{
+	struct pt_news *news = kmalloc_obj(*news, gfp);
+
+	if (!news)
+		return -ENOMEM;
+	news->parent = parent;
+	init_task_work(&news->head, hear);
+	if (pfc_work_add(thread, &news->head, TWA_RESUME))
+		return 0;
+	kfree(news);
+	return -ESRCH;
+}
+
+/* The caller calls pt_begins() before it is in user mode again. May sleep. */
+int pt_begins_later(void)
+{
+	return tell(current, 0, GFP_KERNEL);
+}
+
+/* How many address spaces are traced, of each hash. */
+#define TRACED_BITS	10
+static atomic_t traced[1 << TRACED_BITS];
+
+static atomic_t *traced_of(unsigned long mm)
+{
+	return &traced[hash_long(mm, TRACED_BITS)];
+}
+
+/* One more or less is traced. Any context. */
+void pt_traced(unsigned long mm, bool is)
+{
+	atomic_add(is ? 1 : -1, traced_of(mm));
+}
+
+/*
+ * The caller's child, which has not run yet, has its memory: where that is traced the child
+ * calls pt_shares() first of all. Without memory for that it is a thread as its parent is.
+ */
+void pt_shares_later(struct task_struct *child)
+{
+	if (current->mm && atomic_read(traced_of((unsigned long)current->mm)))
+		tell(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN);
+}
+
+void pt_who(struct pt_who *who, struct task_struct *task)
+{
+	who->uid = from_kuid(&init_user_ns, task_cred_xxx(task, euid));
+	get_task_comm(who->comm, task);
+}
+
+/* Was the caller killed? */
+bool pt_is_dying(void)
+{
+	return fatal_signal_pending(current);
+}
+
+/* Nanoseconds that the caller's CLOCK_MONOTONIC is ahead of the kernel's. */
+s64 pt_time_offset(void)
+{
+#ifdef CONFIG_TIME_NS
+	return timespec64_to_ns(&current->nsproxy->time_ns->offsets.monotonic);
+#else
+	return 0;
+#endif
 }
 
 /* As the caller knows him. */

@@ -5,7 +5,10 @@
 
 #include <linux/mm_types.h>
 
+struct file;
+struct file_operations;
 struct pid;
+struct task_struct;
 struct vm_fault;
 struct vm_operations_struct;
 
@@ -13,19 +16,47 @@ struct vm_operations_struct;
 struct pt_who {
 	/* Of the initial name space. */
 	u32 uid;
-	/* It has rights that its user has not, or secrets from him. */
-	u32 secret;
 	char comm[16];
 };
 
+/* What is of the device: operations of its areas and of its files, pages of a process's in it. */
+struct pt_ours {
+	const struct vm_operations_struct *areas;
+	const struct file_operations *files;
+	unsigned long span;
+};
+
+u32 pt_max_traced(void);
 unsigned long pt_page_new(void);
 int pt_vma(struct vm_area_struct *vma, const struct vm_operations_struct *ops, bool writable);
+void pt_say_refused(bool markers, int error);
+void pt_wipe_on_fork(struct vm_area_struct *vma);
 vm_fault_t pt_insert(struct vm_fault *vmf, unsigned long page);
 struct mm_struct *pt_mm_get(void);
 void pt_mm_put(struct mm_struct *mm);
-struct pid *pt_pid_get(void);
+struct task_struct *pt_leader_get(void);
+struct pid *pt_pid_get(struct task_struct *leader);
 u32 pt_pid_nr(struct pid *pid);
-void pt_who(struct pt_who *who);
+size_t pt_pid_bytes(struct pid *pid);
+u32 pt_pid_own(struct pid *pid);
+u32 pt_thread_nr(void);
+void pt_thread_change(s64 at, u64 was, u64 first, u64 second);
+int pt_begins_later(void);
+void pt_traced(unsigned long mm, bool is);
+void pt_shares_later(struct task_struct *child);
+void pt_who(struct pt_who *who, struct task_struct *task);
+bool pt_is_dying(void);
+s64 pt_time_offset(void);
 u32 pt_uid(u32 uid);
+int pt_leave_later(struct task_struct *leader, const struct pt_ours *ours, struct file *wake);
+struct file *pt_wake_get(int fd);
+void pt_wake_put(struct file *wake);
+
+/* Of sys/trace.rs. */
+void pt_begins(void);
+void pt_shares(u32 parent);
+bool pt_is_closed(void);
+void pt_leaves_later(void);
+bool pt_is_attached(struct file *file);
 
 #endif

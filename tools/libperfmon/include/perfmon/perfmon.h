@@ -66,10 +66,17 @@ int pfm_unload_context(int fd);
 int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
 
 /*
+ * Nor this: the state of a context since it was attached, from any CPU. With
+ * PERFMON_STATUS_ENDED a message, to be read from it, says why: PFM_MSG_END,
+ * PFM_MSG_FAULT or PFM_MSG_EVICTED.
+ */
+int pfm_get_status(int fd, struct perfmon_status *status);
+
+/*
  * Nor these: the counters of the calling thread, without a system call.
  * pfm_self_read() reads one of the context that is loaded on the calling thread;
- * what the page cannot say, it asks the kernel for. Without a page (NULL) that is
- * everything.
+ * what the page cannot say, it asks the kernel for: without a page (NULL) that is
+ * everything, and what another thread's context counts.
  */
 int pfm_self_map(int fd, const struct perfmon_self **page);
 int pfm_self_unmap(const struct perfmon_self *page);

@@ -216,6 +216,8 @@ struct perftrace_site perftrace_where_<Here>::site
 		PERFTRACE_ASSERT_(sizeof(marker) <= 64, "the marker's name is too long"); \
 		PERFTRACE_ASSERT_(sizeof(fields) <= 257, "the fields' names are too long"); \
 		PERFTRACE_ASSERT_(sizeof(struct perftrace_names_) > (n), "names are given once"); \
+		PERFTRACE_ASSERT_(__builtin_strncmp(marker, "kernel:", 7), \
+				  "the provider kernel is the kernel's own"); \
 		if (perftrace_wanted_(&perftrace_site_)) { \
 			const struct perftrace_value perftrace_values_[] = { \
 				__VA_ARGS__ { 0, 0 } \

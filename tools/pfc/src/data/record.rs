@@ -2,7 +2,7 @@
 
 //! Records of perf.data: `enum perf_event_type` of linux/perf_event.h.
 
-use ring::Sample;
+use ring::{Sample, IN_GUEST};
 
 use super::KERNEL;
 
@@ -20,6 +20,7 @@ const BUILD_ID: u32 = 67;
 /// PERF_RECORD_MISC_*.
 const IN_KERNEL: u16 = 1;
 const IN_USER: u16 = 2;
+const GUEST_KERNEL: u16 = 4;
 const COMM_EXEC: u16 = 1 << 13;
 const BUILD_ID_SIZE: u16 = 1 << 15;
 
@@ -115,14 +116,15 @@ impl Encoder {
     }
 
     pub fn sample(&mut self, sample: &Sample, id: u64) {
-        let misc = if sample.ip >= KERNEL {
-            IN_KERNEL
-        } else {
-            IN_USER
+        let (misc, ip) = match sample.ip {
+            // Whether it was in the guest's kernel is not known.
+            IN_GUEST => (GUEST_KERNEL, 0),
+            ip if ip >= KERNEL => (IN_KERNEL, ip),
+            ip => (IN_USER, ip),
         };
         let at = self.begin(SAMPLE, misc);
         self.u64(id);
-        self.u64(sample.ip);
+        self.u64(ip);
         self.pair(sample.pid, sample.tid);
         self.u64(sample.time);
         self.pair(sample.cpu, 0);

@@ -314,6 +314,7 @@ mod tests {
         let in_kernel = u64::MAX << 20;
         let stack = [ring::STACK_KERNEL, in_kernel, ring::STACK_USER, 0x9000];
         encoder.sample(&sample(100, in_kernel, &stack), 1);
+        encoder.sample(&sample(300, ring::IN_GUEST, &[]), 1);
         let common = Common {
             pid: 10,
             tid: 10,
@@ -354,8 +355,9 @@ mod tests {
         let profile = crate::profile::Profile::load(Some(&path)).expect("samples");
         assert_eq!(profile.events, ["cycles:u", "counter:mm/faults"]);
         assert_eq!((profile.lost, profile.has_stacks), (7, true));
+        assert_eq!(profile.throttled, 1);
         assert_eq!(profile.command, ["pfc"]);
-        let [first, second] = &profile.samples[..] else {
+        let [first, second, third] = &profile.samples[..] else {
             panic!("{:?}", profile.samples);
         };
         assert_eq!((first.time, first.event, first.period), (100, 0, 500));
@@ -364,6 +366,8 @@ mod tests {
         assert!(profile.place(first).is_kernel);
         assert_eq!((second.event, second.stack.len()), (1, 2));
         assert_eq!(*profile.place(second).object, *exe.to_string_lossy());
+        let guest = profile.place(third);
+        assert_eq!((&*guest.object, guest.is_known()), ("[guest]", false));
         // It has another build id.
         assert!(!profile.place(second).is_known());
         let addresses = |n: usize| -> Vec<u64> {

@@ -32,6 +32,7 @@ pub fn checks(modules: &Modules) -> Vec<Check> {
         pmu(&cpu, has_pmu),
         description(modules, &map, &cpu, has_pmu),
         watchdog(has_pmu),
+        guests(),
         holders("perf", "anon_inode:[perf_event]", busy),
         holders("contexts", DEVICE, false),
         create(made),
@@ -67,7 +68,9 @@ impl Cpu {
             || match self.vendor.as_str() {
                 "GenuineIntel" => self.has("arch_perfmon"),
                 // All of them have four counters, says the manual.
-                "AuthenticAMD" => !self.has("hypervisor") || self.has("perfctr_core"),
+                "AuthenticAMD" | "HygonGenuine" => {
+                    !self.has("hypervisor") || self.has("perfctr_core")
+                }
                 _ => false,
             }
     }
@@ -78,7 +81,7 @@ impl Cpu {
 
     fn module(&self) -> &'static str {
         match self.vendor.as_str() {
-            "AuthenticAMD" => "pfm_amd",
+            "AuthenticAMD" | "HygonGenuine" => "pfm_amd",
             _ => "pfm_intel",
         }
     }
@@ -145,6 +148,35 @@ fn watchdog(has_pmu: bool) -> Check {
             what,
             "the NMI watchdog has a counter on each CPU",
             "sysctl kernel.nmi_watchdog=0 frees it until the next boot",
+        ),
+    }
+}
+
+/// Guests of KVM, whose PMU is made of the host's.
+fn guests() -> Check {
+    let what = "guests";
+    let mediated = ["kvm_intel", "kvm_amd"].iter().any(|module| {
+        let path = format!("/sys/module/{module}/parameters/enable_mediated_pmu");
+        text(path).is_some_and(|value| value == "Y")
+    });
+    let found = processes_with("anon_inode:kvm-vm");
+    match (found.is_empty(), mediated) {
+        (true, _) => well(what, "nobody is seen to have a guest of KVM"),
+        (false, false) => note(
+            what,
+            format!(
+                "guests of KVM: {}: their own counters stop while a context has the PMU, and \
+                 samples in them have no address",
+                found.join(", ")
+            ),
+        ),
+        (false, true) => problem(
+            what,
+            format!(
+                "guests of KVM: {}, which have the PMU for themselves as long as they run",
+                found.join(", ")
+            ),
+            "load kvm_intel or kvm_amd with enable_mediated_pmu=N, or end them",
         ),
     }
 }

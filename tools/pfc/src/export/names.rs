@@ -70,7 +70,9 @@ impl Families {
         let mut known: HashMap<(String, Type, Option<&'static str>), usize> = HashMap::new();
         let mut taken = HashSet::new();
         let mut members: Vec<Vec<&Instance>> = Vec::new();
-        for instance in catalogue.instances() {
+        // How values of a kind that is not known combine is not known, either.
+        let instances = catalogue.instances().iter();
+        for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let place = place(&instance.name);
             let kind = Type::of(instance.kind);
             let unit = suffix(instance.unit);

@@ -41,6 +41,8 @@ pub struct Profile {
     pub frames: Vec<Frame>,
     /// Samples that could not be written.
     pub lost: u64,
+    /// How often there were too many samples, so that none were taken for a while.
+    pub throttled: u64,
     /// How it was made.
     pub command: Vec<String>,
     /// There are stacks.
@@ -185,6 +187,7 @@ pub mod tests {
             ],
             frames,
             lost: 2,
+            throttled: 3,
             command: vec!["pfc".to_owned()],
             has_stacks: true,
         }

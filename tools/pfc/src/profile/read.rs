@@ -22,6 +22,9 @@ use crate::failure::Failure;
 const IN_KERNEL: u64 = -128_i64 as u64;
 const IN_USER: u64 = -512_i64 as u64;
 
+/// What stands for the file of what ran in a guest of KVM.
+const GUEST: &str = "[guest]";
+
 fn wrong(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::Refused(format!(
         "cannot read {}: {why}; is it a file of pfc record or perf record, and whole?",
@@ -142,6 +145,7 @@ impl Reader {
                 self.map(r.pid, r.address, r.length, r.page_offset, &r.path);
             }
             EventRecord::Lost(r) => self.profile.lost += r.count,
+            EventRecord::Throttle(_) => self.profile.throttled += 1,
             EventRecord::Sample(r) => {
                 let period = periods.get(event).copied().unwrap_or(1);
                 self.sample(event, &r, period);
@@ -175,7 +179,11 @@ impl Reader {
             CpuMode::User => false,
             _ => ip >= KERNEL,
         };
-        let mut stack = vec![self.frame(pid, ip, in_kernel, 0)];
+        let is_guest = matches!(r.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser);
+        let mut stack = vec![match is_guest {
+            true => self.place(Names::unknown(ip, in_kernel, GUEST.into())),
+            false => self.frame(pid, ip, in_kernel, 0),
+        }];
         if let Some(chain) = &r.callchain {
             self.profile.has_stacks = true;
             // The innermost is the sample's own place.
@@ -223,14 +231,19 @@ impl Reader {
             true => self.names.in_kernel(&self.processes, address, back),
             false => self.names.in_user(&self.processes, pid, address, back),
         };
-        let place = (address, frame.object.clone());
-        let frames = &mut self.profile.frames;
-        let n = *self.frames.entry(place).or_insert_with(|| {
-            frames.push(frame);
-            frames.len() - 1
-        });
+        let n = self.place(frame);
         self.known.entry(of).or_default().insert(address, n);
         n
+    }
+
+    /// The number of a frame.
+    fn place(&mut self, frame: Frame) -> usize {
+        let place = (frame.address, frame.object.clone());
+        let frames = &mut self.profile.frames;
+        *self.frames.entry(place).or_insert_with(|| {
+            frames.push(frame);
+            frames.len() - 1
+        })
     }
 }
 

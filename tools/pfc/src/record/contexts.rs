@@ -14,6 +14,8 @@ use super::tasks::{now, Tasks};
 use crate::data::{Common, Encoder};
 use crate::stat::command::Crew;
 use crate::stat::counting::at;
+use crate::stat::short::{Causes, Shorts};
+use crate::stat::throttled::Throttled;
 
 /// Threads are looked at for their processes' names in /proc.
 fn process(thread: u32) -> u32 {
@@ -79,6 +81,26 @@ struct Live {
     ended: bool,
 }
 
+impl Live {
+    /// Reads its messages: why it has ended before its target, if it has.
+    fn look(&mut self, scope: Scope) -> Causes {
+        while !self.ended {
+            match self.context.message() {
+                Ok(None) => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
+                Ok(Some(Message::Overflow { .. } | Message::Other(_))) => {}
+                Ok(Some(message)) => {
+                    self.ended = true;
+                    return Causes::of(message, scope);
+                }
+                // Without messages there is nothing to wait for; the ring stays.
+                Err(_) => self.ended = true,
+            }
+        }
+        Causes::NONE
+    }
+}
+
 /// What came out of the rings, until it is written.
 #[derive(Default)]
 pub struct Harvest {
@@ -96,6 +118,11 @@ pub struct Contexts {
     /// Threads that could not be sampled, and why the first could not.
     pub missed: usize,
     pub trouble: Option<io::Error>,
+    /// Threads and CPUs that were not sampled to their end.
+    shorts: Shorts,
+    /// Storms of contexts that were closed; and what the files before this one told.
+    closed: Throttled,
+    told: Throttled,
     /// Rings that are read only when a file is to be made.
     is_recorder: bool,
     is_broken: bool,
@@ -113,6 +140,9 @@ impl Contexts {
             harvest,
             missed: 0,
             trouble: None,
+            shorts: Shorts::default(),
+            closed: Throttled::default(),
+            told: Throttled::default(),
             is_recorder,
             is_broken: false,
         }
@@ -168,15 +198,8 @@ impl Contexts {
             let Some(live) = self.live.get_mut(&target) else {
                 continue;
             };
-            while !live.ended {
-                match live.context.message() {
-                    Ok(None) => break,
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
-                    Ok(Some(Message::Overflow { .. })) => {}
-                    // Without messages there is nothing to wait for; the ring stays.
-                    Ok(Some(Message::End)) | Err(_) => live.ended = true,
-                }
-            }
+            let causes = live.look(self.recipe.scope);
+            self.shorts.add(target, causes);
             if !self.is_recorder {
                 self.drain(target);
                 self.adjust(target)?;
@@ -198,8 +221,38 @@ impl Contexts {
             self.pause(*target, false);
         }
         if self.is_recorder {
-            self.live.retain(|_, live| !live.ended);
+            let ended: Vec<u32> = self
+                .live
+                .iter()
+                .filter(|(_, live)| live.ended)
+                .map(|(target, _)| *target)
+                .collect();
+            for target in ended {
+                self.close(target);
+            }
         }
+    }
+
+    fn close(&mut self, target: u32) {
+        if let Some(live) = self.live.remove(&target) {
+            if let Ok(status) = live.context.status() {
+                self.closed.add(&status);
+            }
+        }
+    }
+
+    /// Storms since this was asked last.
+    pub fn take_throttled(&mut self) -> Throttled {
+        let mut all = self.closed;
+        for status in self
+            .live
+            .values()
+            .filter_map(|live| live.context.status().ok())
+        {
+            all.add(&status);
+        }
+        let before = std::mem::replace(&mut self.told, all);
+        all.since(&before)
     }
 
     fn pause(&self, target: u32, paused: bool) {
@@ -272,9 +325,16 @@ impl Contexts {
     }
 
     /// Says what went wrong on the way.
-    pub fn finish(&self) {
+    pub fn finish(&mut self) {
+        for (target, live) in &mut self.live {
+            let causes = live.look(self.recipe.scope);
+            self.shorts.add(*target, causes);
+        }
         if self.is_broken {
             eprintln!("pfc: a ring held what is no record; is pfc as new as the module?");
+        }
+        for sentence in self.shorts.sentences(self.recipe.scope, "sampling") {
+            eprintln!("pfc: {sentence}");
         }
     }
 }
@@ -331,12 +391,15 @@ impl Crew for Contexts {
     }
 
     fn end(&mut self, thread: u32) -> io::Result<()> {
-        if !self.is_recorder {
-            self.drain(thread);
-            self.live.remove(&thread);
-        } else if let Some(live) = self.live.get_mut(&thread) {
+        if let Some(live) = self.live.get_mut(&thread) {
+            let causes = live.look(self.recipe.scope);
+            self.shorts.add(thread, causes);
             // What it did last may be what is wanted.
             live.ended = true;
+        }
+        if !self.is_recorder {
+            self.drain(thread);
+            self.close(thread);
         }
         Ok(())
     }

@@ -204,9 +204,10 @@ fn plan_recipe(
                 ))
             }
             Place::NotSupported => {
-                let why = match machine.is_soft_name(&event.name) {
-                    true => "load the kernel's own events: modprobe pfm_soft",
-                    false => "there is no counter for it; 'pfc doctor' looks for the cause",
+                let why = match (machine.is_soft_name(&event.name), &event.why) {
+                    (true, _) => "load the kernel's own events: modprobe pfm_soft",
+                    (false, Some(why)) if machine.vendor.is_some() => why.as_str(),
+                    (false, _) => "there is no counter for it; 'pfc doctor' looks for the cause",
                 };
                 return Err(Failure::Refused(format!(
                     "'{}' cannot be sampled: {why}",
@@ -400,6 +401,12 @@ impl Run<'_> {
             harvest.lost,
         );
         (harvest.samples, harvest.lost) = (0, 0);
+        let throttled = self.contexts.take_throttled();
+        if !throttled.is_none() {
+            eprintln!(
+                "[ pfc record: {throttled}: too many samples; take fewer (-c, -F), or raise max_sample_rate and max_sample_percent in /sys/module/perfcounters/parameters ]"
+            );
+        }
         self.files += 1;
         Ok(())
     }

@@ -7,9 +7,14 @@ use std::io;
 
 use perfmon::{on_cpu, Context, Pmd, Scope, SetDesc, Value, EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
 
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::retry_on_intr;
+
 use super::command::Crew;
 use super::estimate::Sums;
 use super::place::{Place, Plan};
+use super::short::{Causes, Shorts};
+use super::throttled::Throttled;
 
 /// Nanoseconds of a turn, as of perf's.
 pub const TURN: u64 = 1_000_000;
@@ -157,13 +162,14 @@ impl Recipe {
         let runs = context.read_runs(&turns)?;
         let mut runs = runs.iter();
         let sums = |source: &Source| match source {
-            Source::Every(_) => Sums::whole(
-                whole
-                    .next()
-                    .unwrap_or(&[])
-                    .iter()
-                    .fold(0, |all: u64, v| all.wrapping_add(*v)),
-            ),
+            Source::Every(_) => {
+                let sets = whole.next().unwrap_or(&[]);
+                let value = sets.iter().fold(0, |all: u64, v| all.wrapping_add(v.value));
+                Sums::whole(value).short(match sets.iter().any(|v| v.is_short) {
+                    true => Causes::SHORT,
+                    false => Causes::NONE,
+                })
+            }
             Source::In(..) => runs.next().map(Sums::of_runs).unwrap_or_default(),
         };
         Ok(self.sources.iter().map(sums).collect())
@@ -195,15 +201,47 @@ pub fn at<T>(scope: Scope, target: u32, mut work: impl FnMut() -> io::Result<T>)
     }
 }
 
+/// A context that is attached.
+struct Live {
+    context: Context,
+    /// It has ended, and has said why: before its target did, or with it.
+    ended: Option<Causes>,
+}
+
+impl From<Context> for Live {
+    fn from(context: Context) -> Self {
+        Self {
+            context,
+            ended: None,
+        }
+    }
+}
+
+impl Live {
+    /// Reads its messages, of which the last says why it has ended. Plain counters have no
+    /// others.
+    fn look(&mut self, scope: Scope) -> io::Result<Causes> {
+        while let Some(message) = self.context.message()? {
+            let causes = self.ended.unwrap_or_default();
+            self.ended = Some(causes.and(Causes::of(message, scope)));
+        }
+        Ok(self.ended.unwrap_or_default())
+    }
+}
+
 /// Contexts by thread or CPU, and the sums of those that have ended.
 pub struct Group {
     recipe: Recipe,
-    live: BTreeMap<u32, Context>,
+    live: BTreeMap<u32, Live>,
     ended: Vec<Sums>,
     /// The set that the next one begins with.
     begin: u16,
     /// Threads that could not be counted.
     pub lost: usize,
+    /// Threads and CPUs that were not counted to their end.
+    pub shorts: Shorts,
+    /// Of the contexts that have ended.
+    throttled: Throttled,
 }
 
 impl Group {
@@ -214,6 +252,8 @@ impl Group {
             live: BTreeMap::new(),
             recipe,
             lost: 0,
+            shorts: Shorts::default(),
+            throttled: Throttled::default(),
         }
     }
 
@@ -231,13 +271,13 @@ impl Group {
         if self.recipe.threshold.is_none() {
             self.begin = (self.begin + 1) % self.recipe.sets;
         }
-        self.live.insert(target, context);
+        self.live.insert(target, context.into());
         Ok(())
     }
 
     fn start_one(&self, target: u32) -> io::Result<()> {
         match self.live.get(&target) {
-            Some(context) => self.recipe.at(target, || context.start()),
+            Some(live) => self.recipe.at(target, || live.context.start()),
             None => Ok(()),
         }
     }
@@ -255,20 +295,53 @@ impl Group {
 
     /// None counts any more.
     pub fn stop(&self) {
-        for (target, context) in &self.live {
+        for (target, live) in &self.live {
             // What has ended counts no more, either.
-            let _ = self.recipe.at(*target, || context.stop());
+            let _ = self.recipe.at(*target, || live.context.stop());
         }
     }
 
     /// The sums so far, in the recipe's order.
-    pub fn read(&self) -> io::Result<Vec<Sums>> {
+    pub fn read(&mut self) -> io::Result<Vec<Sums>> {
         let mut sums = self.ended.clone();
-        for (target, context) in &self.live {
-            let values = self.recipe.at(*target, || self.recipe.read(context))?;
+        for (target, live) in &self.live {
+            let values = self
+                .recipe
+                .at(*target, || self.recipe.read(&live.context))?;
+            self.shorts.add(*target, causes(&values));
             add(&mut sums, &values);
         }
-        Ok(sums)
+        // After the values, so that none of them is short without a mark.
+        let early = self.look()?;
+        Ok(sums.into_iter().map(|sum| sum.short(early)).collect())
+    }
+
+    /// Why contexts have ended before their targets did.
+    fn look(&mut self) -> io::Result<Causes> {
+        let running = self.live.values().filter(|live| live.ended.is_none());
+        let mut fds: Vec<PollFd<'_>> = running
+            .map(|live| PollFd::new(&live.context, PollFlags::IN))
+            .collect();
+        let nr = retry_on_intr(|| poll(&mut fds, Some(&Timespec::default())))?;
+        if nr > 0 {
+            for (target, live) in &mut self.live {
+                let causes = live.look(self.recipe.scope)?;
+                self.shorts.add(*target, causes);
+            }
+        }
+        let ended = self.live.values().filter_map(|live| live.ended);
+        Ok(ended.fold(Causes::NONE, Causes::and))
+    }
+
+    /// Storms of all contexts. Only those that wait for an overflow can have some.
+    pub fn throttled(&self) -> io::Result<Throttled> {
+        let mut all = self.throttled;
+        if self.recipe.threshold.is_some() {
+            for live in self.live.values() {
+                all.add(&live.context.status()?);
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -283,7 +356,7 @@ impl Crew for Group {
     }
 
     fn insert(&mut self, thread: u32, context: Context) -> io::Result<()> {
-        self.live.insert(thread, context);
+        self.live.insert(thread, context.into());
         Ok(())
     }
 
@@ -307,8 +380,15 @@ impl Crew for Group {
 
     /// Its counts stay.
     fn end(&mut self, thread: u32) -> io::Result<()> {
-        if let Some(context) = self.live.remove(&thread) {
-            add(&mut self.ended, &self.recipe.read(&context)?);
+        if let Some(mut live) = self.live.remove(&thread) {
+            let values = self.recipe.read(&live.context)?;
+            let early = live.look(self.recipe.scope)?;
+            let values: Vec<Sums> = values.iter().map(|sum| sum.short(early)).collect();
+            self.shorts.add(thread, causes(&values));
+            add(&mut self.ended, &values);
+            if self.recipe.threshold.is_some() {
+                self.throttled.add(&live.context.status()?);
+            }
         }
         Ok(())
     }
@@ -317,6 +397,11 @@ impl Crew for Group {
 /// ESRCH: the thread has ended.
 pub fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// EEXIST: the thread has a context.
+pub fn has_context(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EEXIST)
 }
 
 /// EBUSY: perf, the watchdog or contexts of the other kind have it; or there is
@@ -329,4 +414,10 @@ fn add(sums: &mut [Sums], values: &[Sums]) {
     for (sum, value) in sums.iter_mut().zip(values) {
         *sum = sum.plus(value);
     }
+}
+
+/// Why any of them is short.
+fn causes(values: &[Sums]) -> Causes {
+    let all = values.iter().map(|sums| sums.short);
+    all.fold(Causes::NONE, Causes::and)
 }

@@ -101,6 +101,7 @@ mod tests {
             what: What::Missing,
             unit: String::new(),
             scale: 1.0,
+            why: None,
         };
         let events = ["task-clock", "cycles:u", "cycles:k", "instructions:u"].map(event);
         let counted = Counted {

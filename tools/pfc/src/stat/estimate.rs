@@ -13,6 +13,8 @@
 use perfmon::Runs;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use super::short::Causes;
+
 /// Of 100 true values, so many are within the error bars.
 pub const CONFIDENCE: f64 = 99.0;
 
@@ -26,6 +28,8 @@ pub struct Sums {
     time2: u128,
     value2: u128,
     value_time: u128,
+    /// Why counts are missing.
+    pub short: Causes,
 }
 
 impl Sums {
@@ -38,6 +42,15 @@ impl Sums {
             time2: 0,
             value2: 0,
             value_time: 0,
+            short: Causes::NONE,
+        }
+    }
+
+    /// This, of which counts are missing.
+    pub fn short(self, causes: Causes) -> Self {
+        Self {
+            short: self.short.and(causes),
+            ..self
         }
     }
 
@@ -50,6 +63,7 @@ impl Sums {
             time2: wide(runs.time2),
             value2: wide(runs.value2),
             value_time: wide(runs.value_time),
+            short: Causes::NONE,
         }
     }
 
@@ -62,6 +76,8 @@ impl Sums {
             time2: add(self.time2, other.time2),
             value2: add(self.value2, other.value2),
             value_time: add(self.value_time, other.value_time),
+            // Once a context has ended early, every later interval lacks it as well.
+            short: self.short.and(other.short),
         }
     }
 
@@ -150,6 +166,7 @@ mod tests {
                 time2: t * t,
                 value2: v * v,
                 value_time: t * v,
+                short: Causes::NONE,
             });
         }
         all

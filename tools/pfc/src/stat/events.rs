@@ -24,6 +24,7 @@ pub struct Machine {
     pub vendor: Option<Vendor>,
     /// /proc/cpuinfo's.
     pub family: u32,
+    pub model: u32,
     /// May the kernel be counted, and others' threads?
     pub privileged: bool,
     /// CPUs are counted, not threads.
@@ -39,6 +40,8 @@ pub struct Code {
     pub fixed: Option<u16>,
     /// No general counter can.
     pub only_fixed: bool,
+    /// Bit n: general counter n can.
+    pub counters: u64,
     pub user: bool,
     pub kernel: bool,
 }
@@ -64,6 +67,8 @@ pub struct Event {
     pub unit: String,
     /// What a count is multiplied with to be in that unit.
     pub scale: f64,
+    /// Why it is missing, where that is known.
+    pub why: Option<String>,
 }
 
 impl Event {
@@ -73,6 +78,7 @@ impl Event {
             what,
             unit: String::new(),
             scale: 1.0,
+            why: None,
         }
     }
 
@@ -90,6 +96,7 @@ const fn code(select: u64) -> Code {
         select,
         fixed: None,
         only_fixed: false,
+        counters: u64::MAX,
         user: false,
         kernel: false,
     }
@@ -152,6 +159,13 @@ fn generic(name: &str, vendor: Option<Vendor>, family: u32, map: &Map) -> Option
     Some(vendor.map(|vendor| coded(select, vendor)))
 }
 
+/// libpfm4's spelling of perf's own names: `INSTRUCTIONS`, `perf::instructions`.
+fn in_lower_case(name: &str) -> Option<String> {
+    let plain = name.strip_prefix("perf::");
+    let is_loud = name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c == '-');
+    (plain.is_some() || is_loud).then(|| plain.unwrap_or(name).to_ascii_lowercase())
+}
+
 /// The kernel's own registers, by perf's names.
 fn soft(name: &str, system_wide: bool) -> Option<u16> {
     Some(match name {
@@ -191,22 +205,19 @@ impl Machine {
             name if name.starts_with("amd") => Some(Vendor::Amd),
             _ => None,
         });
-        let family = std::fs::read_to_string("/proc/cpuinfo")
-            .unwrap_or_default()
-            .lines()
-            .find_map(|l| {
-                l.strip_prefix("cpu family")?
-                    .split_once(':')?
-                    .1
-                    .trim()
-                    .parse()
-                    .ok()
-            })
-            .unwrap_or(0);
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let number = |key: &str| {
+            let value = |line: &str| {
+                let (name, value) = line.split_once(':')?;
+                (name.trim() == key).then(|| value.trim().parse().ok())?
+            };
+            cpuinfo.lines().find_map(value).unwrap_or(0)
+        };
         Self {
             map,
             vendor,
-            family,
+            family: number("cpu family"),
+            model: number("model"),
             privileged: privileged(),
             system_wide,
         }
@@ -264,6 +275,8 @@ impl Machine {
                 "'{word}' names no event; 'pfc stat --help' has examples"
             )));
         }
+        let plain = in_lower_case(name);
+        let name = plain.as_deref().unwrap_or(name);
         if let Some(number) = soft(name, self.system_wide) {
             let what = match self.has_soft(number) {
                 true => What::Soft(number),
@@ -276,50 +289,108 @@ impl Machine {
             return Ok(event);
         }
         let found = match generic(name, self.vendor, self.family, &self.map) {
-            Some(found) => found,
+            Some(found) => found.ok_or_else(|| self.unknown("")),
             None => self.by_code(word, name)?,
         };
+        let found = found.and_then(|code| self.countable(code));
         Ok(self.with_modes(word, found, asked))
     }
 
-    /// A raw code, or a name of libpfm4's.
-    fn by_code(&self, word: &str, name: &str) -> Result<Option<Code>, Failure> {
+    /// There is no such event, or no PMU at all.
+    fn unknown(&self, hint: &str) -> String {
+        match self.vendor {
+            Some(_) => format!("this processor has no such event{hint}"),
+            None => "there is no PMU to count with".to_owned(),
+        }
+    }
+
+    /// A raw code, or a name of libpfm4's; or why there is none.
+    fn by_code(&self, word: &str, name: &str) -> Result<Result<Code, String>, Failure> {
+        let Some(vendor) = self.vendor else {
+            return Ok(Err(self.unknown("")));
+        };
         let hex = name.strip_prefix('r').filter(|h| !h.is_empty());
         if let Some(Ok(raw)) = hex.map(|h| u64::from_str_radix(h, 16)) {
-            return Ok(self.vendor.map(|vendor| coded(raw, vendor)));
+            return Ok(Ok(coded(raw, vendor)));
         }
-        let Some(vendor) = self.vendor else {
-            return Ok(None);
-        };
-        match libpfm::encode(name) {
-            Ok(select) => Ok(Some(coded(select, vendor))),
+        let event = match libpfm::encode(name) {
+            Ok(event) => event,
             Err(error) if error.is_not_found() => {
-                eprintln!(
-                    "pfc: '{word}': this processor has no such event; 'pfc pmu' says which \
-                     tables of libpfm4 are searched"
-                );
-                Ok(None)
+                let hint = "; 'pfc pmu' says which tables of libpfm4 are searched";
+                return Ok(Err(self.unknown(hint)));
             }
-            Err(error) => Err(Failure::Refused(format!("'{word}': {error}, says libpfm4"))),
+            Err(error) => return Err(Failure::Refused(format!("'{word}': {error}, says libpfm4"))),
+        };
+        let code = coded(event.select, vendor);
+        let whole = match (event.kind, event.has_more) {
+            (libpfm::Kind::Core, false) => Ok(code),
+            // Where it is known, the register has a name.
+            (libpfm::Kind::Core, true) => self.countable(code).and(Err(
+                "it needs a second register, which is not programmed".to_owned(),
+            )),
+            (libpfm::Kind::System, _) => {
+                Err("it is perf's, and no event of this processor's".to_owned())
+            }
+            (libpfm::Kind::Other, _) => {
+                Err("it is not counted by the processor's cores".to_owned())
+            }
+        };
+        Ok(whole)
+    }
+
+    /// With the counters that can count it; or why none of them alone can.
+    fn countable(&self, code: Code) -> Result<Code, String> {
+        use perfmon::constraints::{lacking_of_amd, lacking_of_intel, of_amd, of_intel, Lacking};
+        let (lacking, counters) = match self.vendor {
+            Some(Vendor::Intel) => (
+                lacking_of_intel(self.family, self.model, code.select),
+                of_intel(self.family, self.model, code.select),
+            ),
+            Some(Vendor::Amd) => (
+                lacking_of_amd(self.family, code.select),
+                of_amd(self.family, code.select),
+            ),
+            None => (None, u64::MAX),
+        };
+        match lacking {
+            Some(Lacking::Register(name)) => Err(format!(
+                "it needs a second register, {name}, which is not programmed"
+            )),
+            Some(Lacking::Merge) => {
+                Err("it needs two counters merged into one, which is not programmed".to_owned())
+            }
+            None if counters == 0 => Err("no counter of a core counts it".to_owned()),
+            None => Ok(Code { counters, ..code }),
         }
     }
 
     /// As perf does: both modes, or the user's if the kernel may not be counted,
     /// and then the name says so.
-    fn with_modes(&self, word: &str, found: Option<Code>, asked: Option<(bool, bool)>) -> Event {
+    fn with_modes(
+        &self,
+        word: &str,
+        found: Result<Code, String>,
+        asked: Option<(bool, bool)>,
+    ) -> Event {
         let (user, kernel) = asked.unwrap_or((true, self.privileged));
         let name = match asked {
             None if !self.privileged => format!("{word}:u"),
             _ => word.to_owned(),
         };
-        let what = found.map_or(What::Missing, |code| {
-            What::Hardware(Code {
-                user,
-                kernel,
-                ..code
-            })
-        });
-        Event::new(&name, what)
+        match found {
+            Ok(code) => {
+                let code = Code {
+                    user,
+                    kernel,
+                    ..code
+                };
+                Event::new(&name, What::Hardware(code))
+            }
+            Err(why) => Event {
+                why: Some(why),
+                ..Event::new(&name, What::Missing)
+            },
+        }
     }
 
     fn instance(&self, word: &str, name: &str, device: &Path) -> Result<Event, Failure> {
@@ -394,6 +465,7 @@ pub mod tests {
             map: Map::parse(&text),
             vendor: Some(vendor),
             family: 0x17,
+            model: 0,
             privileged: true,
             system_wide: false,
         }
@@ -457,6 +529,21 @@ pub mod tests {
         );
         assert_eq!(hardware(&named(&machine, "r20c0")).fixed, None);
         assert_eq!(hardware(&named(&machine, "rc0")).fixed, Some(0));
+    }
+
+    #[test]
+    fn r1_16_what_needs_a_second_register_is_missing() {
+        let mut machine = machine(Vendor::Intel, 4, false);
+        assert_eq!(hardware(&named(&machine, "r1b7")).select, 0x1b7);
+        // Skylake.
+        (machine.family, machine.model) = (6, 0x5e);
+        for word in ["r1b7", "r1bb:u", "r5301cd", "r1c6"] {
+            let event = named(&machine, word);
+            assert_eq!(event.what, What::Missing, "{word}");
+            let why = event.why.expect(word);
+            assert!(why.contains("second register"), "{why}");
+        }
+        assert!(named(&machine, "r2cd").why.is_none());
     }
 
     #[test]

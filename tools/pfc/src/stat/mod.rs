@@ -12,7 +12,8 @@
 //! | `counting.rs` | the contexts of threads or CPUs |
 //! | `command.rs` `process.rs` | a command and all that it starts; unsafe |
 //! | `wait.rs` | children, Ctrl-C, time |
-//! | `report.rs` `derived.rs` | what is printed |
+//! | `short.rs` `throttled.rs` | counts that are missing, time without samples |
+//! | `report.rs` `row.rs` `derived.rs` | what is printed |
 
 pub mod command;
 pub mod counting;
@@ -23,6 +24,9 @@ mod groups;
 pub mod place;
 mod process;
 mod report;
+mod row;
+pub mod short;
+pub mod throttled;
 pub mod wait;
 
 use std::io;
@@ -38,8 +42,8 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::rights;
 use command::Child;
+use counting::{has_context, is_gone, Group, Threshold, TURN};
 pub use counting::{is_busy, Recipe};
-use counting::{is_gone, Group, Threshold, TURN};
 use estimate::Sums;
 use events::{Event, Machine};
 use place::{place, spread, Place, Plan};
@@ -94,7 +98,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         ..Recipe::new(scope, plan, clock)
     };
     let plan = available(plan, &target, &recipe)?;
-    advise(&events, &plan, &machine);
+    advise(&events, &plan, &machine, args.verbose);
     let recipe = recipe(&plan);
     let out = match file {
         Some(_) => Out::stream(file)?,
@@ -117,6 +121,13 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
                 "pfc: {} threads could not be counted: too many at once, or not yours to count",
                 group.lost
             );
+        }
+        for sentence in group.shorts.sentences(scope, "counting") {
+            eprintln!("pfc: {sentence}");
+        }
+        let throttled = group.throttled()?;
+        if !throttled.is_none() {
+            eprintln!("pfc: the event of --cascade was {throttled}; what it counts is whole");
         }
         all.push(counts);
         status = ended;
@@ -150,16 +161,19 @@ fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, 
     if count == 0 || count > i64::MAX as u64 {
         return Err(wrong());
     }
-    let plan = place(&[machine.event(name, device)?], &machine.map);
+    let event = machine.event(name, device)?;
+    let why = event.why.clone();
+    let plan = place(&[event], &machine.map);
     match plan.places.first() {
         Some(Place::Pmd(pmd)) => Ok(Threshold {
             pmcs: plan.pmcs,
             pmd: *pmd,
             count,
         }),
-        _ => Err(Failure::Refused(format!(
-            "there is nothing that counts {name}"
-        ))),
+        _ => Err(Failure::Refused(match why {
+            Some(why) => format!("'{name}' cannot be counted: {why}"),
+            None => format!("there is nothing that counts {name}"),
+        })),
     }
 }
 
@@ -190,6 +204,10 @@ fn available(
     };
     let error = match attempt(&plan) {
         Ok(()) => return Ok(plan),
+        // This thread is counted itself; of others that says nothing.
+        Err(error) if has_context(&error) && matches!(target, Target::Threads(_)) => {
+            return Ok(plan);
+        }
         Err(error) => error,
     };
     if !is_busy(&error) || !plan.hardware {
@@ -202,7 +220,7 @@ fn available(
 }
 
 /// What cannot be counted, and what to do about it: a line for each reason.
-fn advise(events: &[Event], plan: &Plan, machine: &Machine) {
+fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     use place::Place::NotSupported;
     let missing = |soft: bool| {
         events.iter().zip(&plan.places).any(|(event, place)| {
@@ -211,6 +229,8 @@ fn advise(events: &[Event], plan: &Plan, machine: &Machine) {
     };
     if missing(false) && machine.vendor.is_none() {
         eprintln!("pfc: there is no PMU to count with; 'pfc doctor' says why");
+    } else if missing(false) {
+        say_why(events, plan, machine, verbose);
     }
     if missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
         eprintln!(
@@ -226,6 +246,26 @@ fn advise(events: &[Event], plan: &Plan, machine: &Machine) {
     }
 }
 
+/// Why the processor cannot count some events: each, or that there are some.
+fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
+    let all = events.iter().zip(&plan.places);
+    let missing: Vec<&Event> = all
+        .filter(|(event, place)| {
+            **place == Place::NotSupported && !machine.is_soft_name(&event.name)
+        })
+        .map(|(event, _)| event)
+        .collect();
+    if !verbose {
+        let (n, s) = (missing.len(), if missing.len() == 1 { "" } else { "s" });
+        return eprintln!("pfc: {n} event{s} cannot be counted here; -v says why");
+    }
+    for event in missing {
+        let why = event.why.as_deref();
+        let why = why.unwrap_or("no counter of this processor can count it");
+        eprintln!("pfc: '{}': {why}", event.base());
+    }
+}
+
 /// A call that the kernel refused, and what to do.
 pub fn refused(what: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
@@ -238,7 +278,7 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
         (PermissionDenied, _) => "the kernel, CPUs, and what others run are for CAP_PERFMON, and the kernel's own threads for nobody; take user mode (:u) and a command of your own".to_owned(),
         (ResourceBusy, _) => "it is in use; 'pfc doctor' says by whom".to_owned(),
         _ if is_gone(error) => "there is no such thread".to_owned(),
-        (_, Some(libc::EEXIST)) => "the thread has a context already; end the other program".to_owned(),
+        _ if has_context(error) => "the thread has a context already; end the other program".to_owned(),
         _ => format!("{error}; 'pfc doctor' looks for the cause"),
     };
     Failure::Refused(format!("cannot {what}: {todo}"))
@@ -356,7 +396,7 @@ impl Ticks {
         }
     }
 
-    fn tick(&mut self, group: &Group, report: &mut Report<'_>) -> Result<(), Failure> {
+    fn tick(&mut self, group: &mut Group, report: &mut Report<'_>) -> Result<(), Failure> {
         report.interval(group.read()?, self.begun.elapsed())?;
         // Late by more than one, those in between are left out.
         if let (Some(every), Some(next)) = (self.every, &mut self.next) {

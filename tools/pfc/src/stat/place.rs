@@ -74,8 +74,8 @@ struct Free<'a> {
     fixed_control: u64,
 }
 
-/// Events without a fixed counter take general ones first, then the others in
-/// their order what is left, and fixed ones after that.
+/// Events without a fixed counter take general ones first, of these the ones that few counters
+/// can count; then the others in their order what is left, and fixed ones after that.
 pub fn place(events: &[Event], map: &Map) -> Plan {
     let hardware = map.hardware.as_ref();
     let alone = |d: &Description, pmcs: u64| {
@@ -105,14 +105,17 @@ pub fn place(events: &[Event], map: &Map) -> Plan {
         },
         fixed_control: 0,
     };
-    for has_fixed in [false, true] {
-        for (n, event) in events.iter().enumerate() {
-            if let What::Hardware(code) = &event.what {
-                if code.fixed.is_some() == has_fixed {
-                    free.plan.places[n] = free.hardware(*code);
-                }
-            }
-        }
+    let codes = events.iter().enumerate();
+    let mut codes: Vec<(usize, Code)> = codes
+        .filter_map(|(n, event)| match event.what {
+            What::Hardware(code) => Some((n, code)),
+            _ => None,
+        })
+        .collect();
+    // Stable: else in their order.
+    codes.sort_by_key(|(_, code)| (code.fixed.is_some(), code.counters.count_ones()));
+    for (n, code) in codes {
+        free.plan.places[n] = free.hardware(code);
     }
     for (n, event) in events.iter().enumerate() {
         match event.what {
@@ -127,6 +130,11 @@ pub fn place(events: &[Event], map: &Map) -> Plan {
     free.plan.too_many = free.plan.places.contains(&Place::NotCounted);
     free.plan.pmcs.sort_by_key(|v| v.number);
     free.plan
+}
+
+/// Can this general counter count it?
+fn can(code: Code, pmd: u16) -> bool {
+    code.counters.checked_shr(pmd.into()).unwrap_or(0) & 1 != 0
 }
 
 /// What a general counter's PMC holds for an event.
@@ -159,7 +167,8 @@ pub fn spread(
     };
     let choices = |code: Code| -> Vec<u16> {
         let value = select(code);
-        let takes = |n: &u16| hardware.pmc(*n).is_some_and(|r| r.reserved & value == 0);
+        let takes =
+            |n: &u16| can(code, *n) && hardware.pmc(*n).is_some_and(|r| r.reserved & value == 0);
         let general = hardware
             .pmds
             .iter()
@@ -235,9 +244,8 @@ impl Free<'_> {
         let fixed = code.fixed.map(|n| FIXED + n);
         // Where a bit would be dropped, something else would be counted.
         let takes = |n: &u16| {
-            self.hardware
-                .and_then(|d| d.pmc(*n))
-                .is_some_and(|r| r.reserved & value == 0)
+            let pmc = self.hardware.and_then(|d| d.pmc(*n));
+            can(code, *n) && pmc.is_some_and(|r| r.reserved & value == 0)
         };
         let counter = |n: u16| self.hardware.and_then(|d| d.pmd(n)).is_some();
         if !code.only_fixed {
@@ -306,6 +314,31 @@ mod tests {
         assert_eq!(plan.pmcs[0], Value::new(0, 0x43_00c4));
         assert_eq!(plan.pmcs[1], Value::new(1, 0x41_003c));
         assert!(plan.hardware && !plan.too_many);
+    }
+
+    #[test]
+    fn r1_16_events_are_where_they_can_be_counted() {
+        // Haswell: counter 2 only.
+        let mut machine = machine(Vendor::Intel, 4, false);
+        (machine.family, machine.model) = (6, 0x3c);
+        let plan = placed(&machine, &["branches", "branch-misses", "r1cb", "r148"]);
+        assert_eq!(pmds(&plan), [0, 1, 3, 2]);
+        // Both at once: one of them waits.
+        let events: Vec<Event> = ["r148", "r8a3", "branches"]
+            .iter()
+            .map(|w| machine.event(w, Path::new("")).expect(w))
+            .collect();
+        assert_eq!(pmds(&place(&events, &machine.map)), [2, -1, 0]);
+        let plan = spread(&events, &[None; 3], &machine.map).expect("fits");
+        assert_eq!(plan.nr_sets, 2);
+        assert_eq!(plan.places[..2], [Place::Pmd(2), Place::Pmd(2)]);
+        assert_ne!(plan.sets[0], plan.sets[1]);
+        // There is no such counter.
+        (machine.map, machine.model) = (
+            super::super::events::tests::machine(Vendor::Intel, 2, false).map,
+            0x3c,
+        );
+        assert_eq!(pmds(&placed(&machine, &["r148"])), [-2]);
     }
 
     #[test]

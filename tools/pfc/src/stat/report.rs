@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::counting::{Recipe, Source};
 use super::derived::{mean, Counted};
-use super::estimate::{Estimate, Sums, CONFIDENCE};
+use super::estimate::{Estimate, Sums};
 use super::events::{Event, What};
 use super::place::{Place, Plan};
+use super::row::Row;
+use super::short::Causes;
 use super::Counts;
 use crate::cli::StatArgs;
 use crate::failure::Failure;
@@ -41,24 +43,6 @@ pub struct Report<'a> {
     begun: bool,
     intervals: bool,
     times: bool,
-}
-
-/// A line.
-struct Row<'a> {
-    event: &'a Event,
-    /// Unscaled; else the word for people.
-    value: Result<f64, &'static str>,
-    /// Nanoseconds that were counted.
-    run_ns: u64,
-    /// Of the time, if it had turns.
-    share: Option<f64>,
-    /// How far the value may be off, if it was worked out; `None` in it: nobody knows.
-    error: Option<Option<f64>>,
-    /// That share is too little.
-    refused: Option<f64>,
-    /// Percent.
-    noise: Option<f64>,
-    derived: Option<(f64, String)>,
 }
 
 impl<'a> Report<'a> {
@@ -262,6 +246,10 @@ impl<'a> Report<'a> {
                 derived: values[n]
                     .filter(|_| self.scaled || !cell.is_some_and(|c| c.in_turns))
                     .and_then(|value| counted.derive(event, value)),
+                short: columns[n].map_or(Causes::NONE, |column| {
+                    let of = runs.iter().map(|run| run.values[column].short);
+                    of.fold(Causes::NONE, Causes::and)
+                }),
             }
         };
         self.events.iter().enumerate().map(row).collect()
@@ -336,134 +324,6 @@ impl Cell {
     }
 }
 
-impl Row<'_> {
-    /// In the event's unit, without marks for thousands.
-    fn number(&self, value: f64) -> String {
-        let value = value * self.event.scale;
-        match self.event.scale == 1.0 {
-            true => format!("{value:.0}"),
-            false => format!("{value:.2}"),
-        }
-    }
-
-    fn people(&self, at: Option<Duration>, repeated: bool) -> String {
-        let value = match self.value {
-            Ok(value) => thousands(&self.number(value)),
-            Err(word) => word.to_owned(),
-        };
-        let mut line = match at {
-            Some(at) => format!("{:>15.9} ", at.as_secs_f64()),
-            None => String::new(),
-        };
-        let unit = &self.event.unit;
-        line.push_str(&format!("{value:>18} {unit:<4} {:<27}", self.event.name));
-        match &self.derived {
-            Some((value, unit)) if unit.starts_with("of all") => {
-                line.push_str(&format!(" # {value:>7.2}% {unit:<16}"));
-            }
-            Some((value, unit)) => line.push_str(&format!(" # {value:>8.3} {unit:<16}")),
-            None if repeated => line.push_str(&" ".repeat(28)),
-            None => {}
-        }
-        if let Some(noise) = self.noise {
-            line.push_str(&format!("( +- {noise:5.2}% )"));
-        }
-        if let Some(share) = self.share {
-            if self.derived.is_none() && self.noise.is_none() {
-                line.push_str(&" ".repeat(28));
-            }
-            line.push_str(&format!("  ({:.2}%{})", 100.0 * share, self.bar()));
-        }
-        line.trim_end().to_owned()
-    }
-
-    /// The error bar, in percent of the value.
-    fn bar(&self) -> String {
-        match (self.error, self.value) {
-            (Some(Some(error)), Ok(value)) if value > 0.0 => {
-                format!(", +- {:.2}%", 100.0 * error / value)
-            }
-            (Some(Some(error)), Ok(_)) => format!(", +- {error:.0}"),
-            (Some(None), Ok(_)) => ", +- ?".to_owned(),
-            _ => String::new(),
-        }
-    }
-
-    fn percent(&self) -> f64 {
-        100.0 * self.share.unwrap_or(1.0)
-    }
-
-    /// Value, unit, event, error, run time, percent of it, derived, its unit.
-    fn csv(&self, separator: &str, at: Option<Duration>) -> String {
-        let mut fields = Vec::new();
-        fields.extend(at.map(|at| format!("{:.9}", at.as_secs_f64())));
-        fields.push(self.value.map_or_else(str::to_owned, |v| self.number(v)));
-        fields.push(self.event.unit.clone());
-        fields.push(self.event.name.clone());
-        fields.extend(self.noise.map(|noise| format!("{noise:.2}%")));
-        fields.push(self.run_ns.to_string());
-        fields.push(format!("{:.2}", self.percent()));
-        match &self.derived {
-            Some((value, unit)) => {
-                fields.push(format!("{value:.3}"));
-                fields.push(unit.clone());
-            }
-            None => fields.extend([String::new(), String::new()]),
-        }
-        // Behind what perf has: half the length of the error bar.
-        if let Some(error) = self.error {
-            fields.push(error.map_or_else(String::new, |e| self.number(e)));
-        }
-        fields.join(separator)
-    }
-
-    fn json(&self, at: Option<Duration>) -> String {
-        let value = match self.value {
-            Ok(value) => format!("{:.6}", value * self.event.scale),
-            Err(word) => word.to_owned(),
-        };
-        let mut line = serde_json::json!({
-            "counter-value": value,
-            "unit": self.event.unit,
-            "event": self.event.name,
-            "event-runtime": self.run_ns,
-            "pcnt-running": self.percent(),
-        });
-        if let Some(at) = at {
-            line["interval"] = at.as_secs_f64().into();
-        }
-        if let Some(error) = self.error {
-            line["error-bar"] = error.map(|e| e * self.event.scale).into();
-            line["confidence"] = CONFIDENCE.into();
-        }
-        if let Some(noise) = self.noise {
-            line["variance"] = noise.into();
-        }
-        if let Some((value, unit)) = &self.derived {
-            line["metric-value"] = format!("{value:.6}").into();
-            line["metric-unit"] = unit.clone().into();
-        }
-        line.to_string()
-    }
-}
-
-/// 1234567.89 as 1,234,567.89.
-fn thousands(number: &str) -> String {
-    let (sign, digits) = match number.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", number),
-    };
-    let (whole, part) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
-    let mut text = sign.to_owned();
-    for (n, digit) in whole.chars().enumerate() {
-        if n > 0 && (whole.len() - n) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text + part
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -474,15 +334,8 @@ mod tests {
             what: What::Soft(256),
             unit: unit.to_owned(),
             scale,
+            why: None,
         }
-    }
-
-    #[test]
-    fn r1_16_thousands_are_marked() {
-        assert_eq!(thousands("1"), "1");
-        assert_eq!(thousands("-123"), "-123");
-        assert_eq!(thousands("1234567.89"), "1,234,567.89");
-        assert_eq!(thousands("-1000"), "-1,000");
     }
 
     fn report<'a>(events: &'a [Event], plan: &'a Plan, sources: &[Source]) -> Report<'a> {

@@ -71,6 +71,23 @@ Examples:
   pfc trace list --json                      for a program"
     )]
     List(ListArgs),
+    /// Trace programs that began before the module was loaded; for root
+    #[command(after_help = "\
+Examples:
+  modprobe perfcounters && pfc trace arm     what the service does when it starts
+
+A program that finds no device when it begins attaches at its next event after this.")]
+    Arm,
+    /// Have programs let go of the module, so that it can be unloaded; for root
+    #[command(after_help = "\
+Examples:
+  pfc trace release && rmmod perfcounters    what the service does when it stops
+
+Programs with markers have the device open as long as they run. They go on, untraced, and
+attach again after the next pfc trace arm. A system call that one of them sleeps in may
+end with EINTR, as after SIGSTOP and SIGCONT. With traces there it is refused.
+Exit status: 2 some did not let go, and are named; all are as before.")]
+    Release(ReleaseArgs),
 }
 
 /// Which events, and how they are kept.
@@ -91,6 +108,9 @@ pub struct Wanted {
     /// A thread waits where there is no room, so that nothing is lost
     #[arg(long, conflicts_with = "shared")]
     pub wait: bool,
+    /// Milliseconds that it waits at the most, until the event is lost; or "inf" [10000]
+    #[arg(long, value_name = "MS", requires = "wait", value_parser = patience)]
+    pub blocking_timeout: Option<u32>,
     /// One buffer a CPU for all programs that take part: they can harm each other's
     #[arg(long)]
     pub shared: bool,
@@ -179,6 +199,14 @@ pub struct ListArgs {
     pub json: bool,
 }
 
+/// How long it may take.
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// Seconds until those that have not let go are named
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3600))]
+    pub timeout: u32,
+}
+
 impl Wanted {
     /// As the kernel takes them.
     pub fn markers(&self) -> Result<String, Failure> {
@@ -220,6 +248,17 @@ impl Wanted {
         .iter()
         .filter(|(wanted, _)| *wanted)
         .fold(0, |all, (_, flag)| all | flag)
+    }
+}
+
+/// As the kernel has it: all ones are for ever.
+fn patience(word: &str) -> Result<u32, String> {
+    match word {
+        "inf" => Ok(u32::MAX),
+        _ => match word.parse() {
+            Ok(ms) if ms != 0 && ms != u32::MAX => Ok(ms),
+            _ => Err("milliseconds, 1 at least, or \"inf\"".to_owned()),
+        },
     }
 }
 
@@ -270,6 +309,15 @@ mod tests {
     }
 
     #[test]
+    fn r9_2_how_long_a_thread_waits() {
+        assert_eq!(patience("1"), Ok(1));
+        assert_eq!(patience("inf"), Ok(u32::MAX));
+        for bad in ["0", "", "-1", "4294967295", "1s", "Inf"] {
+            assert!(patience(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn r3_11_globs_are_joined() {
         let mut wanted = Wanted {
             events: vec!["a:*".to_owned(), "b:c".to_owned()],
@@ -277,6 +325,7 @@ mod tests {
             kernel: vec![Kernel::Syscalls],
             size: None,
             wait: false,
+            blocking_timeout: None,
             shared: true,
             all_users: true,
         };

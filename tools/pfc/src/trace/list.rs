@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use perftrace_reader::{
-    Clock, Description, Device, Info, Task, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED, WAIT,
+    Clock, Description, Device, Info, Task, ALL_USERS, FILTERED, FLIGHT, KEEP, PAUSED, SHARED,
+    UNSTABLE, WAIT,
 };
 use serde_json::{json, Value};
 
@@ -84,6 +85,7 @@ fn modes(info: &Info) -> Vec<&'static str> {
         (KEEP, "keep"),
         (PAUSED, "paused"),
         (ALL_USERS, "all-users"),
+        (UNSTABLE, "unstable-clock"),
     ];
     let others = others.iter().filter(|(flag, _)| info.is(*flag));
     [disk]
@@ -108,6 +110,7 @@ fn object(info: &Info) -> Value {
         "cut": info.cut,
         "dropped": info.dropped,
         "no_memory": info.no_memory,
+        "denied": info.denied,
     })
 }
 

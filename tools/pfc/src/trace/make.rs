@@ -25,6 +25,7 @@ pub fn make(name: &str, wanted: &Wanted, flags: u32) -> Result<Trace, Failure> {
         markers: wanted.markers()?,
         flags: flags | wanted.flags(),
         bytes: wanted.size.unwrap_or(0),
+        wait_ms: wanted.blocking_timeout.unwrap_or(0),
         filter,
     };
     let trace = Device::open()?.create(&recipe)?;

@@ -10,6 +10,7 @@
 //! | `recorder.rs` | events are written as they come |
 //! | `summary.rs` | how far it is, what came of it, and what is missing |
 //! | `list.rs` | traces and markers |
+//! | `wake.rs` | programs that run longer than the module is loaded |
 
 pub mod args;
 mod list;
@@ -17,6 +18,7 @@ mod make;
 mod recorder;
 mod sink;
 mod summary;
+mod wake;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,6 +47,8 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
             list::run(args, &mut out)?;
             out.finish()?;
         }
+        TraceCommand::Arm => wake::arm()?,
+        TraceCommand::Release(args) => wake::release(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

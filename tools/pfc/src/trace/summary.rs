@@ -3,7 +3,7 @@
 //! How far it is, what came of it, and what is missing.
 
 use perfcounters::Unit;
-use perftrace_reader::{Info, Totals};
+use perftrace_reader::{Info, Totals, UNSTABLE};
 
 use crate::trace::sink::Sink;
 use crate::units::Measure;
@@ -53,11 +53,16 @@ fn missing(totals: &Totals, info: &Info) -> Vec<String> {
         (totals.disorder, "events had times that cannot be; they have those of the ones before"),
         (info.dropped, "processes had ended and were dropped unread, for there were too many"),
         (info.no_memory, "buffers got no memory; their events are lost, and not counted"),
+        (info.denied, "processes got rights or an owner that you may not look at; what they wrote since is not here"),
     ];
-    lines
-        .iter()
-        .filter(|(count, _)| *count > 0)
+    let counted = lines.iter().filter(|(count, _)| *count > 0);
+    let unstable = info.is(UNSTABLE).then(|| {
+        "the kernel has given up the time stamp counter: times of different CPUs may differ"
+            .to_owned()
+    });
+    counted
         .map(|(count, words)| format!("{count} {words}"))
+        .chain(unstable)
         .collect()
 }
 
@@ -79,11 +84,17 @@ mod tests {
             cut: 16,
             dropped: 2,
             no_memory: 4,
+            denied: 6,
             ..Info::default()
         };
+        let unstable = Info {
+            flags: UNSTABLE,
+            ..Info::default()
+        };
+        assert_eq!(missing(&Totals::default(), &unstable).len(), 1);
         let lines = missing(&totals, &info);
         let first: Vec<&str> = lines.iter().filter_map(|l| l.split(' ').next()).collect();
-        assert_eq!(first, ["5", "24", "1", "2", "4"]);
+        assert_eq!(first, ["5", "24", "1", "2", "4", "6"]);
         let line = progress(&totals, 2048);
         assert!(line.contains("0 events, 3 lost, 2 KiB"), "{line}");
     }

@@ -24,7 +24,7 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
     lines.push(Line::from(format!(
         "number {}  {}  {}  {state}, life {}",
         row.number,
-        row.kind.name(),
+        row.kind_name,
         row.inside.coin(),
         row.incarnation
     )));
@@ -40,7 +40,7 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
         row.measure.value(row.total)
     )));
     lines.push(Line::default());
-    if row.kind == Kind::Histogram {
+    if !row.buckets.is_empty() {
         buckets(row, &mut lines, look);
     } else {
         per_cpu(row, cpus, width, &mut lines, look);

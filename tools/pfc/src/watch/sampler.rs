@@ -32,6 +32,7 @@ pub struct Row {
     pub name: String,
     pub help: String,
     pub kind: Kind,
+    pub kind_name: std::borrow::Cow<'static, str>,
     pub measure: Measure,
     /// What the buckets of a histogram measure.
     pub inside: Measure,
@@ -61,6 +62,7 @@ impl Row {
             name: instance.name.clone(),
             help: instance.help.clone(),
             kind: instance.kind,
+            kind_name: instance.kind_name(),
             measure: Measure::of(instance),
             inside: Measure::inside(instance),
             live: instance.state == State::Live,
@@ -69,9 +71,9 @@ impl Row {
             rate: change.rate(),
             total: change.after().total(),
             per_cpu,
-            buckets: match instance.kind {
-                Kind::Histogram => change.combined(),
-                _ => Vec::new(),
+            buckets: match instance.is_histogram() {
+                true => change.combined(),
+                false => Vec::new(),
             },
         }
     }

@@ -50,6 +50,8 @@ fn r4_4_the_average_latency_is_of_wakeups() {
     task.flags = TASK_LATENCIES;
     assert_eq!((task.wakeups(), task.latency()), (6, 100.0));
     task.latencies = [0; NR_LATENCIES];
+    assert_eq!(task.latency(), 600.0, "a wait that is not over is one wait");
+    task.values[SCHLATACCUM] = 0;
     assert_eq!(task.latency(), 0.0);
     task.latencies = [u64::MAX; NR_LATENCIES];
     assert_eq!(task.wakeups(), u64::MAX);

@@ -36,6 +36,8 @@
 #define PFM_REGFL_OVFL_NOTIFY	0x01	/* PMD: tell of its overflow */
 #define PFM_REGFL_RANDOM	0x02	/* PMD: randomise the next period */
 #define PFM_REGFL_NO_EMUL64	0x04	/* PMC: the counter is as wide as it is */
+/* PERFMON_READ_PMDS alone sets it: */
+#define PERFMON_REGFL_SHORT	0x100	/* PMD: its counter was not there for a time */
 
 /**
  * struct pfarg_ctx - a new context
@@ -256,7 +258,7 @@ struct perfmon_self_counter {
 
 /* perfmon_self.flags */
 #define PERFMON_SELF_COUNTING	0x01	/* in the hardware: add what moved since */
-#define PERFMON_SELF_RDPMC	0x02	/* RDPMC is allowed to this process */
+#define PERFMON_SELF_RDPMC	0x02	/* RDPMC is allowed to @owner */
 
 /* Counters that the self page has room for. */
 #define PERFMON_SELF_COUNTERS	32
@@ -272,11 +274,13 @@ struct perfmon_self_counter {
  * @nr: of @counters
  * @reserved: zero
  * @counters: those of the hardware that the context uses
+ * @owner: with RDPMC, whose it is to use: the thread pointer of the context's thread, as that
+ *	has it at %fs:0
  *
  * A page, mapped shared and read-only at PERFMON_SELF_OFFSET of a context's
- * file; its thread alone can use RDPMC. The value of a counter, if @sequence is even,
- * and the same before and after:
- *	COUNTING and RDPMC: sum + ((rdpmc(rdpmc) - start) & width's mask)
+ * file. The value of a counter, if @sequence is even, and the same before and after:
+ *	COUNTING and RDPMC, and the reader is @owner:
+ *		sum + ((rdpmc(rdpmc) - start) & width's mask)
  *	not COUNTING: sum
  *	otherwise: only PERFMON_READ_PMDS knows
  */
@@ -290,6 +294,7 @@ struct perfmon_self {
 	__u32	nr;
 	__u32	reserved;
 	struct perfmon_self_counter counters[PERFMON_SELF_COUNTERS];
+	__u64	owner;
 };
 
 #define PERFMON_SELF_VERSION	1
@@ -299,6 +304,14 @@ struct perfmon_self {
 /* pfarg_ovfl_msg.msg_type */
 #define PFM_MSG_OVFL	1	/* a counter that tells of it has overflowed */
 #define PFM_MSG_END	2	/* the monitored thread has ended */
+#define PFM_MSG_FAULT	3	/* a CPU has not all registers: the context has ended */
+#define PFM_MSG_EVICTED	4	/* the administrator needed its registers: it has ended */
+
+/*
+ * Instead of an instruction, here and in samples: it was in a guest of KVM, whose registers are
+ * not known. As perf's PERF_CONTEXT_GUEST.
+ */
+#define PERFMON_IN_GUEST	((__u64)-2048)
 
 /**
  * struct pfarg_ovfl_msg - what read() gives, one at a time
@@ -307,7 +320,7 @@ struct perfmon_self {
  * @msg_active_set: the event set
  * @msg_ovfl_cpu: where it was
  * @msg_ovfl_tid: the thread
- * @msg_ovfl_ip: the instruction
+ * @msg_ovfl_ip: the instruction, or PERFMON_IN_GUEST
  * @msg_ovfl_pmds: PMDs that overflowed
  */
 struct pfarg_ovfl_msg {
@@ -345,13 +358,37 @@ struct perfmon_create {
 	__u64			arg_size;
 };
 
+/* perfmon_status.flags */
+#define PERFMON_STATUS_STARTED	 0x01	/* it counts, whenever its thread runs */
+#define PERFMON_STATUS_MASKED	 0x02	/* nothing counts until PERFMON_RESTART */
+#define PERFMON_STATUS_THROTTLED 0x04	/* it samples no more, for some milliseconds */
+#define PERFMON_STATUS_ENDED	 0x08	/* its thread or CPU has gone, or could not be used */
+
+/**
+ * struct perfmon_status - how a context stands
+ * @flags: PERFMON_STATUS_*
+ * @nr_throttles: how often it sampled too much, and did not for a while
+ * @throttled: nanoseconds of that; it counted all the same
+ * @lost: samples that were not taken then
+ * @reserved: zero
+ *
+ * All since PERFMON_LOAD.
+ */
+struct perfmon_status {
+	__u32	flags;
+	__u32	nr_throttles;
+	__u64	throttled;
+	__u64	lost;
+	__u64	reserved[5];
+};
+
 /* Bytes of a format's name with its NUL, and of its argument, at most. */
 #define PERFMON_FORMAT_NAME	32
 #define PERFMON_FORMAT_ARG	4096
 /* Where the page begins that a ring's reader writes. */
 #define PERFMON_TAIL_OFFSET	(1ULL << 41)
 
-#define PERFMON_TYPE		0xb6
+#define PERFMON_TYPE		0xbf
 #define PERFMON_CREATE		_IOW(PERFMON_TYPE, 0x01, struct pfarg_ctx)
 #define PERFMON_WRITE_PMCS	_IOW(PERFMON_TYPE, 0x02, struct perfmon_vector)
 #define PERFMON_WRITE_PMDS	_IOW(PERFMON_TYPE, 0x03, struct perfmon_vector)
@@ -369,5 +406,6 @@ struct perfmon_create {
 #define PERFMON_DELETE_EVTSETS	_IOW(PERFMON_TYPE, 0x0d, struct perfmon_vector)
 #define PERFMON_GETINFO_EVTSETS	_IOW(PERFMON_TYPE, 0x0e, struct perfmon_vector)
 #define PERFMON_READ_RUNS	_IOW(PERFMON_TYPE, 0x0f, struct perfmon_vector)
+#define PERFMON_STATUS		_IOR(PERFMON_TYPE, 0x10, struct perfmon_status)
 
 #endif /* _UAPI_LINUX_PERFMON_H */

@@ -32,6 +32,7 @@ struct perfmon_nway_arg {
  * @first: the oldest of them; or the one that is being filled
  * @total: how many have been filled so far
  * @masked: how often all were full
+ * @lost: samples that were not taken, as there were too many, before the last entry
  * @reserved: zero
  * @used: bytes of entries in each
  *
@@ -45,7 +46,8 @@ struct perfmon_nway_hdr {
 	__u64	first;
 	__u64	total;
 	__u64	masked;
-	__u64	reserved[2];
+	__u64	lost;
+	__u64	reserved;
 	__u64	used[16];
 };
 
@@ -70,6 +72,7 @@ struct perfmon_histogram_arg {
  * @nr: buckets
  * @samples: all
  * @outside: those that no bucket is for
+ * @lost: those that were not taken, as there were too many, before the last one
  * @reserved: zero
  * @buckets: samples of each
  *
@@ -81,7 +84,8 @@ struct perfmon_histogram {
 	__u64	nr;
 	__u64	samples;
 	__u64	outside;
-	__u64	reserved[3];
+	__u64	lost;
+	__u64	reserved[2];
 	__u64	buckets[];
 };
 

@@ -83,8 +83,8 @@ struct perfmon_record {
 /**
  * struct perfmon_sample - PERFMON_RECORD_SAMPLE
  * @header: how it begins
- * @ip: the instruction
- * @pid: the process, in the initial name space
+ * @ip: the instruction, or PERFMON_IN_GUEST
+ * @pid: the process, in the name space of the context's creator
  * @tid: the thread
  * @time: nanoseconds of CLOCK_MONOTONIC
  * @pmd: the counter that overflowed

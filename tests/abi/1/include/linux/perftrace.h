@@ -19,6 +19,8 @@
 /* Traces at once; markers that a process has in its life; bytes of texts and of a filter. */
 #define PERFTRACE_NR_TRACES	16
 #define PERFTRACE_NR_MARKERS	4096
+/* Of a marker that is refused. */
+#define PERFTRACE_NO_NUMBER	0xffffffffU
 #define PERFTRACE_NAME_MAX	64
 #define PERFTRACE_FIELDS_MAX	256
 #define PERFTRACE_FILTER_MAX	4096
@@ -37,7 +39,7 @@
  *
  * PERFTRACE_ATTACH tells nr_cpus, stride and the bytes of the second piece. Pages come when
  * they are first touched. Where there is no trace there are pages as well, which are
- * nobody's; in a child of fork(), which is not attached, all are nobody's and no marker is wanted.
+ * nobody's. A child of fork() has its parent's markers, and pages of its own as soon as it looks.
  */
 #define PERFTRACE_CONTROL	0
 #define PERFTRACE_WORDS		0x1000
@@ -53,19 +55,20 @@
 #define PERFTRACE_KEEP		0x10	/* it outlives the file that made it */
 #define PERFTRACE_PAUSED	0x20	/* no event is wanted for now */
 #define PERFTRACE_ALL_USERS	0x40	/* CAP_PERFMON: processes of all users */
+#define PERFTRACE_UNSTABLE	0x80	/* out: the kernel does not trust the clock any more */
 
 /**
  * struct perftrace_slot - a trace, as a process in it sees it
  * @generation: odd: there is one; changes with each
  * @flags: PERFTRACE_FLIGHT, _WAIT, _SHARED, _FILTERED
  * @mask: bytes of a buffer's records - 1
- * @reserved: 0
+ * @wait_ms: with PERFTRACE_WAIT: perftrace_create.wait_ms, for who cannot ask the kernel to wait
  */
 struct perftrace_slot {
 	__u32	generation;
 	__u32	flags;
 	__u32	mask;
-	__u32	reserved;
+	__u32	wait_ms;
 };
 
 #define PERFTRACE_CLOCK_TSC		0	/* RDTSC */
@@ -78,7 +81,11 @@ struct perftrace_slot {
  * @stride: log2 of the bytes from one buffer to the next
  * @clock: PERFTRACE_CLOCK_*
  * @key: of this process: what records in shared buffers begin with
+ * @offset: nanoseconds that CLOCK_MONOTONIC is ahead in this process's time name space: times
+ *	of that clock are without
+ * @pid: of this process, in its pid name space
  * @reserved: 0
+ * @reserved2: 0
  * @slots: the traces; all 0 where this process is not in one
  */
 struct perftrace_control {
@@ -87,7 +94,10 @@ struct perftrace_control {
 	__u32	stride;
 	__u32	clock;
 	__u64	key;
-	__u64	reserved;
+	__s64	offset;
+	__u32	pid;
+	__u32	reserved;
+	__u64	reserved2;
 	struct perftrace_slot	slots[PERFTRACE_NR_TRACES];
 };
 
@@ -95,12 +105,15 @@ struct perftrace_control {
  * struct perftrace_buffer - the first page of a buffer; its records are on the next ones
  * @head: bytes written (of flight recorders: 0 minus these), where a record ends (begins);
  *	  one store of it commits a record
- * @limit: a record that would end above (of flight recorders: begin below) takes the long way
+ * @limit: a record that would end above (of flight recorders: begin below, with a sign) takes the
+ *	   long way; 0: each one does
  * @reserve: of flight recorders: the lowest place where a record was ever begun
  * @lost: events that found no room
  * @told: @lost, as the last PERFTRACE_LOST record has it
  * @owner: the thread that writes, where there are no restartable sequences; 0: none
  * @reserved: 0
+ * @stalled: @tail + 1, if a thread has waited for room there in vain without the kernel; until the
+ *	     reader comes no other thread does
  * @reserved2: 0
  * @tail: bytes that were read: the kernel writes it
  *
@@ -120,7 +133,8 @@ struct perftrace_buffer {
 	__u64	told;
 	__u32	owner;
 	__u32	reserved;
-	__u64	reserved2[2];
+	__u64	stalled;
+	__u64	reserved2;
 	__u64	tail;
 };
 
@@ -147,6 +161,25 @@ struct perftrace_record {
  * "provider:event", both of letters, digits, and _.-
  */
 
+#define PERFTRACE_THREAD_SHARED	1	/* in a thread's number: another process shares it */
+
+/**
+ * struct perftrace_thread - what a thread has of its own: its writer's, and sometimes the kernel's
+ * @sequence: where its struct rseq is, from the thread pointer on; 0: events take the long way
+ * @number: of the thread << 32, or 0: it is not known yet
+ *
+ * A child of fork() has its parent's, and is another thread: where @number is that of the thread
+ * that made it the kernel writes 0 into both, before the child has its first event. A child of
+ * vfork(), or of clone() with CLONE_VM and without CLONE_THREAD, shares its parent's and has no
+ * restartable sequence: there the kernel writes 0 into @sequence and adds PERFTRACE_THREAD_SHARED
+ * to @number before the child runs. The next event's thread then has to ask for its number, which
+ * is @number's or the child's.
+ */
+struct perftrace_thread {
+	__u64	sequence;
+	__u64	number;
+};
+
 /**
  * struct perftrace_attach - this process is traced from now on
  * @size: of this structure
@@ -155,9 +188,14 @@ struct perftrace_record {
  * @stride: out
  * @bytes: out: of the second piece
  * @key: out
+ * @control: out: where the process has mapped the first piece, whole, or 0
+ * @buffers: out: the same of the second piece
+ * @thread: 0, or where a thread has its struct perftrace_thread, from the thread pointer (FS) on
  *
- * EBUSY: this file is something else, or this process has attached by another one. Ends with
- * the mappings.
+ * A process that is traced already is joined: by the second file it has the same key, markers and
+ * pieces, which need not be mapped again. Ends with the mappings, or the last of the files. EBUSY:
+ * this file is something else, or of another node than the first one; ENOSPC: the process has 256
+ * files, or too many processes are traced.
  */
 struct perftrace_attach {
 	__u32	size;
@@ -166,39 +204,43 @@ struct perftrace_attach {
 	__u32	stride;
 	__u64	bytes;
 	__u64	key;
+	__u64	control;
+	__u64	buffers;
+	__s64	thread;
 };
 
 /**
  * struct perftrace_marker - a marker of a process
  * @name: "provider:event"
  * @fields: see above
- * @number: out: its number in this process; of UNREGISTER: in
- * @reserved: 0
+ * @number: out: its number in this process, or PERFTRACE_NO_NUMBER; of UNREGISTER: in
+ * @error: out: why it has none, an errno; of UNREGISTER: 0
  */
 struct perftrace_marker {
 	char	name[PERFTRACE_NAME_MAX];
 	char	fields[PERFTRACE_FIELDS_MAX];
 	__u32	number;
-	__u32	reserved;
+	__u32	error;
 };
 
 /**
  * struct perftrace_markers - those of a program or library that was loaded, or goes
  * @size: of this structure
- * @nr: how many
+ * @nr: how many: E2BIG if more than PERFTRACE_NR_MARKERS
  * @markers: struct perftrace_marker *
- * @bad: out: which of them is refused; none of them is there then
- * @reserved: 0
+ * @bad: out: the first of them that is refused; the others are there
+ * @refused: out: how many are refused
  *
  * One that is there already, with the same fields, gets the same number and is counted; it goes
- * when it has been taken back as often. EINVAL: a bad name or fields; ENOSPC: PERFTRACE_NR_MARKERS.
+ * when it has been taken back as often. If some are refused the call's errno is that of the first:
+ * EINVAL: a bad name or fields; ENOSPC: the process has PERFTRACE_NR_MARKERS.
  */
 struct perftrace_markers {
 	__u32	size;
 	__u32	nr;
 	__u64	markers;
 	__u32	bad;
-	__u32	reserved;
+	__u32	refused;
 };
 
 /*
@@ -265,6 +307,9 @@ struct perftrace_filter {
  * @filter: struct perftrace_filter *
  * @position: out: which step of the filter is wrong, if EINVAL
  * @slot: out
+ * @wait_ms: with PERFTRACE_WAIT: milliseconds that a thread waits for room at the most, until its
+ *	event is lost; 0: 10,000; ~0: for ever
+ * @reserved: 0
  * @name: what it is called: as "event" above; a user has no two of one name
  * @markers: globs of markers' names with single blanks between; "": all but the kernel's.
  *	     CAP_PERFMON: "kernel:sched_switch", "kernel:sys_enter", "kernel:sys_exit"
@@ -272,6 +317,7 @@ struct perftrace_filter {
  * A glob has at most PERFTRACE_NAME_MAX bytes. PERFTRACE_ALL_USERS is not with PERFTRACE_SHARED.
  * PERFTRACE_OPEN takes @name, of one's own, or else, with CAP_PERFMON, of anybody. Those of all
  * users and of the kernel's events are nobody's own.
+ * EPERM: no such right; of OPEN: the security modules do not let one look at who made it;
  * EEXIST: the name is taken; EBUSY: 16 are there, of users without CAP_PERFMON 12 in all or 8
  * of one's own; or this file is something else.
  */
@@ -283,6 +329,8 @@ struct perftrace_create {
 	__u64	filter;
 	__u32	position;
 	__u32	slot;
+	__u32	wait_ms;
+	__u32	reserved;
 	char	name[PERFTRACE_NAME_MAX];
 	char	markers[PERFTRACE_FIELDS_MAX];
 };
@@ -291,7 +339,7 @@ struct perftrace_create {
  * struct perftrace_info - how a trace stands
  * @size: of this structure
  * @slot: in: by number, for PERFTRACE_NEXT_TRACE: the first one from here on; else out
- * @flags: as in perftrace_create
+ * @flags: as in perftrace_create; PERFTRACE_UNSTABLE
  * @bytes: of a buffer's records
  * @nr_cpus: numbers of CPUs
  * @clock: PERFTRACE_CLOCK_*
@@ -301,11 +349,13 @@ struct perftrace_create {
  * @realtime: now, in nanoseconds
  * @began: when it was made, in ticks
  * @nr_processes: that have buffers in it
- * @memory: bytes of all of its buffers
+ * @memory: bytes of all of its buffers, and of what is known of processes that have ended
  * @lost: events that found no room, all in all
  * @cut: bytes that made no sense where they were counted, all in all
  * @dropped: processes that had ended and were dropped unread, as there were too many
- * @no_memory: buffers for which there was no memory; their events are lost, and not counted
+ * @no_memory: buffers, markers, processes and children for which there was no memory, or which were
+ *	beyond a limit; their events are lost, and not counted
+ * @denied: processes that were dropped unread, as the trace's maker may not look at them any more
  * @name: its name
  * @markers: its globs
  */
@@ -327,6 +377,7 @@ struct perftrace_info {
 	__u64	cut;
 	__u64	dropped;
 	__u64	no_memory;
+	__u64	denied;
 	char	name[PERFTRACE_NAME_MAX];
 	char	markers[PERFTRACE_FIELDS_MAX];
 };
@@ -409,11 +460,63 @@ struct perftrace_notify {
 	__u32	cpu;
 };
 
+/**
+ * struct perftrace_room - a thread waits for room in a buffer
+ * @slot: of the trace
+ * @cpu: of the buffer
+ * @tail: perftrace_buffer.tail, as there was no room
+ *
+ * The reader is told, as by PERFTRACE_NOTIFY. 0: it has read, or the trace has ended: look again;
+ * ETIMEDOUT: it has not within perftrace_create.wait_ms of the first call with this @tail, and
+ * until it does this is the answer at once; EINTR: a signal, and the time goes on; ENOENT: there
+ * is no buffer, or the trace has no right to stop this process any more; EINVAL: nobody waits in
+ * this trace.
+ */
+struct perftrace_room {
+	__u32	slot;
+	__u32	cpu;
+	__u64	tail;
+};
+
+#define PERFTRACE_RESUME	0x01
+
+/**
+ * struct perftrace_release - traced processes let go of the device, so that its module can be
+ *	unloaded
+ * @size: of this structure
+ * @flags: 0, or PERFTRACE_RESUME: processes may be traced again, and are asked no more to let go
+ * @wake: a regular file of at least PERFTRACE_READ_BYTES, open to be read only, that they have from
+ *	then on where the first piece was; -1: none
+ * @left: out: processes that have not let go yet: ask again
+ *
+ * CAP_SYS_MODULE. EBUSY: there are traces. Until the module goes or PERFTRACE_RESUME nobody can
+ * attach or make a trace: ENODEV. If the last call of a file had some left, its close is a
+ * PERFTRACE_RESUME. A process lets go by itself, and its files of the device are
+ * closed: not while it is stopped, nor where mlockall() or mseal() keep its mappings. A call that
+ * one of its threads sleeps in may end with EINTR, as by SIGSTOP and SIGCONT.
+ *
+ * A program that has the file there, or that found no device when it began, attaches at its next
+ * event after PERFTRACE_WAKE was set in each of the file's words.
+ */
+struct perftrace_release {
+	__u32	size;
+	__u32	flags;
+	__s32	wake;
+	__u32	left;
+};
+
+/*
+ * In the words of such a file, if not 0: this bit and, each time it is set, another number in those
+ * between it and the traces' bits.
+ */
+#define PERFTRACE_WAKE		0x80000000
+
 /* Of a process that is traced; ESRCH: the caller is another one, such as its child. */
 #define PERFTRACE_ATTACH	_IOWR('A', 0x80, struct perftrace_attach)
 #define PERFTRACE_REGISTER	_IOWR('A', 0x81, struct perftrace_markers)
 #define PERFTRACE_UNREGISTER	_IOWR('A', 0x82, struct perftrace_markers)
 #define PERFTRACE_NOTIFY	_IOW('A', 0x83, struct perftrace_notify)
+#define PERFTRACE_WAIT_ROOM	_IOW('A', 0x84, struct perftrace_room)
 
 /*
  * Of any file: traces that the caller may open (ENOENT: no more), markers of processes that he
@@ -421,6 +524,7 @@ struct perftrace_notify {
  */
 #define PERFTRACE_NEXT_TRACE	_IOWR('A', 0x88, struct perftrace_info)
 #define PERFTRACE_NEXT_MARKER	_IOWR('A', 0x89, struct perftrace_describe)
+#define PERFTRACE_RELEASE	_IOWR('A', 0x8a, struct perftrace_release)
 /* PERFTRACE_PROCESS, too, of such a process; of a trace: of one that is in it, or was. */
 
 /*

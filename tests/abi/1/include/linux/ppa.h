@@ -144,8 +144,8 @@ struct ppa_info {
 
 #define PPA_VERSION	1
 
-#define PPA_GETINFO	_IOR('A', 0x70, struct ppa_info)
+#define PPA_GETINFO	_IOR('A', 0xa0, struct ppa_info)
 /* The task whose @pid is given; ESRCH, or ENODATA if it is not accounted. */
-#define PPA_GETTASK	_IOWR('A', 0x71, struct ppa_task)
+#define PPA_GETTASK	_IOWR('A', 0xa1, struct ppa_task)
 
 #endif /* _UAPI_LINUX_PPA_H */

@@ -124,6 +124,7 @@ mod tests {
             name: name.to_owned(),
             help: String::new(),
             kind: Kind::Counter,
+            unknown_kind: None,
             unit: Unit::Events,
             exponent: 0,
             slots: 1,

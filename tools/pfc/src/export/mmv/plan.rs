@@ -102,7 +102,9 @@ pub fn plan(name: &str, snapshot: &Snapshot, sum: bool) -> Vec<Planned> {
     for (part, word, base) in [(Part::All, "all", ALL), (Part::PerCpu, "percpu", PERCPU)] {
         let mut open: Option<Planned> = None;
         let mut used = 0;
-        for instance in snapshot.selection().instances() {
+        // How values of a kind that is not known combine is not known, either.
+        let instances = snapshot.selection().instances();
+        for instance in instances.filter(|i| i.unknown_kind.is_none()) {
             let histogram = instance.kind == Kind::Histogram;
             let indom = match part {
                 Part::PerCpu if sum || histogram => continue,
@@ -176,7 +178,7 @@ impl Planned {
 
 /// The long help text: the name as this project has it, and the unit.
 fn describe(instance: &Instance, unit_known: bool) -> String {
-    let kind = instance.kind.name();
+    let kind = instance.kind_name();
     let mut text = format!("{}: {kind}, {}", instance.name, instance.unit.name());
     if instance.exponent != 0 && !unit_known {
         text.push_str(&format!(" * 10^{}", instance.exponent));

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What users have through us, memory of the kernel first of all: sys/account.rs.
+ * A table as that of ucounts, which modules cannot reach: what a user has in a user name space
+ * counts for the space's owner, too, so that no one user is many. Root makes the spaces of other
+ * people's containers: each of these has an account of its own.
+ */
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/debugfs.h>
+#include <linux/hashtable.h>
+#include <linux/mm.h>
+#include <linux/moduleparam.h>
+#include <linux/seq_file.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/string.h>
+#include <linux/user_namespace.h>
+
+#include "pmu.h"
+#include "ppa.h"
+
+static unsigned int user_kb;
+module_param(user_kb, uint, 0644);
+MODULE_PARM_DESC(user_kb, "Kilobytes of memory that contexts and traces of one user may have; 0: a 64th of all, 32 MB at least");
+
+/* A user, or a name space of root's. */
+struct account {
+	kuid_t uid;
+	unsigned int space;
+};
+
+struct pfm_user {
+	struct hlist_node node;
+	struct account account;
+	u64 has[PFM_THINGS];
+};
+
+static DEFINE_HASHTABLE(users, 8);
+static DEFINE_SPINLOCK(users_lock);
+
+static bool is_same(struct account a, struct account b)
+{
+	return uid_eq(a.uid, b.uid) && a.space == b.space;
+}
+
+static u32 key_of(struct account account)
+{
+	return __kuid_val(account.uid) ^ account.space;
+}
+
+static struct account account_of_user(const struct cred *cred)
+{
+	return (struct account) { cred->euid, 0 };
+}
+
+/* The account that memory of a user name space's users is counted in, besides their own. */
+static struct account account_of_owner(const struct user_namespace *ns)
+{
+	if (uid_eq(ns->owner, GLOBAL_ROOT_UID))
+		return (struct account) { INVALID_UID, ns->ns.inum };
+	return (struct account) { ns->owner, 0 };
+}
+
+/* It is one of those before the one that is told in this name space. */
+static bool was_told(const struct cred *cred, const struct user_namespace *last,
+		     struct account account)
+{
+	struct account before = account_of_user(cred);
+	struct user_namespace *ns;
+
+	for (ns = cred->user_ns; ns != last; before = account_of_owner(ns), ns = ns->parent)
+		if (is_same(before, account))
+			return true;
+	return false;
+}
+
+static struct pfm_user *user_of(struct account account)
+{
+	struct pfm_user *user;
+
+	hash_for_each_possible(users, user, node, key_of(account))
+		if (is_same(user->account, account))
+			return user;
+	return NULL;
+}
+
+static bool has_nothing(const struct pfm_user *user)
+{
+	return !memchr_inv(user->has, 0, sizeof(user->has));
+}
+
+/* More for one user, up to so much. */
+static int grow(struct account account, struct pfm_amount more, u64 most)
+{
+	struct pfm_user *user = user_of(account);
+
+	if (!more.nr)
+		return 0;
+	if ((user ? user->has[more.thing] : 0) + more.nr > most)
+		return -EDQUOT;
+	if (!user) {
+		user = kzalloc_obj(*user, GFP_ATOMIC | __GFP_ACCOUNT | __GFP_NOWARN);
+		if (!user)
+			return -ENOMEM;
+		user->account = account;
+		hash_add(users, &user->node, key_of(account));
+	}
+	user->has[more.thing] += more.nr;
+	return 0;
+}
+
+static void shrink(struct account account, struct pfm_amount less)
+{
+	struct pfm_user *user = user_of(account);
+
+	if (!less.nr)
+		return;
+	if (WARN_ON_ONCE(!user || user->has[less.thing] < less.nr))
+		return;
+	user->has[less.thing] -= less.nr;
+	if (has_nothing(user)) {
+		hash_del(&user->node);
+		kfree(user);
+	}
+}
+
+/*
+ * Of the user, and of those who answer for the user name spaces that it is in, each once; up to
+ * one of these.
+ */
+static void shrink_all(const struct cred *cred, struct pfm_amount less,
+		       const struct user_namespace *last)
+{
+	struct account account = account_of_user(cred);
+	struct user_namespace *ns;
+
+	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
+		if (ns == last)
+			break;
+		if (!was_told(cred, ns, account))
+			shrink(account, less);
+	}
+}
+
+/* EDQUOT: one of them would have more than that. Process context. */
+int pfm_account_add(const struct cred *cred, struct pfm_amount more, u64 most)
+{
+	struct account account = account_of_user(cred);
+	struct user_namespace *ns;
+	int error = 0;
+
+	spin_lock(&users_lock);
+	for (ns = cred->user_ns; ns; account = account_of_owner(ns), ns = ns->parent) {
+		if (!was_told(cred, ns, account))
+			error = grow(account, more, most);
+		if (error)
+			break;
+	}
+	if (error)
+		shrink_all(cred, more, ns);
+	spin_unlock(&users_lock);
+	return error;
+}
+
+/* It is given back. Process context. */
+void pfm_account_sub(const struct cred *cred, struct pfm_amount less)
+{
+	spin_lock(&users_lock);
+	shrink_all(cred, less, NULL);
+	spin_unlock(&users_lock);
+}
+
+/* May the caller have more bytes than others? */
+bool pfm_account_is_free(void)
+{
+	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
+}
+
+/* Bytes that one may have who is not free of that. */
+u64 pfm_account_bytes(void)
+{
+	u64 most = (u64)READ_ONCE(user_kb) << 10;
+
+	return most ?: max(((u64)totalram_pages() << PAGE_SHIFT) / 64, (u64)SZ_32M);
+}
+
+void pfm_account_line(struct seq_file *seq, u32 uid, u64 bytes)
+{
+	seq_printf(seq, "%u\t%llu\n", from_kuid_munged(seq_user_ns(seq), KUIDT_INIT(uid)), bytes);
+}
+
+static int users_show(struct seq_file *seq, void *unused)
+{
+	struct pfm_user *user;
+	int bucket;
+
+	seq_puts(seq, "uid\tbytes\tprocesses\ttraces\theld\n");
+	spin_lock(&users_lock);
+	hash_for_each(users, bucket, user, node) {
+		const struct account *account = &user->account;
+
+		if (account->space)
+			seq_printf(seq, "user:[%u]", account->space);
+		else
+			seq_printf(seq, "%u", from_kuid_munged(seq_user_ns(seq), account->uid));
+		for (int thing = 0; thing < PFM_THINGS; thing++)
+			seq_printf(seq, "\t%llu", user->has[thing]);
+		seq_putc(seq, '\n');
+	}
+	spin_unlock(&users_lock);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(users);
+
+static int records_show(struct seq_file *seq, void *unused)
+{
+	seq_puts(seq, "uid\tbytes\n");
+	return ppa_show_users(seq);
+}
+DEFINE_SHOW_ATTRIBUTE(records);
+
+void pfm_account_show(struct dentry *tree)
+{
+	debugfs_create_file("records", 0400, tree, NULL, &records_fops);
+	debugfs_create_file("users", 0400, tree, NULL, &users_fops);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What threads do before they are in user mode again: work.c. */
+#ifndef _PERFCOUNTERS_WORK_H
+#define _PERFCOUNTERS_WORK_H
+
+#include <linux/task_work.h>
+
+bool pfc_work_add(struct task_struct *thread, struct callback_head *work,
+		  enum task_work_notify_mode how);
+void pfc_work_done(void);
+void pfc_works_end(void);
+
+#endif

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# tools/perfmon/src/constraints/intel.rs holds the rules of the kernel's source. After a change there:
+#
+#	tests/host/constraints.sh update
+
+set -u
+# shellcheck source=tests/host/lib/ktap.sh
+. "$TOP/tests/host/lib/ktap.sh"
+table=$TOP/tools/perfmon/src/constraints/intel.rs
+x86=${KTREE:?}/arch/x86
+
+made=$(python3 "$TOP/tests/host/lib/constraints.py" "$x86/include/asm/intel-family.h" "$x86/events/intel/core.c" \
+	"$RELEASE")
+if [ "${1:-}" = update ]; then
+	printf '%s\n' "$made" >"$table"
+	exit
+fi
+plan 3
+# Another release's perf may have other rules.
+made_from=$(sed -n 's,^//! made from Linux \([0-9.]*\)\.$,\1,p' "$table")
+name="1.16 counters that can count an event are those of perf"
+case $RELEASE in
+"$made_from".*) nothing "$name" "$(diff <(printf '%s\n' "$made") "$table" | head -n 20)" ;;
+*)
+	n=$((n + 1))
+	echo "ok $n $name # SKIP the table is that of Linux $made_from"
+	;;
+esac
+nr=$(grep -c 'rule(' "$table")
+result "$([ "$nr" -ge 100 ]; echo $?)" "1.16 there are rules ($nr)" "$nr"
+nr=$(grep -c ' extra(\|\[extra(' "$table")
+result "$([ "$nr" -ge 30 ]; echo $?)" "1.16 there are events that need a second register ($nr)" "$nr"
+exit $failed

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Which of Intel's counters can count which events, which events need a second register, and
+on which models, as perf has it.
+
+In: intel-family.h and core.c of arch/x86, and the release of their kernel.
+Out: tools/perfmon/src/constraints/intel.rs.
+"""
+
+import re
+import sys
+
+TABLE = re.compile(r"^static struct event_constraint intel_([a-z0-9]+)_event_constraints\[\]")
+RULE = re.compile(r"^\t([A-Z_]+)\(([^)]*)\)")
+INIT = re.compile(r"^static .*void intel_pmu_init_([a-z_]+)\(")
+EXTRAS = re.compile(r"^static struct extra_reg intel_([a-z0-9]+)_extra_regs\[\]")
+EXTRA = re.compile(r"^\tINTEL_UEVENT_EXTRA_REG\((\w+), MSR_(\w+),")
+LATENCY = re.compile(r"^\tINTEL_UEVENT_PEBS_LDLAT_EXTRA_REG\((\w+)\)")
+SETS = re.compile(r"event_constraints\)? = intel_([a-z0-9]+)_event_constraints;")
+SETS_EXTRAS = re.compile(r"\bextra_regs\)? = intel_([a-z0-9]+)_extra_regs;")
+CALLS = re.compile(r"\tintel_pmu_init_([a-z_]+)\((?:NULL|pmu|&pmu->pmu)\)")
+
+# Fixed counters are known without, and top-down metrics are not counted.
+LEFT_OUT = {"FIXED_EVENT_CONSTRAINT", "METRIC_EVENT_CONSTRAINT"}
+
+
+def rule(macro, arguments):
+    """First and last code, their mask, the counters."""
+    code, *rest = (int(a, 0) for a in arguments)
+    counters = rest[-1]
+    if macro in ("INTEL_EVENT_CONSTRAINT", "INTEL_EXCLEVT_CONSTRAINT"):
+        return code, code, 0xFF, counters
+    if macro == "INTEL_EVENT_CONSTRAINT_RANGE":
+        return code, rest[0], 0xFF, counters
+    if macro in ("INTEL_UEVENT_CONSTRAINT", "INTEL_EXCLUEVT_CONSTRAINT"):
+        return code, code, 0xFFFF, counters
+    if macro == "INTEL_UBIT_EVENT_CONSTRAINT":
+        return code, code, 0xFF | code, counters
+    sys.exit(f"constraints.py: {macro} is not known here")
+
+
+def models_of(path):
+    found = {}
+    for line in open(path, encoding="utf-8"):
+        match = re.match(r"#define (INTEL_\w+)\s+IFM\((\w+), (\w+)\)", line)
+        if match and match[3].startswith("0x"):
+            found[match[1]] = (int(match[2], 0), int(match[3], 0))
+    return found
+
+
+def read(path):
+    """Rules and second registers by table, and tables by the name of a model."""
+    tables, extras, sets, of_model = {}, {}, {}, {}
+    table = extra = function = None
+    cases, fresh, waiting = [], True, {}
+
+    def have(found):
+        for case in cases:
+            of_model.setdefault(case, []).extend(f for f in found if f not in of_model[case])
+
+    def called(line):
+        """Tables that a line sets, by itself or by a call."""
+        found = []
+        if match := SETS.search(line):
+            found.append(("rules", match[1]))
+        if match := SETS_EXTRAS.search(line):
+            found.append(("extras", match[1]))
+        if match := CALLS.search(line):
+            found += sets.get(match[1], {}).items()
+        return found
+
+    for line in open(path, encoding="utf-8"):
+        if match := TABLE.match(line):
+            table = match[1]
+            tables[table] = []
+        elif match := EXTRAS.match(line):
+            extra = match[1]
+            extras[extra] = []
+        elif match := INIT.match(line):
+            function = match[1]
+        elif line.startswith("__init int intel_pmu_init("):
+            function = "init"
+        elif line.startswith("}"):
+            table = extra = function = None
+        elif table and (match := RULE.match(line)):
+            if match[1] not in LEFT_OUT:
+                tables[table].append(rule(match[1], match[2].split(",")))
+        elif extra and (match := EXTRA.match(line)):
+            extras[extra].append((int(match[1], 0), match[2]))
+        elif extra and (match := LATENCY.match(line)):
+            extras[extra].append((int(match[1], 0), "PEBS_LD_LAT_THRESHOLD"))
+        elif extra and "EXTRA_REG" in line:
+            sys.exit(f"constraints.py: {line.strip()} is not known here")
+        elif function == "init":
+            if match := re.match(r"\tcase (INTEL_\w+):", line):
+                cases = [] if fresh else cases
+                fresh = False
+                cases.append(match[1])
+            elif line.startswith("\tdefault:"):
+                cases = []
+            elif match := re.match(r"\t\tgoto (\w+);", line):
+                waiting.setdefault(match[1], []).extend(cases)
+                cases, fresh = [], False
+            elif match := re.match(r"\t(\w+):$", line):
+                cases = cases + waiting.pop(match[1], [])
+                fresh = False
+            elif line.startswith("\t\tbreak;"):
+                fresh = True
+            else:
+                have(called(line))
+        elif function:
+            # What comes later in a function replaces what a call in it has set.
+            sets.setdefault(function, {}).update(called(line))
+    return tables, extras, of_model
+
+
+def main():
+    models = models_of(sys.argv[1])
+    tables, extras, of_model = read(sys.argv[2])
+    lines, used = [], set()
+    for name, found in of_model.items():
+        rules = [n for kind, n in found if kind == "rules" and tables.get(n)]
+        more = [n for kind, n in found if kind == "extras"]
+        if (rules or more) and name in models:
+            used.update(("rules", n) for n in rules)
+            used.update(("extras", n) for n in more)
+            family, model = models[name]
+            rules = ", ".join("&" + n.upper() for n in rules)
+            more = ", ".join(f"&{n.upper()}_EXTRA" for n in more)
+            lines.append((family, model, rules, more))
+    print("// SPDX-License-Identifier: GPL-2.0\n")
+    release = ".".join(sys.argv[3].split(".")[:2])
+    print("//! The constraints of perf in arch/x86/events/intel/core.c, by tests/host/constraints.sh,")
+    print(f"//! made from Linux {release}.\n")
+    print("use super::{extra, rule, Extra, Model, Rule};")
+    for name, rules in tables.items():
+        if ("rules", name) in used:
+            print(f"\nstatic {name.upper()}: [Rule; {len(rules)}] = [")
+            for first, last, mask, counters in rules:
+                print(f"    rule({first:#x}, {last:#x}, {mask:#x}, {counters:#x}),")
+            print("];")
+    for name, codes in extras.items():
+        if ("extras", name) in used:
+            head = f"static {name.upper()}_EXTRA: [Extra; {len(codes)}] = ["
+            items = [f'extra({code:#x}, "{register}")' for code, register in codes]
+            line = head + ", ".join(items) + "];"
+            # As rustfmt has it.
+            if len(line) > 100:
+                line = head + "".join(f"\n    {item}," for item in items) + "\n];"
+            print(f"\n{line}")
+    print("\n/// Family, model, rules of counters, and events with a second register.")
+    print("pub(super) static MODELS: &[Model] = &[")
+    for family, model, rules, more in sorted(lines):
+        print(f"    ({family}, {model:#x}, &[{rules}], &[{more}]),")
+    print("];")
+
+
+main()

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* Processes of tests that are another user, or have one capability only. */
+#ifndef KSELFTEST_CAPABILITIES_H
+#define KSELFTEST_CAPABILITIES_H
+
+#include "kselftest_pc.h"
+#include <grp.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <linux/capability.h>
+#include <linux/landlock.h>
+
+/* With this capability, and no other; -1: with none. */
+static inline void keep(int capability)
+{
+	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct data[2] = { 0 };
+
+	if (capability >= 0) {
+		data[capability / 32].effective = 1u << capability % 32;
+		data[capability / 32].permitted = 1u << capability % 32;
+	}
+	if (syscall(SYS_capset, &header, data))
+		_exit(98);
+}
+
+/* As a program that this user has started is; which a change of user makes undumpable. */
+static inline void become_user(int user, int capability)
+{
+	prctl(PR_SET_KEEPCAPS, 1);
+	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
+		_exit(97);
+	keep(capability);
+	prctl(PR_SET_DUMPABLE, 1);
+}
+
+/* Behind a Landlock of one's own. */
+static inline void fence(void)
+{
+	struct landlock_ruleset_attr attr = { .handled_access_fs = LANDLOCK_ACCESS_FS_MAKE_SOCK };
+	int ruleset = syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || ruleset < 0 ||
+	    syscall(SYS_landlock_restrict_self, ruleset, 0))
+		_exit(95);
+	close(ruleset);
+}
+
+/*
+ * A user name space of that user's, with users of such numbers; its maker, who keeps it, is given
+ * back, and the path to it.
+ */
+static inline pid_t user_space_of(int user, const char *numbers, char *path, size_t bytes)
+{
+	int made[2];
+	pid_t maker;
+	char byte;
+
+	if (pipe(made))
+		bail("pipe");
+	fflush(stdout);
+	maker = fork();
+	if (!maker) {
+		become_user(user, -1);
+		if (unshare(CLONE_NEWUSER) || write(made[1], "x", 1) != 1)
+			_exit(96);
+		for (;;)
+			pause();
+	}
+	close(made[1]);
+	if (read(made[0], &byte, 1) != 1)
+		bail("a user name space");
+	close(made[0]);
+	snprintf(path, bytes, "/proc/%d/uid_map", maker);
+	write_file(path, numbers);
+	snprintf(path, bytes, "/proc/%d/ns/user", maker);
+	return maker;
+}
+
+/* That user of the name space. */
+static inline void enter_user_space(const char *path, int user)
+{
+	int ns = open(path, O_RDONLY);
+
+	if (ns < 0 || setns(ns, CLONE_NEWUSER) || setresuid(user, user, user))
+		_exit(95);
+	close(ns);
+}
+
+#endif

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 60
+ *
+ * Calls as a 32-bit program makes them: of contexts and of accounting they work; of tracing
+ * they are refused, with a word in the log. And what all these devices say as others do: no
+ * position, ENOTTY for calls that are none.
+ */
+#include "sampling.h"
+#include <linux/perftrace.h>
+#include <linux/ppa.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <ucontext.h>
+
+#define I386_IOCTL	54
+#define I386_MMAP2	192
+
+/* Below 4 GB, where a 32-bit program's memory is. */
+static void *low;
+
+/* The same structures: the header has only numbers of their own size. */
+static int call32(int fd, unsigned int call, const void *arg, size_t size)
+{
+	int ret;
+
+	if (size)
+		memcpy(low, arg, size);
+	asm volatile("int $0x80" : "=a"(ret)
+		     : "a"(I386_IOCTL), "b"(fd), "c"(call), "d"(size ? low : NULL)
+		     : "memory", "r8", "r9", "r10", "r11");
+	return ret;
+}
+
+/* A page of a file, as a 32-bit program maps it: where @low is. */
+static int mmap32(int fd)
+{
+	int ret;
+
+	asm volatile("push %%rbp\n\txor %%ebp, %%ebp\n\tint $0x80\n\tpop %%rbp"
+		     : "=a"(ret)
+		     : "a"(I386_MMAP2), "b"(low), "c"(4096), "d"(PROT_READ),
+		       "S"(MAP_SHARED | MAP_FIXED), "D"(fd)
+		     : "memory", "r8", "r9", "r10", "r11");
+	return ret;
+}
+
+/* A vector of one, behind it. */
+static int vector32(int fd, unsigned int call, const void *item, size_t size)
+{
+	struct perfmon_vector v = { (__u64)low + 1024, 1, size };
+
+	memcpy((char *)low + 1024, item, size);
+	return call32(fd, call, &v, sizeof(v));
+}
+
+static void contexts(void)
+{
+	struct pfarg_load load = { .load_pid = this_thread() };
+	struct pfarg_pmd pmd = { .reg_num = PERFMON_PAGE_FAULTS };
+	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
+	struct pfarg_ctx ctx = { 0 };
+
+	is(pfm_call(fd, 0x1234, NULL), -ENOTTY,
+	   "1.3 without a context, too, there are no other calls");
+	is(call32(fd, 0x1234, NULL, 0), -ENOTTY, "1.3 nor for a 32-bit program");
+	is(call32(fd, PERFMON_CREATE, &ctx, sizeof(ctx)), 0, "1.3 32 bits: create");
+	is(vector32(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd)), 0, "1.3 32 bits: write");
+	is(call32(fd, PERFMON_LOAD, &load, sizeof(load)), 0, "1.3 32 bits: load");
+	is(call32(fd, PERFMON_START, NULL, 0), 0, "1.3 32 bits: start");
+	for (int i = 0; i < 10; i++) {
+		char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				  -1, 0);
+
+		*page = 1;
+		munmap(page, 4096);
+	}
+	is(call32(fd, PERFMON_STOP, NULL, 0), 0, "1.3 32 bits: stop");
+	is(vector32(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)), 0, "1.3 32 bits: read");
+	memcpy(&pmd, (char *)low + 1024, sizeof(pmd));
+	ok(pmd.reg_value >= 10 && pmd.reg_value == pfm_read_pmd(fd, PERFMON_PAGE_FAULTS),
+	   "1.13 the same value as with 64 bits, and it counted");
+	is(lseek(fd, 0, SEEK_SET), -1, "1.3 a context has no position");
+	is(errno, ESPIPE, "1.3 and says so as a pipe does");
+	close(fd);
+}
+
+static void accounting(void)
+{
+	struct ppa_info info = { 0 }, *told = low;
+	int fd = open("/dev/ppa", O_RDONLY | O_CLOEXEC);
+
+	is(call32(fd, PPA_GETINFO, &info, sizeof(info)), 0, "4.1 32 bits: accounting tells");
+	ok(told->khz && ioctl(fd, PPA_GETINFO, &info) == 0 && told->khz == info.khz,
+	   "4.1 the same as with 64 bits");
+	close(fd);
+}
+
+static void tracing(void)
+{
+	static const char *const words[] = { "32-bit programs cannot be traced", NULL };
+	struct perftrace_attach attach = { .size = sizeof(attach) };
+	int fd = open("/dev/perftrace", O_RDWR | O_CLOEXEC), log = klog_mark();
+
+	is(call32(fd, PERFTRACE_ATTACH, &attach, sizeof(attach)), -EOPNOTSUPP,
+	   "3.7 a 32-bit program is not traced");
+	ok(klog_has(log, words), "3.7 and the log says so");
+	is(lseek(fd, 0, SEEK_SET), -1, "3.7 a trace has no position");
+	is(errno, ESPIPE, "3.7 and says so as a pipe does");
+	close(fd);
+}
+
+static void counters(void)
+{
+	static const char *const words[] = {
+		"a 32-bit program reads a counter in two halves", NULL
+	};
+	int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), log = klog_mark();
+
+	is(lseek(fd, 0, SEEK_SET), -1, "0.1 nor have the counters");
+	is(mmap32(fd), -EOPNOTSUPP,
+	   "0.1 a 32-bit program, which would tear them, does not map them");
+	ok(klog_has(log, words), "0.1 and the log says why");
+	close(fd);
+}
+
+static sigjmp_buf back;
+static void *not_fetched;
+
+static void on_fault(int signal, siginfo_t *info, void *context)
+{
+	const ucontext_t *at = context;
+
+	/* Bit 4 of a page fault's error code: an instruction was fetched. */
+	not_fetched = at->uc_mcontext.gregs[REG_ERR] & 0x10 ? info->si_addr : NULL;
+	siglongjmp(back, 1);
+}
+
+/* Can what is mapped there be executed, or made so? The first byte is not even fetched if not. */
+static bool is_executable(void *at)
+{
+	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO }, before;
+
+	not_fetched = NULL;
+	sigaction(SIGSEGV, &action, &before);
+	if (!sigsetjmp(back, 1))
+		((void (*)(void))at)();
+	sigaction(SIGSEGV, &before, NULL);
+	return not_fetched != at || !mprotect(at, 4096, PROT_READ | PROT_EXEC);
+}
+
+static void implied_one(const char *what, int fd, size_t size, int prot, off_t offset)
+{
+	void *at = mmap(NULL, size, prot, MAP_SHARED, fd, offset);
+
+	ok(at != MAP_FAILED, "0.1 READ_IMPLIES_EXEC: %s", what);
+	ok(at != MAP_FAILED && !is_executable(at), "0.1 which is not executable");
+	if (at != MAP_FAILED)
+		munmap(at, size);
+}
+
+/* Programs with an executable stack, and those of long ago, execute what they read. */
+static void implied(void)
+{
+	int counters = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), before = personality(~0U);
+	int trace = open("/dev/perftrace", O_RDWR | O_CLOEXEC);
+	int ring = pfm_create_ring(0, "ring", 4096, 0);
+	int back = pfm_create_ring(0, "flight-recorder", 4096, 0);
+	struct perftrace_attach attach = { .size = sizeof(attach) };
+	unsigned char *code;
+
+	if (counters < 0 || ring < 0 || back < 0 || ioctl(trace, PERFTRACE_ATTACH, &attach))
+		bail("open");
+	personality(before | READ_IMPLIES_EXEC);
+	/* Memory is: a return. */
+	code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	*code = 0xc3;
+	ok(is_executable(code), "0.1 READ_IMPLIES_EXEC: memory is executable");
+	munmap(code, 4096);
+	implied_one("counters", counters, 4096, PROT_READ, 0);
+	implied_one("a self page", ring, 4096, PROT_READ, PERFMON_SELF_OFFSET);
+	implied_one("a ring", ring, 8192, PROT_READ, 0);
+	implied_one("its tail", ring, 4096, PROT_READ | PROT_WRITE, PERFMON_TAIL_OFFSET);
+	implied_one("a flight recorder", back, 8192, PROT_READ, 0);
+	implied_one("what tracing reads", trace, PERFTRACE_READ_BYTES, PROT_READ,
+		    PERFTRACE_CONTROL);
+	implied_one("what it writes", trace, attach.bytes, PROT_READ | PROT_WRITE,
+		    PERFTRACE_BUFFERS);
+	personality(before);
+	is(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, counters, 0) == MAP_FAILED ?
+	   errno : 0, EACCES, "0.1 who asks for it himself is refused");
+	close(trace);
+	close(ring);
+	close(back);
+	close(counters);
+}
+
+int main(void)
+{
+	plan(19 + 2 + 16 + 1);
+	load("");
+	errno = -insmod("pfm_soft", "");
+	if (errno)
+		bail("insmod pfm_soft");
+	errno = -insmod("pfm_ring", "");
+	if (errno)
+		bail("insmod pfm_ring");
+	low = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT,
+		   -1, 0);
+	if (low == MAP_FAILED)
+		bail("memory below 4 GB");
+	contexts();
+	accounting();
+	tracing();
+	counters();
+	implied();
+	munmap(low, 4096);
+	is(rmmod("pfm_ring"), 0, "1.7 nor is the ring's format");
+	is(rmmod("pfm_soft"), 0, "1.1 nothing is in use");
+	return finish();
+}

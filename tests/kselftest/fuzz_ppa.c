@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 600
+ *
+ * Random calls of process accounting: /dev/ppa with its calls and read(), the texts of
+ * /proc/sys/kernel/ppa, ppa_levels, /proc/ppa/ppactl and /proc/ppa/PID, by root and by a user,
+ * while tasks come and go. Each must be done some times and be refused some times. SEED, CALLS and
+ * ROUND in the environment repeat a run.
+ */
+#include "ioctl_fuzz_run.h"
+#include "ppa.h"
+
+static const char *const nothing_yet[] = { "" };
+
+static const struct field info_fields[] = {
+	FIELD(struct ppa_info, size, K_OUT),
+	FIELD(struct ppa_info, version, K_OUT),
+	FIELD(struct ppa_info, khz, K_OUT),
+	FIELD(struct ppa_info, levels, K_OUT),
+	FIELD(struct ppa_info, flags, K_OUT),
+	FIELD(struct ppa_info, scaling, K_OUT),
+	FIELD(struct ppa_info, nr_cpus, K_OUT),
+	FIELD(struct ppa_info, nr_groups, K_OUT),
+	FIELD(struct ppa_info, nr_tasks, K_OUT),
+	FIELD(struct ppa_info, nr_ended, K_OUT),
+	FIELD(struct ppa_info, lost, K_OUT),
+	FIELD(struct ppa_info, refused, K_OUT),
+	FIELD(struct ppa_info, now, K_OUT),
+};
+
+static const struct field task_fields[] = {
+	FIELD(struct ppa_task, size, K_SIZE),
+	FIELD(struct ppa_task, flags, K_OUT),
+	FIELD(struct ppa_task, pid, K_PID),
+	FIELD(struct ppa_task, tgid, K_OUT),
+	FIELD(struct ppa_task, ppid, K_OUT),
+	FIELD(struct ppa_task, uid, K_OUT),
+	FIELD(struct ppa_task, cpu, K_OUT),
+	FIELD(struct ppa_task, reserved, K_OUT),
+	FIELD(struct ppa_task, began, K_OUT),
+	FIELD(struct ppa_task, counted, K_OUT),
+	FIELD(struct ppa_task, values, K_OUT),
+	FIELD(struct ppa_task, runq, K_OUT),
+	FIELD(struct ppa_task, latencies, K_OUT),
+	FIELD(struct ppa_task, signals, K_OUT),
+	FIELD(struct ppa_task, reserved2, K_OUT),
+	ONE_OF(struct ppa_task, comm, K_TEXT, nothing_yet),
+};
+
+static const struct shape info_shape = SHAPE(struct ppa_info, info_fields);
+static const struct shape task_shape = SHAPE(struct ppa_task, task_fields);
+
+static const struct call calls[] = {
+	CALL(PPA_GETINFO, &info_shape, R_NEW, 0, 0),
+	CALL(PPA_GETTASK, &task_shape, R_NEW, 0, 0),
+};
+
+/* Texts */
+
+enum extra { TASKS, SYSTEM, WRITE_SETTINGS, WRITE_LEVELS, WRITE_ENTRIES, WRITE_ENTRY, READ_ENTRY };
+
+static const char *const extras[] = {
+	"read /dev/ppa", "read /proc/rawsysppa", "write /proc/sys/kernel/ppa",
+	"write /proc/sys/kernel/ppa_levels", "write /proc/ppa/ppactl", "write /proc/ppa/PID/ppactl",
+	"read /proc/ppa/PID/*",
+};
+
+/* A line with these numbers; one in four is spoilt, behind the first @keep numbers. */
+static size_t make_line(char *to, size_t room, const long *numbers, int nr, int keep)
+{
+	static const char *const others[] = {
+		"", " ", "x", "-1", "2", "4294967296", "18446744073709551616",
+		"-9223372036854775809", "0x1", "1.5", "\n", "\t\t1", "99999999999999999999999999", "0",
+	};
+	bool wrong = !below(4);
+	size_t at = 0, kept = 0, n;
+
+	if (wrong && below(2))
+		nr += below(2) ? 1 : -1;
+	for (int i = 0; i < nr; i++) {
+		char number[32];
+
+		snprintf(number, sizeof(number), "%ld", i < 5 ? numbers[i] : 1);
+		at += snprintf(to + at, room - at, "%s%s", i ? below(8) ? " " : "\t" : "",
+			       wrong && i >= keep && !below(nr) ? others[below(14)] : number);
+		kept = i < keep ? at : kept;
+	}
+	if (below(2))
+		to[at++] = '\n';
+	if (!wrong || below(2))
+		return at;
+	switch (below(4)) {
+	case 0:
+		/* Longer than a page, or just as long. */
+		n = 4090 + below(20);
+		memset(to + at, " 1x"[below(3)], n);
+		return at + n;
+	case 1:
+		to[kept + below(at - kept + 1)] = rnd();
+		return at;
+	case 2:
+		to[at++] = 0;
+		return at;
+	default:
+		return below(at + 1);
+	}
+}
+
+static int open_extra(enum extra extra, const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		extra_outcome(extra, -1);
+	return fd;
+}
+
+static void write_line(enum extra extra, const char *path, const long *numbers, int nr)
+{
+	static char text[12000];
+	/* A task's number stays what it is. */
+	int keep = extra == WRITE_ENTRIES;
+	size_t bytes = make_line(text, 4000, numbers, nr, keep);
+	int fd = open_extra(extra, path, O_WRONLY);
+	const char *from = below(32) ? text : (char *)4096;
+
+	if (fd < 0)
+		return;
+	remember(path, fd, 0, NULL);
+	/* In pieces, or at an offset. */
+	if (!below(16))
+		extra_outcome(extra, pwrite(fd, from, bytes, below(2) ? 1 : nasty(0)));
+	else if (!keep && !below(16) && bytes > 2)
+		extra_outcome(extra, write(fd, text, 2) < 0 ? -1 : write(fd, text + 2, bytes - 2));
+	else
+		extra_outcome(extra, write(fd, from, bytes));
+	close(fd);
+}
+
+/* All of it, in readings of any length, into any memory. */
+static void read_text(enum extra extra, const char *path, size_t unit)
+{
+	int fd = open_extra(extra, path, O_RDONLY);
+
+	if (fd < 0)
+		return;
+	remember(path, fd, 0, NULL);
+	for (int i = 0; i < 4; i++) {
+		struct object *o;
+		size_t bytes = below(2) ? unit * (1 + below(32)) : below(20000);
+		ssize_t got;
+
+		gen.nr = 0;
+		gen.wild = below(2);
+		gen.lied = false;
+		o = object_new(NULL, 1, bytes);
+		got = extra_outcome(extra, below(8) ? read(fd, o->seen, bytes) :
+						      pread(fd, o->seen, bytes, nasty(unit)));
+		sane(got <= (ssize_t)bytes, "%s: read of %zu bytes gave %zd", path, bytes, got);
+		sane(object_intact(o), "%s: bytes beside the buffer changed", path);
+		if (!below(8))
+			lseek(fd, below(2) ? 0 : nasty(unit), below(3));
+	}
+	close(fd);
+}
+
+/* Never one that is not of this fuzzer: what is written is about that task. */
+static long a_pid(void)
+{
+	static const long none[] = { 0, -1, 0x7fffffff, 0x400000, 0x80000000L };
+
+	return below(8) ? (long)pool_take(K_PID) : none[below(5)];
+}
+
+static void extra(void)
+{
+	static const char *const files[] = { "ppa", "rawppa", "ppactl" };
+	long on = below(4) != 0, numbers[5] = { on, on && below(2), !below(16), 1 + below(3), 1 };
+	long level[1] = { 1 | below(16) }, entry[5];
+	char path[80];
+
+	switch (below(16)) {
+	case 0:
+		/* Rare, as all probes come or go. */
+		write_line(WRITE_SETTINGS, SETTINGS, numbers, 4);
+		break;
+	case 1:
+		write_line(WRITE_LEVELS, LEVELS, level, 1);
+		break;
+	case 2:
+	case 3:
+	case 4:
+		entry[0] = a_pid();
+		memcpy(entry + 1, numbers, 4 * sizeof(*entry));
+		write_line(WRITE_ENTRIES, "/proc/ppa/ppactl", entry, 5);
+		break;
+	case 5:
+	case 6:
+		snprintf(path, sizeof(path), "/proc/ppa/%ld/ppactl", a_pid());
+		write_line(WRITE_ENTRY, path, numbers, 4);
+		break;
+	case 7:
+		read_text(SYSTEM, "/proc/rawsysppa", sizeof(__u64) * PPA_NR_CPU_VALUES);
+		break;
+	case 8:
+	case 9:
+		read_text(TASKS, "/dev/ppa", sizeof(struct ppa_task));
+		break;
+	default:
+		snprintf(path, sizeof(path), "/proc/ppa/%ld/%s", a_pid(), files[below(3)]);
+		read_text(READ_ENTRY, path, 8);
+		break;
+	}
+}
+
+/* On again, as a call before may have turned it off: else there is little to read. */
+static void begin(void)
+{
+	if (is_kid || plain_user)
+		return;
+	ppa_write(SETTINGS, "1 1 0 1");
+}
+
+/* The user's rounds have something to read, too; and entries of those that have gone go. */
+static void after(void)
+{
+	ppa_write(LEVELS, "15");
+	ppa_write(SETTINGS, "1 1 0 1");
+}
+
+static void prepare(void)
+{
+	load("");
+	after();
+}
+
+static const struct program ppa = {
+	.device = "/dev/ppa",
+	.calls = calls,
+	.nr_calls = sizeof(calls) / sizeof(*calls),
+	.extras = extras,
+	.nr_extras = sizeof(extras) / sizeof(*extras),
+	.extra = extra,
+	.begin = begin,
+	.after = after,
+};
+
+int main(int argc, char **argv)
+{
+	return fuzz_main(&ppa, argc, argv, prepare);
+}

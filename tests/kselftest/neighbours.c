@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 200
+ *
+ * One driver's instances come and go all the time: another driver's come back without waiting for
+ * that, and the names can be read.
+ */
+#include "kselftest_pc.h"
+#include <pthread.h>
+
+#define OTHERS	1000
+/* The pairs' second names are some parts of the text behind the first ones. */
+#define PAIRS	500
+#define NAMES	4000
+#define BEHIND	(NAMES - PAIRS)
+#define ROUNDS	gate_or_long(2, 5)
+
+static struct pc pc;
+static int number[NAMES];
+static volatile bool flaps = true, deletes;
+static volatile __u32 lives;
+
+/* Each time it has to wait until updates of its last life are over: an RCU grace period. */
+static void *flap(void *unused)
+{
+	int *failed = calloc(1, sizeof(*failed));
+
+	on_cpu(1);
+	while (flaps) {
+		int n = puppet("add neighbours/flaps");
+
+		*failed += n <= 0;
+		puppet("del %d", n);
+		lives++;
+	}
+	puppet_leave();
+	return failed;
+}
+
+/* Of each pair first the one in front, then the one behind. */
+static void *delete_pairs(void *unused)
+{
+	on_cpu(1);
+	for (int i = 0; i < PAIRS; i++) {
+		puppet("del %d", number[i]);
+		puppet("del %d", number[BEHIND + i]);
+	}
+	puppet_leave();
+	deletes = false;
+	return NULL;
+}
+
+/* Each line is whole, none is missing, and no pair has lost only the one behind. */
+static bool read_names(void)
+{
+	FILE *names = fopen("/dev/perfcounters_names", "re");
+	static bool live[NAMES];
+	unsigned int at, last = 0, index;
+	char line[200], state[10];
+	int nr = 0, good;
+
+	good = names && fgets(line, sizeof(line), names) &&
+	       !strncmp(line, "# perfcounters generation", 25);
+	while (good && fgets(line, sizeof(line), names)) {
+		good = sscanf(line, "%u\t%9s", &at, state) == 2 && at > last &&
+		       line[strlen(line) - 1] == '\n';
+		last = at;
+		if (sscanf(line, "%*u\t%*s\tneighbours/other %u", &index) != 1 || index >= NAMES)
+			continue;
+		live[index] = !strcmp(state, "live");
+		nr++;
+	}
+	if (names)
+		fclose(names);
+	for (int i = 0; i < PAIRS; i++)
+		good = good && !(live[i] && !live[BEHIND + i]);
+	return good && nr == NAMES;
+}
+
+/* Do they have the numbers that they had, if they had some? */
+static int add(int from, int to)
+{
+	int same = 0;
+
+	for (int i = from; i < to; i++) {
+		int n = puppet("add neighbours/other %d", i);
+
+		same += !number[i] || n == number[i];
+		number[i] = n;
+	}
+	return same;
+}
+
+static void names(void)
+{
+	int reads = 0, bad = 0;
+
+	add(OTHERS, NAMES);
+	for (int round = 0; round < ROUNDS; round++) {
+		pthread_t thread;
+
+		deletes = true;
+		pthread_create(&thread, NULL, delete_pairs, NULL);
+		do {
+			bad += !read_names();
+			reads++;
+		} while (deletes);
+		pthread_join(thread, NULL);
+		add(0, PAIRS);
+		add(BEHIND, NAMES);
+	}
+	note("read %d times", reads);
+	is(bad, 0, "0.2 the names are those of one generation each time");
+}
+
+int main(void)
+{
+	pthread_t thread;
+	__u32 before;
+	int *failed;
+
+	plan(5);
+	load("");
+	pc_open(&pc);
+	on_cpu(0);
+	add(0, OTHERS);
+	for (int i = 0; i < OTHERS; i++)
+		puppet("del %d", number[i]);
+	pthread_create(&thread, NULL, flap, NULL);
+	wait_until(lives > 10);
+	ok(lives > 10, "0.11 one instance comes and goes");
+	before = lives;
+	is(add(0, OTHERS), OTHERS, "0.10 meanwhile %d others come back", OTHERS);
+	before = lives - before;
+	ok(before < OTHERS / 4, "0.10 without waiting for the grace periods of that one (%u)",
+	   before);
+	flaps = false;
+	pthread_join(thread, (void **)&failed);
+	is(*failed, 0, "0.10 it came back each time");
+	names();
+	return finish();
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skylake
+ * timeout: 120
+ *
+ * Who may stop a thread at its overflows: who might as a debugger, asked of the security
+ * modules, too; and only as long as that is so.
+ */
+#include "capabilities.h"
+#include "sampling.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#define YAMA	"/proc/sys/kernel/yama/ptrace_scope"
+
+static volatile __u64 *shared;
+
+/* A process that counts its rounds; at its own wish it becomes another user. */
+static pid_t worker(int user)
+{
+	pid_t child;
+
+	shared[0] = 0;
+	shared[1] = 0;
+	child = fork();
+	if (!child) {
+		become_user(user, CAP_SETUID);
+		for (;;) {
+			++shared[0];
+			if (shared[1]) {
+				if (setresuid(shared[1], shared[1], shared[1]))
+					_exit(1);
+				shared[1] = 0;
+			}
+		}
+	}
+	wait_until(shared[0] > 1000);
+	return child;
+}
+
+static int blocking(pid_t whom)
+{
+	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), rc;
+
+	if (fd < 0)
+		return fd;
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
+	rc = pfm_load(fd, whom);
+	if (!rc)
+		return fd;
+	close(fd);
+	return rc;
+}
+
+/* By a user of its own, as a child: does it get that? */
+static int as_user(int (*try)(pid_t whom), pid_t whom)
+{
+	int status;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		int rc;
+
+		become_user(1000, -1);
+		rc = try(whom);
+		_exit(rc < 0 ? -rc : 0);
+	}
+	waitpid(child, &status, 0);
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
+}
+
+static int watching(pid_t whom)
+{
+	int fd = pfm_create(0), rc;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	rc = pfm_load(fd, whom);
+	close(fd);
+	return rc;
+}
+
+static int own_child(pid_t unused)
+{
+	pid_t child = fork();
+	int fd;
+
+	if (!child)
+		for (;;)
+			pause();
+	fd = blocking(child);
+	end_child(child);
+	return fd;
+}
+
+/* Yama lets a user stop descendants only; and perf watch the others. */
+static void yama(void)
+{
+	char before[8];
+	pid_t other;
+
+	slurp(YAMA, before, sizeof(before));
+	other = fork();
+	if (!other) {
+		become_user(1000, -1);
+		for (;;)
+			pause();
+	}
+	wait_until(task_state(other) == 'S');
+	write_file(YAMA, "0");
+	is(as_user(blocking, other), 0, "9.3 a user stops a process of its own");
+	write_file(YAMA, "1");
+	is(as_user(blocking, other), -EPERM, "9.3 not if a security module says that it may not");
+	is(as_user(watching, other), 0, "9.3 which it may watch all the same");
+	is(as_user(own_child, 0), 0, "9.3 and it stops its child");
+	write_file(YAMA, before);
+	end_child(other);
+}
+
+/* Rounds go on, and go on. */
+static bool goes_on(void)
+{
+	__u64 at = shared[0];
+	int i;
+
+	for (i = 0; i < 1000 && shared[0] < at + 1000; i++)
+		usleep(10000);
+	return i < 1000;
+}
+
+static bool stands_still(int fd)
+{
+	struct pfarg_ovfl_msg msg;
+	__u64 at;
+
+	if (!pfm_message(fd, &msg, 60000))
+		return false;
+	for (int i = 0; i < 500; i++) {
+		at = shared[0];
+		usleep(20000);
+		if (shared[0] == at)
+			return true;
+	}
+	return false;
+}
+
+static bool says_end(int fd)
+{
+	struct pfarg_ovfl_msg msg;
+
+	while (pfm_message(fd, &msg, 60000))
+		if (msg.msg_type == PFM_MSG_END)
+			return true;
+	return false;
+}
+
+/* A tool that may stop others' processes, and does not any more. */
+static void dropped(void)
+{
+	pid_t child, tool;
+	int status;
+
+	child = worker(1001);
+	tool = fork();
+	if (!tool) {
+		int fd, good = 0;
+
+		become_user(1000, CAP_SYS_PTRACE);
+		fd = blocking(child);
+		if (fd < 0)
+			_exit(100);
+		pfm_start(fd);
+		good |= stands_still(fd);
+		keep(-1);
+		pfm_restart(fd);
+		good |= goes_on() << 1;
+		good |= says_end(fd) << 2;
+		_exit(good);
+	}
+	waitpid(tool, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "9.3 CAP_SYS_PTRACE stops another user's process");
+	ok(status & 2, "9.3 it goes on once the tool has given that back");
+	ok(status & 4, "9.3 and the tool hears of its context's end");
+	end_child(child);
+}
+
+/* A tool that ends while its descriptor lives on. */
+static void handed_on(void)
+{
+	int pipes[2], fd = -1;
+	pid_t child, tool;
+	bool still;
+
+	child = worker(1001);
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pipes))
+		bail("socketpair");
+	tool = fork();
+	if (!tool) {
+		char control[CMSG_SPACE(sizeof(int))] = { 0 };
+		struct iovec iov = { "x", 1 };
+		struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1,
+					  .msg_control = control,
+					  .msg_controllen = sizeof(control) };
+		struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+
+		fd = blocking(child);
+		if (fd < 0)
+			_exit(1);
+		pfm_start(fd);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+		sendmsg(pipes[1], &message, 0);
+		for (;;)
+			pause();
+	}
+	{
+		char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte;
+		struct iovec iov = { &byte, 1 };
+		struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1,
+					  .msg_control = control,
+					  .msg_controllen = sizeof(control) };
+
+		if (recvmsg(pipes[0], &message, 0) != 1 || !CMSG_FIRSTHDR(&message))
+			bail("recvmsg");
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
+	}
+	still = stands_still(fd);
+	end_child(tool);
+	ok(still && goes_on(), "9.3 it goes on when the tool has ended, whoever has its descriptor");
+	ok(says_end(fd), "9.3 who hears of that end");
+	close(fd);
+	close(pipes[0]);
+	close(pipes[1]);
+	end_child(child);
+}
+
+/* A process that becomes another user's while it is monitored. */
+static void changed(void)
+{
+	pid_t child, tool;
+	int status;
+
+	child = worker(1000);
+	tool = fork();
+	if (!tool) {
+		int fd, good = 0;
+
+		/* As much as the process may. */
+		become_user(1000, CAP_SETUID);
+		fd = blocking(child);
+		if (fd < 0)
+			_exit(100);
+		pfm_start(fd);
+		good |= stands_still(fd);
+		shared[1] = 1001;
+		pfm_restart(fd);
+		wait_until(!shared[1]);
+		good |= goes_on() << 1;
+		good |= says_end(fd) << 2;
+		_exit(good);
+	}
+	waitpid(tool, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "9.3 a user stops a process with no more rights");
+	ok(status & 2, "9.3 it goes on once it has become another user");
+	ok(status & 4, "9.3 and the tool hears of its context's end");
+	end_child(child);
+}
+
+/* As the process's second thread: this program again, which has no capability then. */
+static void *other_program(void *unused)
+{
+	execl("/proc/self/exe", "perfmon_block", "holder", NULL);
+	return unused;
+}
+
+/* What that is then: it has the descriptor, and nothing to do. */
+static void holder(void)
+{
+	for (;;)
+		pause();
+}
+
+/*
+ * A tool that may stop others' processes runs another program, which may not, from a thread that
+ * is not its first: the first one's rights are nobody's any more.
+ */
+static void by_exec(void)
+{
+	pid_t child, tool;
+	pthread_t thread;
+	bool still, on;
+
+	child = worker(1001);
+	tool = fork();
+	if (!tool) {
+		int fd;
+
+		become_user(1000, CAP_SYS_PTRACE);
+		fd = blocking(child);
+		if (fd < 0 || fcntl(fd, F_SETFD, 0))
+			_exit(100);
+		pfm_start(fd);
+		shared[2] = stands_still(fd) ? 1 : 2;
+		if (pthread_create(&thread, NULL, other_program, NULL))
+			_exit(103);
+		for (;;)
+			pause();
+	}
+	wait_until(shared[2]);
+	still = shared[2] == 1;
+	on = goes_on();
+	ok(still, "9.3 a tool stops another user's process");
+	ok(on, "9.3 it goes on once another thread of the tool has run a program without that right");
+	kill(tool, SIGKILL);
+	waitpid(tool, NULL, 0);
+	shared[2] = 0;
+	end_child(child);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argv;
+	if (argc > 1)
+		holder();
+	plan(3 + 2 + 3 + 4 + 2);
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	sampling_modules(SKYLAKE);
+	pfm_limits("0", "0");
+	if (chmod("/dev/perfmon", 0666))
+		bail("chmod");
+	dropped();
+	handed_on();
+	changed();
+	by_exec();
+	yama();
+	chmod("/dev/perfmon", 0600);
+	return finish();
+}

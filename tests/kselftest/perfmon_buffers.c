@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 120
+ *
+ * Memory of buffers of samples and of self pages: charged to the control group and to the user
+ * who caused it, whichever user of a name space of its own that is, refused at a limit; and what
+ * becomes of pages that a process gives back.
+ */
+#include "capabilities.h"
+#include "memory.h"
+#include "sampling.h"
+#include "ring.h"
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#define CGROUPS	"/tmp/cgroups"
+#define OURS	CGROUPS "/buffers"
+#define USER	1000
+#define SUB	100000
+#define SIZE	(1 << 20)
+#define NR	8
+
+struct told {
+	int contexts, error;
+	long long bytes;
+	volatile int go;
+};
+
+static struct told *told;
+
+/* A word's number in a file of the group. */
+static long long of_group(const char *file, const char *word)
+{
+	char path[80], line[100];
+	long long value = -1;
+	size_t length = strlen(word);
+	FILE *f;
+
+	snprintf(path, sizeof(path), OURS "/%s", file);
+	f = fopen(path, "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, word, length) && line[length] == ' ')
+			value = atoll(line + length);
+	if (!f || fclose(f) || value < 0)
+		bail(path);
+	return value;
+}
+
+/* Buffers until one is refused, or so many; they stay until the parent says "go". */
+static void hoard(struct told *told, int most, int size)
+{
+	int rc = 0;
+
+	told->contexts = 0;
+	for (int i = 0; i < most && rc >= 0; i++) {
+		rc = pfm_create_default(0, size);
+		told->contexts += rc >= 0;
+	}
+	told->error = rc < 0 ? rc : 0;
+	told->go = 1;
+	while (told->go == 1)
+		usleep(1000);
+	_exit(0);
+}
+
+static void group(void)
+{
+	pid_t child;
+
+	told->go = 0;
+	child = fork();
+	if (!child) {
+		long long before;
+
+		write_file(OURS "/cgroup.procs", "0");
+		before = of_group("memory.stat", "kernel");
+		for (int i = 0; i < NR; i++)
+			if (pfm_create_ring(0, "ring", SIZE, 0) < 0)
+				_exit(1);
+		told->bytes = of_group("memory.stat", "kernel") - before;
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
+	note("%d rings of 1 MiB: %lld kB of their group", NR, told->bytes / 1024);
+	ok(told->bytes >= (long long)NR * SIZE && told->bytes < (long long)NR * SIZE * 3 / 2,
+	   "9.1 a buffer is its control group's memory");
+	write_file(OURS "/memory.max", "16777216");
+	child = fork();
+	if (!child) {
+		write_file(OURS "/cgroup.procs", "0");
+		hoard(told, 3, 10 * SIZE);
+	}
+	wait_until(told->go == 1);
+	is(told->contexts, 1, "9.1 a group of 16 MiB has one buffer of 10 MiB");
+	is(told->error, -ENOMEM, "9.1 and no second one");
+	is(of_group("memory.events", "oom_kill"), 0, "9.1 for which no process is killed");
+	told->go = 2;
+	waitpid(child, NULL, 0);
+	write_file(OURS "/memory.max", "max");
+}
+
+/* At the limit, and one past it. */
+static void limit(void)
+{
+	__u64 one, page;
+	pid_t child;
+	void *self;
+	int fd;
+
+	/* What the group had. */
+	wait_until(nobody_has_any());
+	fd = pfm_create_default(0, SIZE / 16);
+	one = bytes_of(0);
+	ok(one >= SIZE / 16 && one < SIZE / 8, "9.1 a buffer is its user's memory");
+	close(fd);
+	wait_until(nobody_has_any());
+	fd = pfm_create(0);
+	page = bytes_of(0);
+	self = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
+	is(bytes_of(0) - page, 4096, "9.1 so is a self page");
+	munmap(self, 4096);
+	close(fd);
+	wait_until(nobody_has_any());
+	set_user_kb(one * 9 / 2 / 1024);
+	told->go = 0;
+	child = fork();
+	if (!child) {
+		become_user(USER, -1);
+		hoard(told, 10, SIZE / 16);
+	}
+	wait_until(told->go == 1);
+	is(told->contexts, 4, "9.4 a user has as many buffers as there is room for");
+	is(told->error, -EDQUOT, "9.4 and no more");
+	is(bytes_of(USER), 4 * one, "9.1 which are shown");
+	fd = pfm_create_default(0, SIZE / 16);
+	ok(fd >= 0, "9.1 to root that is no limit");
+	close(fd);
+	told->go = 2;
+	waitpid(child, NULL, 0);
+	wait_until(nobody_has_any());
+	ok(nobody_has_any(), "9.1 all is given back");
+}
+
+/* Each user of a name space may lock so much memory; all are one who made that. */
+static void subordinate(void)
+{
+	const struct rlimit lock = { SIZE, SIZE };
+	pid_t maker, child[4];
+	int contexts = 0, full = 0;
+	char path[40];
+
+	set_user_kb(2 * SIZE / 1024);
+	maker = user_space_of(USER, "0 100000 4", path, sizeof(path));
+	for (int i = 0; i < 4; i++) {
+		told[i].go = 0;
+		child[i] = fork();
+		if (!child[i]) {
+			setrlimit(RLIMIT_MEMLOCK, &lock);
+			enter_user_space(path, i);
+			hoard(&told[i], 8, SIZE / 4);
+		}
+		wait_until(told[i].go == 1);
+		contexts += told[i].contexts;
+		full += told[i].error == -EDQUOT;
+	}
+	note("%d buffers of 256 kB", contexts);
+	ok(contexts && contexts < 8, "9.1 users of one's own name space have no more than one user");
+	ok(full >= 2, "9.1 the next ones are refused");
+	kill(maker, SIGKILL);
+	waitpid(maker, NULL, 0);
+	for (int i = 0; i < 4; i++) {
+		told[i].go = 2;
+		waitpid(child[i], NULL, 0);
+	}
+	wait_until(nobody_has_any());
+	set_user_kb(0);
+}
+
+/*
+ * Mappings do not come to a child. One that shares the memory is all that dies when there is no
+ * page; and it says whether the pages are the same.
+ */
+static void given_back(void)
+{
+	struct ring r = ring_of(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
+	__u64 size = r.page->data_size;
+	int status;
+	pid_t child;
+	bool same;
+
+	r.tail->tail = 8;
+	is(madvise((void *)r.page, 4096 + SIZE, MADV_DONTNEED) |
+	   madvise(r.tail, 4096, MADV_DONTNEED), 0, "1.2 a ring's pages are given back");
+	child = vfork();
+	if (!child)
+		_exit(r.page->data_size == size && r.tail->tail == 8 && !r.data[SIZE / 8 - 1]);
+	waitpid(child, &status, 0);
+	same = WIFEXITED(status) && WEXITSTATUS(status);
+	ok(same, "1.2 and are the same when they are touched again");
+	if (same)
+		r.tail->tail = 16;
+	ok(same && r.tail->tail == 16, "1.2 and the reader's can be written");
+	ring_close(&r);
+}
+
+static void unmount(void)
+{
+	rmdir(OURS);
+	umount2(CGROUPS, MNT_DETACH);
+}
+
+int main(void)
+{
+	struct rlimit files = { 8192, 8192 };
+
+	plan(4 + 7 + 2 + 3);
+	setrlimit(RLIMIT_NOFILE, &files);
+	mkdir(CGROUPS, 0755);
+	if (mount("cgroups", CGROUPS, "cgroup2", 0, NULL))
+		bail("mount of cgroup2");
+	atexit(unmount);
+	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
+	mkdir(OURS, 0755);
+	insmod("perfcounters", "");
+	insmod("pfm_soft", "");
+	insmod("pfm_default", "");
+	insmod("pfm_ring", "");
+	if (chmod("/dev/perfmon", 0666))
+		bail("chmod");
+	told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	group();
+	limit();
+	subordinate();
+	given_back();
+	chmod("/dev/perfmon", 0600);
+	return finish();
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-echo pmu-echo1
+ * gate: pmu-echo
+ * timeout: 120
+ *
+ * AMD's late NMIs: every third interrupt of the PMU comes a second time, within its handler
+ * or after it, when the overflow is handled and its status is cleared. Nobody may call them
+ * unknown, no sample is taken twice, and NMIs of others are not claimed.
+ */
+#include "sampling.h"
+
+#define SIZE	(1 << 20)
+#define PERIOD	100000
+#define SAMPLES	1000
+#define DIR	"/sys/module/nmi_unknown/parameters/"
+
+static long unknown(void)
+{
+	char text[32] = "";
+	int fd = open(DIR "nr", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
+		bail(DIR "nr");
+	close(fd);
+	return atol(text);
+}
+
+/* NMIs of all CPUs, as the kernel counts them. */
+static long nmis(void)
+{
+	FILE *f = fopen("/proc/interrupts", "re");
+	char line[1024], *p;
+	long sum = 0, nr;
+	int used;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		p = strstr(line, "NMI:");
+		if (!p)
+			continue;
+		for (p += 4; sscanf(p, "%ld%n", &nr, &used) == 1; p += used)
+			sum += nr;
+	}
+	if (f)
+		fclose(f);
+	return sum;
+}
+
+static void samples(const struct pmu_model *model)
+{
+	int fd = pfm_create_default(0, SIZE);
+	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
+	long before = unknown(), all;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pfm_load(fd, this_thread());
+	pfm_period(fd, 0, PERIOD, 0);
+	all = nmis();
+	pfm_start(fd);
+	spin(PERIOD / 2 * SAMPLES);
+	pfm_stop(fd);
+	all = nmis() - all;
+	note("%ld NMIs for %d samples", all, SAMPLES);
+	ok(all > SAMPLES * 5 / 4, "1.7 late NMIs: a third of the interrupts comes twice");
+	is(hdr->hdr_count, SAMPLES, "1.7 late NMIs: as many samples as periods");
+	is(unknown() - before, 0, "1.7 late NMIs: none of them is unknown");
+	munmap(hdr, SIZE);
+	close(fd);
+}
+
+/* The last interrupt's echo comes when nothing counts any more, or the PMU is given back. */
+static void ends(const struct pmu_model *model)
+{
+	long before = unknown();
+
+	for (int i = 0; i < 60; i++) {
+		int fd = pfm_create_default(0, 1 << 16);
+
+		pfm_write_pmc(fd, 0, pfm_instructions(model));
+		pfm_load(fd, this_thread());
+		pfm_period(fd, 0, 5000, 0);
+		pfm_start(fd);
+		spin(2500 + 5);
+		close(fd);
+		spin(20000);
+	}
+	is(unknown() - before, 0, "1.7 late NMIs: nor those that come when the PMU is given back");
+}
+
+static void strangers(void)
+{
+	long before;
+
+	usleep(200000);
+	before = unknown();
+	for (int i = 0; i < 3; i++)
+		write_file(DIR "send", "1");
+	is(unknown() - before, 3, "1.7 late NMIs: others' are not claimed");
+}
+
+/* While samples are taken: each overflow handled stands for one NMI more, no second one. */
+static void strangers_between(const struct pmu_model *model)
+{
+	int fd = pfm_create_default(0, SIZE);
+	long before;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(model));
+	pfm_load(fd, this_thread());
+	pfm_period(fd, 0, 10000000, 0);
+	pfm_start(fd);
+	spin(10000000);
+	before = unknown();
+	for (int i = 0; i < 10; i++)
+		write_file(DIR "send", "1");
+	ok(unknown() - before >= 8, "1.7 late NMIs: nor while samples are taken, but for one of an overflow");
+	note("%ld of 10 are unknown", unknown() - before);
+	pfm_stop(fd);
+	close(fd);
+}
+
+int main(void)
+{
+	struct pmu_model model = pmu_models[6];
+
+	if (!strcmp(getenv("PMU") ?: "", "echo1"))
+		model = pmu_models[5];
+	plan(6);
+	on_cpu(0);
+	insmod("nmi_unknown", "");
+	sampling_modules(&model);
+	pfm_limits("0", "0");
+	samples(&model);
+	ends(&model);
+	strangers();
+	strangers_between(&model);
+	return finish();
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: pmu-skylake pmu-amd2
+ * timeout: 60
+ *
+ * Samples of a thread that runs a guest of KVM are marked: what the interrupt has is where the host
+ * was left. There is no KVM here: a driver says of the thread what KVM says.
+ */
+#include "sampling.h"
+#include "ring.h"
+
+#define SIZE	(1 << 20)
+#define PERIOD	100000
+#define TURNS	"6000000"
+
+struct tally {
+	int samples, marked, frames;
+};
+
+static struct tally tally(int fd)
+{
+	struct ring r = ring_of(fd, SIZE);
+	struct tally t = { 0 };
+	union record record;
+	int bytes;
+
+	for (__u64 at = 0; (bytes = copy(&r, head_of(&r), at, &record)) > 0; at += bytes) {
+		if (record.header.type != PERFMON_RECORD_SAMPLE)
+			continue;
+		t.samples++;
+		if (record.sample.ip != PERFMON_IN_GUEST)
+			continue;
+		t.marked++;
+		t.frames += record.sample.nr_frames;
+	}
+	ring_close(&r);
+	return t;
+}
+
+static int sampling(__u64 modes)
+{
+	struct perfmon_ring_arg arg = {
+		.size = SIZE, .fields = PERFMON_FIELD_KERNEL_STACK | PERFMON_FIELD_USER_STACK,
+	};
+	int fd = pfm_create_format(0, "ring", &arg, sizeof(arg));
+
+	pfm_write_pmc(fd, 0, pfm_instructions(this_model()) | modes);
+	pfm_period(fd, 0, PERIOD, 0);
+	is(pfm_load(fd, this_thread()), 0, "1.4 a context samples %s",
+	   modes ? "in kernel mode, too" : "in user mode");
+	pfm_start(fd);
+	return fd;
+}
+
+int main(void)
+{
+	struct tally t;
+	int fd;
+
+	load("");
+	sampling_modules(this_model());
+	plan(8);
+	fd = sampling(PFM_KERNEL);
+	puppet("vcpu " TURNS);
+	pfm_stop(fd);
+	t = tally(fd);
+	note("%d samples, %d marked", t.samples, t.marked);
+	ok(t.marked >= 50, "1.4 samples of a guest of KVM are marked (%d of %d)", t.marked,
+	   t.samples);
+	is(t.frames, 0, "1.4 they have no stack");
+	fd = sampling(PFM_KERNEL);
+	puppet("calm");
+	spin(20000000);
+	pfm_stop(fd);
+	t = tally(fd);
+	ok(t.samples >= 50, "1.4 without a guest there are samples, too (%d)", t.samples);
+	is(t.marked, 0, "1.4 of which none is marked");
+	fd = sampling(0);
+	spin(20000000);
+	pfm_stop(fd);
+	t = tally(fd);
+	ok(t.samples >= 50 && !t.marked, "1.4 nor in user mode (%d of %d)", t.marked, t.samples);
+	return finish();
+}

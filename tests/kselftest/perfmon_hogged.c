@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skylake
+ * timeout: 150
+ *
+ * A thread of real-time priority has a CPU for itself, without an end, and the kernel
+ * does not help those who wait there. Who uses the PMU elsewhere does not wait for it.
+ */
+#include "sampling.h"
+#include <pthread.h>
+#include <sched.h>
+
+static const char fair[] = "/sys/kernel/debug/sched/fair_server/cpu1/runtime";
+static const char rt[] = "/proc/sys/kernel/sched_rt_runtime_us";
+
+static struct {
+	volatile int going, over;
+} *hog;
+
+static pid_t begin_hog(void)
+{
+	struct sched_param param = { .sched_priority = 50 };
+	pid_t pid = fork();
+
+	if (!pid) {
+		/* It holds no context. */
+		close_range(3, ~0U, 0);
+		on_cpu(1);
+		if (sched_setscheduler(0, SCHED_FIFO, &param))
+			_exit(1);
+		hog->going = 1;
+		while (!hog->over)
+			spin(1000);
+		_exit(0);
+	}
+	wait_until(hog->going);
+	return pid;
+}
+
+static void count_self(void)
+{
+	int fd = pfm_create(0);
+
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	if (pfm_load(fd, this_thread()) || pfm_start(fd))
+		_exit(1);
+	spin(1000);
+	pfm_stop(fd);
+	_exit(pfm_read_pmd(fd, 0) < 2000);
+}
+
+static void map_self(void)
+{
+	int fd = pfm_create(0);
+	void *page;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
+	_exit(page == MAP_FAILED || pfm_load(fd, this_thread()) || munmap(page, getpagesize()));
+}
+
+static void *loop(void *unused)
+{
+	struct sched_param param = { .sched_priority = 50 };
+
+	on_cpu(1);
+	if (sched_setscheduler(0, SCHED_FIFO, &param))
+		_exit(2);
+	hog->going = 1;
+	for (;;)
+		spin(1000);
+	return unused;
+}
+
+/*
+ * A process that has such a thread itself: its address space is in use on that CPU, which cannot
+ * be made to look at it. So RDPMC is not for this process, and its page says so.
+ */
+static void map_own_hog(void)
+{
+	const struct perfmon_self *page;
+	int fd = pfm_create(0);
+	pthread_t thread;
+	__u64 value;
+
+	hog->going = 0;
+	if (pthread_create(&thread, NULL, loop, NULL))
+		_exit(3);
+	wait_until(hog->going);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	page = mmap(NULL, getpagesize(), PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
+	if (page == MAP_FAILED || pfm_load(fd, this_thread()) || pfm_start(fd))
+		_exit(4);
+	spin(1000);
+	value = pfm_read_pmd(fd, 0);
+	_exit(page->flags & PERFMON_SELF_RDPMC ? 5 : value < 2000 ? 6 : 0);
+}
+
+static void count_cpu(void)
+{
+	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	_exit(-(pfm_load(fd, 0) ?: pfm_start(fd) ?: pfm_unload(fd)));
+}
+
+/* In a process of its own, which ends while the hog runs, or does not. */
+static void done(void (*what)(void), const char *name)
+{
+	int status = -1, waits = 0;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		on_cpu(0);
+		what();
+	}
+	while (waitpid(pid, &status, WNOHANG) != pid && waits++ < 20000)
+		sleep_ms(1);
+	if (!ok(waits < 20000 && WIFEXITED(status) && !WEXITSTATUS(status), "1.6 %s", name))
+		note("%s after %d ms; status %#x; state %c", waits < 20000 ? "ended" : "waits",
+		     waits, status, task_state(pid));
+	if (waits >= 20000) {
+		hog->over = 1;
+		waitpid(pid, &status, 0);
+		hog->over = 0;
+	}
+}
+
+static void all_of(const char *when)
+{
+	char name[80];
+
+	snprintf(name, sizeof(name), "%s: a thread counts itself", when);
+	done(count_self, name);
+	snprintf(name, sizeof(name), "%s: it maps its own page", when);
+	done(map_self, name);
+	snprintf(name, sizeof(name), "%s: another CPU is counted", when);
+	done(count_cpu, name);
+}
+
+int main(void)
+{
+	char was_fair[32] = "", was_rt[32] = "";
+	bool has_fair = !access(fair, W_OK);
+	pid_t pid;
+	int fd;
+
+	plan(8);
+	sampling_modules(SKYLAKE);
+	hog = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	on_cpu(0);
+	if (has_fair) {
+		slurp(fair, was_fair, sizeof(was_fair));
+		write_file(fair, "0");
+	}
+	slurp(rt, was_rt, sizeof(was_rt));
+	write_file(rt, "-1");
+	pid = begin_hog();
+	all_of("a CPU is hogged");
+	hog->over = 1;
+	waitpid(pid, NULL, 0);
+	/* The same, if it begins while the PMU is in use. */
+	hog->over = 0;
+	hog->going = 0;
+	fd = pfm_create(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, this_thread()), 0, "1.6 the PMU is in use");
+	pfm_start(fd);
+	pid = begin_hog();
+	close(fd);
+	all_of("since then");
+	hog->over = 1;
+	waitpid(pid, NULL, 0);
+	done(map_own_hog, "a process with such a thread maps its page, and is told to ask the kernel");
+	write_file(rt, was_rt);
+	if (has_fair)
+		write_file(fair, was_fair);
+	return finish();
+}

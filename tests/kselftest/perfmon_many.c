@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: poke
+ * timeout: 200
+ *
+ * Contexts of thousands of threads that sleep: others' switches take no longer, and who
+ * comes after them has one, too.
+ */
+#include "sampling.h"
+#include <pthread.h>
+#include <sys/resource.h>
+
+#define THREADS		3100	/* 3,072 were the most there could be */
+#define STACK		(16 * 1024)
+#define SWITCHES	2000
+#define TRIES		15
+#define AGAIN		4
+
+static volatile int there, go_away;
+static volatile pid_t numbers[THREADS];
+
+static void *sleeper(void *number)
+{
+	numbers[(long)number] = this_thread();
+	__atomic_add_fetch(&there, 1, __ATOMIC_RELEASE);
+	while (!go_away)
+		syscall(SYS_futex, &go_away, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
+	return NULL;
+}
+
+/* Two processes by turns, on this CPU: the fastest of some tries. */
+static __u64 switches(void)
+{
+	/* A debug kernel makes fewer: each takes it long enough to be told from another. */
+	int to[2], from[2], tries = bounded(gate_or_long(6, TRIES));
+	__u64 least = ~0ULL;
+	pid_t child;
+	char byte = 0;
+
+	if (pipe(to) || pipe(from))
+		bail("pipe");
+	child = fork();
+	if (!child) {
+		close(to[1]);
+		while (read(to[0], &byte, 1) == 1 && write(from[1], &byte, 1) == 1)
+			;
+		_exit(0);
+	}
+	close(to[0]);
+	for (int try = 0; try < tries; try++) {
+		__u64 began = now_ns();
+
+		for (int i = 0; i < SWITCHES; i++)
+			if (write(to[1], &byte, 1) != 1 || read(from[0], &byte, 1) != 1)
+				bail("ping-pong");
+		began = now_ns() - began;
+		if (began < least)
+			least = began;
+	}
+	close(to[1]);
+	close(from[0]);
+	close(from[1]);
+	waitpid(child, NULL, 0);
+	return least;
+}
+
+int main(void)
+{
+	static int fds[THREADS];
+	struct rlimit files = { THREADS + 100, THREADS + 100 };
+	static pthread_t threads[THREADS];
+	__u64 before, beside, began;
+	pthread_attr_t attr;
+	int nr = bounded(THREADS), rc = 0, fd;
+	long i;
+
+	plan(4);
+	setrlimit(RLIMIT_NOFILE, &files);
+	load("");
+	errno = -insmod("pfm_soft", "");
+	if (errno && errno != EEXIST)
+		bail("insmod pfm_soft");
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	for (i = 0; i < nr; i++)
+		if (pthread_create(&threads[i], &attr, sleeper, (void *)i))
+			bail("thread");
+	wait_until(there == nr);
+	on_cpu(0);
+	/* Of one more, so that switches are looked at in both cases. */
+	fd = pfm_create(0);
+	pfm_load(fd, numbers[0]);
+	before = switches();
+	close(fd);
+	for (i = 0; i < nr; i++) {
+		fds[i] = pfm_create(0);
+		rc |= fds[i] < 0 || pfm_load(fds[i], numbers[i]) || pfm_start(fds[i]);
+	}
+	is(rc, 0, "9.2 %d threads have a context each", nr);
+	fd = pfm_create(0);
+	is(pfm_load(fd, this_thread()), 0, "9.2 and one who comes after them");
+	close(fd);
+	beside = switches();
+	/* Whatever else the machine does makes it longer only. */
+	for (i = 0; i < AGAIN && beside >= before * 5 / 4; i++) {
+		__u64 once_more = switches();
+
+		beside = once_more < beside ? once_more : beside;
+	}
+	note("%d switches: %llu us, beside these contexts %llu us", 2 * SWITCHES, before / 1000,
+	     beside / 1000);
+	ok(beside < before * 5 / 4, "9.2 others' switches take no longer for them");
+	began = now_ns();
+	for (i = 0; i < nr; i++)
+		close(fds[i]);
+	began = now_ns() - began;
+	note("closed in %llu ms", began / 1000000);
+	ok(began < (__u64)patience(5) * 1000000000, "9.2 they end in seconds");
+	go_away = 1;
+	syscall(SYS_futex, &go_away, 1 /* FUTEX_WAKE */, THREADS, NULL, NULL, 0);
+	for (i = 0; i < nr; i++)
+		pthread_join(threads[i], NULL);
+	return finish();
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * Memory of the kernel that a user has through contexts: as much as there is need for,
+ * charged to who made them, whichever user of a name space of its own that is, refused
+ * at a limit, and given back.
+ */
+#include "capabilities.h"
+#include "memory.h"
+#include "sets.h"
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#define SETS	1024
+#define FDS	100
+#define USER	1000
+#define SUB	100000
+
+/* Sets 1 to 1,023 of a context. */
+static int fill(int fd)
+{
+	static struct pfarg_setdesc sets[SETS];
+	struct perfmon_vector v = { .size = sizeof(*sets) };
+	int rc = 0;
+
+	for (int i = 1; i < SETS && !rc; i += v.nr) {
+		v.nr = PERFMON_VECTOR_MAX / sizeof(*sets);
+		if (v.nr > (__u32)(SETS - i))
+			v.nr = SETS - i;
+		for (__u32 n = 0; n < v.nr; n++)
+			sets[n] = (struct pfarg_setdesc){ .set_id = i + n };
+		v.items = (__u64)sets;
+		rc = pfm_call(fd, PERFMON_CREATE_EVTSETS, &v);
+	}
+	return rc;
+}
+
+struct told {
+	int contexts, error;
+	volatile int go;
+};
+
+static struct told *told;
+
+/* Contexts until one is refused, or so many; they stay until somebody says "go". */
+static void hoard(struct told *told, int most, bool sets)
+{
+	int rc = 0;
+
+	told->contexts = 0;
+	for (int i = 0; i < most && !rc; i++) {
+		struct pfarg_ctx ctx = { 0 };
+		int fd = open("/dev/perfmon", O_RDWR);
+
+		rc = fd < 0 || ioctl(fd, PERFMON_CREATE, &ctx) ? -errno : 0;
+		if (!rc && sets)
+			rc = fill(fd);
+		told->contexts += !rc;
+	}
+	told->error = rc;
+	told->go = 1;
+	while (told->go == 1)
+		usleep(1000);
+	_exit(0);
+}
+
+static pid_t begin(int user, int most, bool sets)
+{
+	pid_t child;
+
+	told->go = 0;
+	child = fork();
+	if (!child) {
+		become_user(user, -1);
+		hoard(told, most, sets);
+	}
+	wait_until(told->go == 1);
+	return child;
+}
+
+static void end(pid_t child)
+{
+	told->go = 2;
+	waitpid(child, NULL, 0);
+}
+
+/* As an attacker would: all the sets that there may be, of all contexts. */
+static void attack(void)
+{
+	pid_t child;
+	__u64 has;
+
+	child = begin(USER, FDS, true);
+	has = bytes_of(USER);
+	note("%d contexts with %d sets each, then %s: %llu kB", told->contexts, SETS,
+	     strerror(-told->error), has / 1024);
+	is(told->error, -EDQUOT, "9.1 contexts with all their sets are refused at some point");
+	ok(told->contexts > 8, "9.1 which is not soon");
+	ok(has <= 32 * 1024 * 1024, "9.1 where their user has 32 MB");
+	end(child);
+	wait_until(nobody_has_any());
+	ok(nobody_has_any(), "9.1 all is given back when they are closed");
+}
+
+/* As much as is needed. */
+static void needs(void)
+{
+	int fd = pfm_create(0), rc;
+	__u64 first = bytes_of(0), last;
+
+	ok(first && first < 8192, "9.1 a context is less than 8 kB");
+	rc = fill(fd);
+	last = bytes_of(0);
+	note("a context: %llu bytes, a set: %llu", first, (last - first) / (SETS - 1));
+	is(rc, 0, "9.4 it may have 1,024 sets");
+	ok(last - first < SETS * 1024, "9.1 of less than 1 kB, with nothing written");
+	rc = 0;
+	for (int i = 0; i < 100; i++)
+		rc |= set_pmd(fd, i, 256, 0, 0);
+	ok(!rc && bytes_of(0) > last, "9.1 and more once something is");
+	first = bytes_of(0);
+	for (int i = 0; i < 100; i++)
+		rc |= set_pmd(fd, i, 256, i, 0);
+	ok(!rc && bytes_of(0) == first, "9.1 but not each time");
+	close(fd);
+	wait_until(nobody_has_any());
+}
+
+/* At the limit, and one past it. */
+static void limit(void)
+{
+	int fd = pfm_create(0);
+	__u64 one = bytes_of(0);
+	pid_t child;
+
+	close(fd);
+	wait_until(nobody_has_any());
+	/* Whole kilobytes: four and a half contexts. */
+	set_user_kb(one * 9 / 2 / 1024);
+	child = begin(USER, 10, false);
+	is(told->contexts, 4, "9.4 a user has as many contexts as there is room for");
+	is(told->error, -EDQUOT, "9.4 and no more");
+	is(bytes_of(USER), 4 * one, "9.1 each of the same size");
+	fd = pfm_create(0);
+	ok(fd >= 0, "9.1 which is nothing to root");
+	close(fd);
+	end(child);
+	child = begin(USER + 1, 10, false);
+	is(told->contexts, 4, "9.1 nor to another user");
+	end(child);
+	wait_until(nobody_has_any());
+}
+
+/* Users of a user name space that a user has made are that user, too. */
+static void inside(void)
+{
+	pid_t maker, first, second;
+	char path[40];
+
+	maker = user_space_of(USER, "0 100000 2", path, sizeof(path));
+	told->go = 0;
+	first = fork();
+	if (!first) {
+		enter_user_space(path, 0);
+		hoard(&told[0], 3, false);
+	}
+	wait_until(told[0].go == 1);
+	is(told[0].contexts, 3, "9.1 one user of a name space has three contexts");
+	is(bytes_of(USER), bytes_of(SUB), "9.1 which are the name space's owner's, too");
+	second = fork();
+	if (!second) {
+		enter_user_space(path, 1);
+		hoard(&told[1], 3, false);
+	}
+	wait_until(told[1].go == 1);
+	is(told[1].contexts, 1, "9.1 so that another one gets one more");
+	is(told[1].error, -EDQUOT, "9.1 and not two");
+	kill(maker, SIGKILL);
+	told[0].go = 2;
+	told[1].go = 2;
+	waitpid(maker, NULL, 0);
+	waitpid(first, NULL, 0);
+	waitpid(second, NULL, 0);
+	wait_until(nobody_has_any());
+	ok(nobody_has_any(), "9.1 all is given back");
+	set_user_kb(0);
+}
+
+/* Containers of root's: all in one have together what a user may have, and root has none of it. */
+static void containers(void)
+{
+	static const int who[] = { 0, 1, 0 };
+	pid_t maker[2], child[3];
+	char path[2][40];
+
+	maker[0] = user_space_of(0, "0 100000 2", path[0], sizeof(path[0]));
+	maker[1] = user_space_of(0, "0 200000 2", path[1], sizeof(path[1]));
+	for (int i = 0; i < 3; i++) {
+		told[i].go = 0;
+		child[i] = fork();
+		if (!child[i]) {
+			enter_user_space(path[i / 2], who[i]);
+			hoard(&told[i], 10, false);
+		}
+		wait_until(told[i].go == 1);
+	}
+	is(told[0].contexts, 4, "9.1 a container of root's has as many contexts as a user");
+	is(told[1].contexts, 0, "9.1 with all users that are in it");
+	is(told[2].contexts, 4, "9.1 another one has as many");
+	is(bytes_of(0), 0, "9.1 and root has none of them");
+	for (int i = 0; i < 3; i++) {
+		told[i].go = 2;
+		waitpid(child[i], NULL, 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		kill(maker[i], SIGKILL);
+		waitpid(maker[i], NULL, 0);
+	}
+	wait_until(nobody_has_any());
+	ok(nobody_has_any(), "9.1 all is given back");
+}
+
+/* A user in a name space of that user's own. */
+static void at_home(void)
+{
+	pid_t child;
+
+	told->go = 0;
+	child = fork();
+	if (!child) {
+		become_user(USER, -1);
+		if (unshare(CLONE_NEWUSER))
+			_exit(96);
+		hoard(told, 10, false);
+	}
+	wait_until(told->go == 1);
+	is(told->contexts, 4, "9.1 a name space of one's own costs nothing");
+	told->go = 2;
+	waitpid(child, NULL, 0);
+	wait_until(nobody_has_any());
+}
+
+int main(void)
+{
+	struct rlimit files = { 8192, 8192 };
+
+	plan(4 + 5 + 5 + 5 + 1 + 5);
+	setrlimit(RLIMIT_NOFILE, &files);
+	load("");
+	errno = -insmod("pfm_soft", "");
+	if (errno && errno != EEXIST)
+		bail("insmod pfm_soft");
+	if (chmod("/dev/perfmon", 0666))
+		bail("chmod");
+	told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	attack();
+	needs();
+	limit();
+	containers();
+	at_home();
+	inside();
+	chmod("/dev/perfmon", 0600);
+	return finish();
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: pmu-skylake
+ * timeout: 60
+ *
+ * Numbers of processes and threads are those of who made the context, in its pid name space:
+ * in samples, messages and registers.
+ */
+#include "sampling.h"
+#include <sched.h>
+
+#define SIZE	65536
+
+struct seen {
+	__u32 pid, tgid, message, value;
+	int mine;
+	bool there;
+};
+
+/* What a process learns of a child that it samples; the child is @whom, 0 is oneself. */
+static void sample(struct seen *seen, pid_t whom)
+{
+	int fd = pfm_create_default(0, SIZE);
+	const struct pfm_dfl_smpl_hdr *hdr;
+	const struct pfm_dfl_smpl_entry *entry;
+	struct pfarg_ovfl_msg msg;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	pfm_period(fd, 0, 100000, PFM_REGFL_OVFL_NOTIFY);
+	pfm_write_pmd(fd, PERFMON_TID, 0);
+	if (pfm_load(fd, whom ?: (pid_t)this_thread()))
+		bail("load");
+	pfm_start(fd);
+	spin(10000000);
+	wait_until(((hdr = pfm_map_default(fd, SIZE)), hdr->hdr_count > 0));
+	entry = (const void *)(hdr + 1);
+	seen->pid = entry->pid;
+	seen->tgid = entry->tgid;
+	seen->there = true;
+	seen->value = pfm_read_pmd(fd, PERFMON_TID);
+	seen->mine = getpid();
+	/* It is full at some point. */
+	if (!whom)
+		while (!pfm_message(fd, &msg, 0))
+			spin(1000000);
+	else
+		pfm_message(fd, &msg, 60000);
+	seen->message = msg.msg_ovfl_pid;
+	close(fd);
+}
+
+int main(void)
+{
+	struct seen *seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				 -1, 0);
+	pid_t outer, inner;
+	int status;
+
+	plan(8);
+	sampling_modules(SKYLAKE);
+	pfm_limits("0", "0");
+	sample(seen, 0);
+	is(seen->tgid, getpid(), "9.6 a sample has the number of its process");
+	is(seen->message, getpid(), "9.6 and a message");
+	outer = fork();
+	if (!outer) {
+		if (unshare(CLONE_NEWPID))
+			_exit(1);
+		inner = fork();
+		if (!inner) {
+			sample(&seen[1], 0);
+			_exit(0);
+		}
+		waitpid(inner, &status, 0);
+		_exit(WEXITSTATUS(status));
+	}
+	waitpid(outer, &status, 0);
+	is(seen[1].mine, 1, "9.6 the first process of a pid name space");
+	ok(seen[1].there && seen[1].pid == 1 && seen[1].tgid == 1,
+	   "9.6 has that number in samples of itself");
+	is(seen[1].message, 1, "9.6 in messages");
+	is(seen[1].value, 1, "9.6 and in the register");
+	outer = fork();
+	if (!outer) {
+		if (unshare(CLONE_NEWPID))
+			_exit(1);
+		inner = fork();
+		if (!inner)
+			for (;;)
+				spin(1000);
+		sample(&seen[2], inner);
+		kill(inner, SIGKILL);
+		waitpid(inner, &status, 0);
+		seen[2].mine = inner;
+		_exit(0);
+	}
+	waitpid(outer, &status, 0);
+	is(seen[2].tgid, seen[2].mine, "9.6 from outside it has another");
+	is(seen[2].message, seen[2].mine, "9.6 in messages, too");
+	return finish();
+}

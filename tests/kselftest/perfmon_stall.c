@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 120
+ *
+ * A caller whose control group is full waits for each piece of its memory. Others do not wait for
+ * that caller. The waits are made by tests/modules/faults.c.
+ */
+#include "sampling.h"
+#include "sets.h"
+
+#define SETS	64
+#define SLOW	"/sys/module/faults/parameters/slow"
+#define SLOW_MS	"/sys/module/faults/parameters/slow_ms"
+
+static struct {
+	volatile int ready, go, inside;
+} *caller;
+
+/* Each in a process of its own, with a context and one call whose memory comes slowly. */
+static int make_sets(int fd)
+{
+	static struct pfarg_setdesc sets[SETS - 1];
+	const __u32 nr = gate_or_long(SETS / 2, SETS) - 1;
+	struct perfmon_vector v = { (__u64)sets, nr, sizeof(*sets) };
+
+	for (__u32 i = 0; i < nr; i++)
+		sets[i].set_id = i + 1;
+	return pfm_call(fd, PERFMON_CREATE_EVTSETS, &v);
+}
+
+/* A register of as many sets as a call may have. */
+static int write_pmds(int fd)
+{
+	static struct pfarg_pmd pmds[PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd)];
+	const __u32 nr = sizeof(pmds) / sizeof(*pmds);
+	struct perfmon_vector v = { (__u64)pmds, nr, sizeof(*pmds) };
+
+	for (__u32 i = 0; i < nr; i++)
+		pmds[i] = (struct pfarg_pmd){ .reg_num = PERFMON_TASK_CLOCK, .reg_set = i };
+	return pfm_call(fd, PERFMON_WRITE_PMDS, &v);
+}
+
+static bool attached(void)
+{
+	int fd = pfm_create(0);
+	bool good = !pfm_load(fd, this_thread()) && !pfm_start(fd) && !pfm_unload(fd);
+
+	close(fd);
+	return good;
+}
+
+/* @before is called, then @call, each piece of whose memory takes a tenth of a second. */
+static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
+{
+	char text[12];
+	int status;
+	pid_t pid;
+	bool good, still;
+
+	/* Probes are attached now, and stay for a while: that interrupts the other CPU. */
+	if (!attached())
+		bail("a context of oneself");
+	memset((void *)caller, 0, sizeof(*caller));
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		int fd = pfm_create(0), rc;
+
+		if (before && before(fd))
+			_exit(99);
+		on_cpu(1);
+		caller->ready = 1;
+		wait_until(caller->go);
+		caller->inside = 1;
+		rc = call(fd);
+		caller->inside = 0;
+		_exit(-rc);
+	}
+	wait_until(caller->ready);
+	write_file(SLOW_MS, "100");
+	snprintf(text, sizeof(text), "%d", pid);
+	write_file(SLOW, text);
+	caller->go = 1;
+	wait_until(caller->inside);
+	sleep_ms(500);
+	good = attached();
+	still = caller->inside;
+	write_file(SLOW, "0");
+	waitpid(pid, &status, 0);
+	is(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0,
+	   "9.2 a caller %s, and its memory comes slowly", what);
+	ok(good && still, "9.2 another thread is counted meanwhile");
+}
+
+int main(void)
+{
+	plan(4);
+	on_cpu(0);
+	insmod("perfcounters", "");
+	insmod("pfm_soft", "");
+	errno = -insmod("faults", "");
+	if (errno)
+		bail("insmod faults");
+	caller = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	beside(NULL, make_sets, "makes sets");
+	beside(make_sets, write_pmds, "writes registers");
+	rmmod("faults");
+	return finish();
+}

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skylake
+ * timeout: 120
+ *
+ * What a context costs those whom it does not concern: other CPUs when it starts,
+ * the thread whose sets take turns all the time, and who counts after it.
+ */
+#include "costs.h"
+#include "sets.h"
+#include <sys/stat.h>
+
+#define MS	1000000ULL
+#define STARTS	50
+
+/* Of one kind, on all CPUs. */
+static __u64 interrupts(const char *kind)
+{
+	FILE *f = fopen("/proc/interrupts", "r");
+	char line[400], *at;
+	__u64 sum = 0;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		at = strstr(line, kind);
+		if (!at)
+			continue;
+		at += strlen(kind);
+		for (int cpu = 0; cpu < 2; cpu++)
+			sum += strtoull(at, &at, 10);
+	}
+	if (f)
+		fclose(f);
+	return sum;
+}
+
+/* A thread that sleeps is started: whom does it concern? */
+static void sleeping(void)
+{
+	int fd = pfm_create(0), i, rc = 0;
+	pid_t child = fork();
+	__u64 before;
+
+	if (!child)
+		for (;;)
+			pause();
+	wait_until(task_state(child) == 'S');
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, child), 0, "1.6 a context of a thread that sleeps");
+	before = interrupts("CAL:");
+	for (i = 0; i < STARTS; i++)
+		rc |= pfm_start(fd) | pfm_stop(fd);
+	before = interrupts("CAL:") - before;
+	is(rc, 0, "1.6 is started and stopped %d times", STARTS);
+	if (!ok(before < STARTS / 2, "1.6 which interrupts no CPU"))
+		note("%llu calls", before);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(fd);
+}
+
+/* One that runs, there. */
+static void running(void)
+{
+	volatile __u64 *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_ANONYMOUS, -1, 0), before;
+	int fd = pfm_create(0), i, none = 0;
+	pid_t child = fork();
+
+	if (!child) {
+		on_cpu(1);
+		for (;;) {
+			spin(100);
+			++*rounds;
+		}
+	}
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, child), 0, "1.6 a context of one that runs on another CPU");
+	for (i = 0; i < STARTS; i++) {
+		wait_until(*rounds > 1000);
+		before = pfm_read_pmd(fd, 0);
+		pfm_start(fd);
+		*rounds = 0;
+		wait_until(*rounds > 100);
+		none += pfm_read_pmd(fd, 0) == before;
+		pfm_stop(fd);
+	}
+	is(none, 0, "1.6 counts from its start on, each time");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(fd);
+}
+
+/* A context of oneself, from its file to the file's end, so many times: calls on other CPUs. */
+static __u64 lives(int *rc)
+{
+	__u64 before = interrupts("CAL:");
+
+	for (int i = 0; i < STARTS; i++) {
+		int fd = pfm_create(0);
+
+		pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+		*rc |= pfm_load(fd, this_thread()) | pfm_start(fd) | pfm_stop(fd) | pfm_unload(fd);
+		close(fd);
+	}
+	return interrupts("CAL:") - before;
+}
+
+/* Oneself, again and again: whom does that concern? */
+static void again(void)
+{
+	__u64 least = ~0ULL, closes = 0, graces = 0, began;
+	int i, fd, rc = 0;
+
+	/* One for each life would be as many as these; the kernel has some of its own, too. */
+	for (i = 0; i < 10 && least >= STARTS; i++) {
+		__u64 calls = lives(&rc);
+
+		least = calls < least ? calls : least;
+	}
+	is(rc, 0, "1.6 a thread counts itself %d times", STARTS);
+	if (!ok(least < STARTS, "1.6 which interrupts no other CPU"))
+		note("%llu calls", least);
+	/* On a busy machine either may have to wait for a processor. */
+	for (int try = 0, waits = true; try < 10 && waits; try++) {
+		began = now_ns();
+		for (i = 0; i < STARTS; i++) {
+			fd = pfm_create(0);
+			close(fd);
+		}
+		closes = now_ns() - began;
+		began = now_ns();
+		for (i = 0; i < STARTS; i++)
+			syscall(SYS_membarrier, 1 /* MEMBARRIER_CMD_GLOBAL */, 0, 0);
+		graces = now_ns() - began;
+		waits = closes >= graces / 3;
+	}
+	note("%d closes in %llu us, as many grace periods in %llu us", STARTS, closes / 1000,
+	     graces / 1000);
+	ok(closes < graces / 3, "1.6 closing one waits for nobody");
+}
+
+static __u64 cycle_of_ours(void)
+{
+	__u64 began = now_ns();
+	int fd = pfm_create(0);
+
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	if (pfm_load(fd, this_thread()) || pfm_start(fd) || pfm_stop(fd) || pfm_unload(fd))
+		bail("a context of oneself");
+	close(fd);
+	return now_ns() - began;
+}
+
+static __u64 cycle_of_perf(void)
+{
+	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
+					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
+	__u64 began = now_ns();
+	int fd = perf_open(&attr, -1);
+
+	if (fd < 0 || ioctl(fd, PERF_EVENT_IOC_ENABLE, 0) || ioctl(fd, PERF_EVENT_IOC_DISABLE, 0))
+		bail("perf_event_open");
+	close(fd);
+	return now_ns() - began;
+}
+
+/* What it takes to be counted, beside perf: the fastest of many, by turns. */
+static void beside_perf(void)
+{
+	__u64 ours = ~0ULL, perfs = ~0ULL, t;
+
+	for (int i = 0; i < 4 * STARTS; i++) {
+		t = cycle_of_ours();
+		ours = t < ours ? t : ours;
+		t = cycle_of_perf();
+		perfs = t < perfs ? t : perfs;
+	}
+	note("open to close: %llu us, perf's %llu us", ours / 1000, perfs / 1000);
+	ok(ours < 4 * perfs, "1.6 a context of oneself takes less than four events of perf's");
+}
+
+/* Two sets of ten microseconds: how much of its time is left to their thread? */
+static void turns(void)
+{
+	int fd = pfm_create(0);
+	__u64 began, late, spent, share;
+
+	pfm_limits("100000", "5");
+	set_timed(fd, 0, 10000);
+	set_timed(fd, 1, 10000);
+	set_pmc(fd, 0, 0, pfm_instructions(SKYLAKE));
+	set_pmc(fd, 1, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, this_thread()), 0, "1.12 two sets of ten microseconds");
+	pfm_start(fd);
+	began = now_ns();
+	spent = cost("timers/time");
+	late = cost("sets/late");
+	while (now_ns() - began < 500 * MS)
+		spin(1000);
+	spent = cost("timers/time") - spent;
+	late = cost("sets/late") - late;
+	pfm_stop(fd);
+	share = spent * 100 / (now_ns() - began);
+	note("%llu %% of the time in timers; %llu and %llu turns, %llu late", share,
+	     set_info(fd, 0).set_runs, set_info(fd, 1).set_runs, late);
+	ok(share < 20, "1.12 take no more time than samples may");
+	ok(late > 0, "1.12 those that were held are counted");
+	ok(set_info(fd, 1).set_runs > 10, "1.12 and both had turns");
+	close(fd);
+	pfm_limits("100000", "25");
+}
+
+/* What a PMD's value is marked with. */
+static __u32 flags_of(int fd, __u16 number)
+{
+	struct pfarg_pmd pmd = { .reg_num = number };
+
+	if (set_call(fd, PERFMON_READ_PMDS, &pmd, sizeof(pmd)))
+		bail("read of a PMD");
+	return pmd.reg_flags;
+}
+
+static bool page_has(const struct perfmon_self *page, __u16 number)
+{
+	for (__u32 i = 0; i < page->nr; i++)
+		if (page->counters[i].pmd == number)
+			return true;
+	return false;
+}
+
+/* A user has all registers; an administrator needs one. */
+static void evicted(void)
+{
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	pid_t child;
+	int fd, rc, status;
+
+	child = fork();
+	if (!child) {
+		const struct perfmon_self *page;
+		struct pfarg_ovfl_msg msg;
+		int mine, good = 0;
+		bool whole;
+
+		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+			_exit(100);
+		mine = pfm_create(0);
+		for (int i = 0; i < 4; i++)
+			pfm_write_pmc(mine, i, pfm_instructions(SKYLAKE));
+		rc = pfm_load(mine, this_thread());
+		page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, mine, PERFMON_SELF_OFFSET);
+		if (page == MAP_FAILED)
+			_exit(101);
+		pfm_start(mine);
+		whole = !flags_of(mine, 0) && page_has(page, 0);
+		*step = 1;
+		wait_until(*step == 11);
+		whole &= !flags_of(mine, 0) && page_has(page, 0);
+		step[1] = whole;
+		*step = 12;
+		wait_until(*step == 2);
+		good |= !rc && pfm_message(mine, &msg, 1000) && msg.msg_type == PFM_MSG_EVICTED;
+		good |= (pfm_read_pmd(mine, 0) > 0) << 1;
+		good |= (pfm_start(mine) == -ESRCH) << 2;
+		good |= (whole && flags_of(mine, 0) == PERFMON_REGFL_SHORT) << 5;
+		good |= (whole && !page_has(page, 0)) << 6;
+		pfm_unload(mine);
+		good |= (pfm_load(mine, this_thread()) == -EBUSY) << 3;
+		*step = 3;
+		wait_until(*step == 4);
+		good |= (!pfm_load(mine, this_thread()) && !pfm_start(mine)) << 4;
+		_exit(good);
+	}
+	wait_until(*step == 1);
+	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, 1), -EINVAL, "9.2 an administrator's context cannot be loaded");
+	*step = 11;
+	wait_until(*step == 12);
+	is(step[1], 1, "9.2 and ends nobody's");
+	rc = pfm_load(fd, 0);
+	*step = 2;
+	is(rc, 0, "9.2 an administrator has a register that a user had");
+	wait_until(*step == 3);
+	close(fd);
+	*step = 4;
+	waitpid(child, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "9.2 who hears of it");
+	ok(status & 2, "9.6 has what was counted until then");
+	ok(status & 4, "9.6 and counts no more in silence");
+	ok(status & 8, "9.2 does not get it back meanwhile");
+	ok(status & 16, "9.2 but afterwards");
+	ok(status & 32, "9.6 its values say that they are short");
+	ok(status & 64, "9.6 so does its page, which has them no more");
+	munmap((void *)step, 4096);
+}
+
+/* What has ended takes the PMU for nobody. */
+static void dead(void)
+{
+	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
+					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	int mine, perf, fd, status;
+	pid_t child;
+
+	child = fork();
+	if (!child) {
+		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+			_exit(100);
+		mine = pfm_create(0);
+		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		if (pfm_load(mine, this_thread()))
+			_exit(101);
+		*step = 1;
+		wait_until(*step == 2);
+		status = pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE)) == 0;
+		status |= (pfm_start(mine) == -ESRCH) << 1;
+		*step = 3;
+		wait_until(*step == 4);
+		_exit(status);
+	}
+	wait_until(*step == 1);
+	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, 0), 0, "9.2 an administrator ends a user's context");
+	close(fd);
+	*step = 2;
+	wait_until(*step == 3);
+	perf = perf_open(&attr, -1);
+	ok(perf >= 0, "9.2 whose registers are written, but not taken again");
+	if (perf >= 0)
+		close(perf);
+	*step = 4;
+	waitpid(child, &status, 0);
+	is(WEXITSTATUS(status), 3, "9.2 it still cannot be started");
+	munmap((void *)step, 4096);
+}
+
+/* A user's context has a thread; an administrator's needs it. */
+static void displaced(void)
+{
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	pid_t child;
+	int fd, status;
+
+	child = fork();
+	if (!child) {
+		struct pfarg_ovfl_msg msg;
+		int mine, good = 0;
+
+		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+			_exit(100);
+		mine = pfm_create(0);
+		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		good |= !pfm_load(mine, this_thread()) && !pfm_start(mine);
+		*step = 1;
+		wait_until(*step == 2);
+		good |= (pfm_message(mine, &msg, 1000) && msg.msg_type == PFM_MSG_EVICTED) << 1;
+		pfm_unload(mine);
+		good |= (pfm_load(mine, this_thread()) == -EEXIST) << 2;
+		*step = 3;
+		wait_until(*step == 4);
+		_exit(good);
+	}
+	wait_until(*step == 1);
+	fd = pfm_create(0);
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, child), 0, "9.2 an administrator watches a thread that a user's context had");
+	pfm_start(fd);
+	*step = 2;
+	wait_until(*step == 3);
+	ok(pfm_read_pmd(fd, 0) > 0, "9.2 and counts it");
+	*step = 4;
+	waitpid(child, &status, 0);
+	status = WEXITSTATUS(status);
+	ok(status & 1, "9.2 which had counted itself");
+	ok(status & 2, "9.2 and was told");
+	ok(status & 4, "9.2 and does not get its place back meanwhile");
+	close(fd);
+	munmap((void *)step, 4096);
+}
+
+/* The registers of who has gone count for nobody, whatever the global one says. */
+static void left_behind(void)
+{
+	int fd = pfm_create(0);
+
+	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
+	is(pfm_load(fd, this_thread()), 0, "1.4 a context");
+	pfm_start(fd);
+	spin(1000);
+	ok(raw("rd 0x186") & PFM_ENABLE, "1.4 that counts has its register enabled");
+	pfm_stop(fd);
+	is(raw("rd 0x186") & PFM_ENABLE, 0, "1.4 and no more, once it has stopped");
+	close(fd);
+}
+
+int main(void)
+{
+	plan(5 + 1 + 3 + 4 + 8 + 2 + 5 + 3 + 3);
+	on_cpu(0);
+	sampling_modules(SKYLAKE);
+	pc_open(&costs_pc);
+	if (chmod("/dev/perfmon", 0666))
+		bail("chmod");
+	raw_load();
+	sleeping();
+	running();
+	again();
+	beside_perf();
+	turns();
+	evicted();
+	displaced();
+	dead();
+	left_behind();
+	pc_close(&costs_pc);
+	chmod("/dev/perfmon", 0600);
+	return finish();
+}

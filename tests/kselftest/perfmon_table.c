@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 300
+ *
+ * Limits of contexts and of accounting, in a table: what is at one is taken, and one more is
+ * refused. Sets are in perfmon_sets, PMCs of a call in perfmon_calls, memory in perfmon_memory and
+ * perfmon_buffers, names and texts of counters in bad_input, their number in full. Messages in a
+ * queue and counters on the self page are tested with the engine.
+ */
+#include "sampling.h"
+#include "ppa.h"
+#include "sets.h"
+#include <pthread.h>
+
+#define ENTRIES		"/proc/ppa/ppactl"
+#define TASKS		4096
+#define STACK		(16 * 1024)
+#define NOT_SIZE	(-EINVAL)	/* beside reasons that memory has */
+
+static int closed(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 ? 0 : fd;
+}
+
+static int pmds_of(int nr)
+{
+	static struct pfarg_pmd pmds[64];
+	struct perfmon_vector v = { (__u64)pmds, nr, sizeof(*pmds) };
+	int fd = pfm_create(0), rc;
+
+	for (int i = 0; i < nr; i++)
+		pmds[i] = (struct pfarg_pmd){ .reg_num = PERFMON_TID };
+	rc = pfm_call(fd, PERFMON_READ_PMDS, &v);
+	close(fd);
+	return rc;
+}
+
+static int ring_of(int bytes)
+{
+	return closed(pfm_create_ring(0, "ring", bytes, 0));
+}
+
+static int buffers(int nr)
+{
+	struct perfmon_nway_arg arg = { .size = 4096, .nr = nr };
+
+	return closed(pfm_create_format(0, "n-way", &arg, sizeof(arg)));
+}
+
+static int buffer_of(int bytes)
+{
+	struct perfmon_nway_arg arg = { .size = bytes, .nr = 2 };
+
+	return closed(pfm_create_format(0, "n-way", &arg, sizeof(arg)));
+}
+
+static int buckets(int nr)
+{
+	struct perfmon_histogram_arg arg = { .nr = nr };
+
+	return closed(pfm_create_format(0, "histogram", &arg, sizeof(arg)));
+}
+
+static int bucket_of(int shift)
+{
+	struct perfmon_histogram_arg arg = { .nr = 10, .shift = shift };
+
+	return closed(pfm_create_format(0, "histogram", &arg, sizeof(arg)));
+}
+
+/* 1 GiB is more than there may be here, which is another reason. */
+static int default_of(int pages)
+{
+	struct pfm_dfl_smpl_arg arg = { .buf_size = pages * 4096ULL };
+	int rc = closed(pfm_create_format(0, "default", &arg, sizeof(arg)));
+
+	return rc == NOT_SIZE ? rc : 0;
+}
+
+/* A format of a module, registered or refused. */
+static int format_with(const char *what, int nr)
+{
+	char params[24];
+	int rc;
+
+	snprintf(params, sizeof(params), "%s=%d", what, nr);
+	rc = insmod("scripted_format", params);
+	rmmod("scripted_format");
+	return rc;
+}
+
+static int depth(int nr)
+{
+	return format_with("depth", nr);
+}
+
+static int argument(int bytes)
+{
+	return format_with("arg", bytes);
+}
+
+static int state(int bytes)
+{
+	return format_with("state", bytes);
+}
+
+static int name(int letters)
+{
+	char params[64] = "name=";
+	int rc;
+
+	memset(params + 5, 'x', letters);
+	params[5 + letters] = 0;
+	rc = insmod("scripted_format", params);
+	rmmod("scripted_format");
+	return rc;
+}
+
+/* No format has that name, which is another reason than that none can have it. */
+static int wanted(int letters)
+{
+	char text[64] = "";
+	int rc;
+
+	memset(text, 'y', letters);
+	rc = closed(pfm_create_format(0, text, NULL, 0));
+	return rc == -ENOENT ? 0 : rc;
+}
+
+/* A format's argument, as a caller gives it. */
+static int given(int beyond)
+{
+	struct perfmon_nway_arg arg[2] = { { .size = 4096, .nr = 2 } };
+
+	return closed(pfm_create_format(0, "n-way", arg, sizeof(*arg) + beyond));
+}
+
+/* Nanoseconds of a set's turn beyond the most, which is no int. */
+static int turn(int beyond)
+{
+	int fd = pfm_create(0), rc;
+
+	rc = set_timed(fd, 1, (~0ULL >> 2) + beyond);
+	close(fd);
+	return rc;
+}
+
+static const struct limit {
+	const char *what;
+	int (*call)(int nr);
+	int at, past, error;
+} limits[] = {
+	{ "PMDs of a call", pmds_of, PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd),
+	  PERFMON_VECTOR_MAX / sizeof(struct pfarg_pmd) + 1, -E2BIG },
+	{ "bytes of a ring, at least", ring_of, 4096, 2048, -EINVAL },
+	{ "buffers of n-way, at most", buffers, 16, 17, -EINVAL },
+	{ "buffers of n-way, at least", buffers, 2, 1, -EINVAL },
+	{ "bytes of such a buffer, at least", buffer_of, 552, 544, -EINVAL },
+	{ "buckets of a histogram, at most", buckets, 1 << 14, (1 << 14) + 1, -EINVAL },
+	{ "buckets of a histogram, at least", buckets, 1, 0, -EINVAL },
+	{ "bits of a bucket", bucket_of, 63, 64, -EINVAL },
+	{ "pages of a buffer", default_of, 1 << 18, (1 << 18) + 1, -EINVAL },
+	{ "messages of a format, at most", depth, 30, 31, -EINVAL },
+	{ "messages of a format, at least", depth, 1, 0, -EINVAL },
+	{ "bytes of a format's argument", argument, 4096, 4097, -EINVAL },
+	{ "bytes of a format's state", state, 4096, 4097, -EINVAL },
+	{ "letters of a format's name", name, PERFMON_FORMAT_NAME - 1, PERFMON_FORMAT_NAME,
+	  -EINVAL },
+	{ "letters of a name that is asked for", wanted, PERFMON_FORMAT_NAME - 1,
+	  PERFMON_FORMAT_NAME, -EINVAL },
+	{ "bytes beyond a format's argument", given, 0, 1, -EINVAL },
+	{ "nanoseconds of a turn, beyond 2^62 - 1", turn, 0, 1, -EINVAL },
+};
+
+#define LIMITS	(sizeof(limits) / sizeof(*limits))
+
+static volatile int end;
+static volatile pid_t numbers[TASKS + 1];
+static int there;
+
+static void *sleeper(void *number)
+{
+	numbers[(long)number] = this_thread();
+	__atomic_add_fetch(&there, 1, __ATOMIC_RELEASE);
+	while (!end)
+		syscall(SYS_futex, &end, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
+	return NULL;
+}
+
+static int entry(int nr)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%d 1 0 0 1000", numbers[nr]);
+	return ppa_write(ENTRIES, text);
+}
+
+/* Tasks that are accounted by themselves. */
+static void entries(void)
+{
+	static pthread_t threads[TASKS + 1];
+	pthread_attr_t attr;
+	int rc = 0, i;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, STACK);
+	for (i = 0; i <= TASKS; i++)
+		if (pthread_create(&threads[i], &attr, sleeper, (void *)(long)i))
+			bail("pthread_create");
+	wait_until(__atomic_load_n(&there, __ATOMIC_ACQUIRE) == TASKS + 1);
+	for (i = 0; i < TASKS && !rc; i++)
+		rc = entry(i);
+	is(rc, 0, "9.4 tasks accounted by themselves: %d are taken", TASKS);
+	is(entry(TASKS), -ENOSPC, "9.4 tasks accounted by themselves: one more is refused");
+	end = 1;
+	syscall(SYS_futex, &end, 1 /* FUTEX_WAKE */, TASKS + 1, NULL, NULL, 0);
+	for (i = 0; i <= TASKS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+int main(void)
+{
+	unsigned int i;
+
+	plan(2 * LIMITS + 2);
+	insmod("perfcounters", "");
+	insmod("pfm_soft", "");
+	insmod("pfm_default", "");
+	insmod("pfm_ring", "");
+	insmod("pfm_nway", "");
+	insmod("pfm_histogram", "");
+	for (i = 0; i < LIMITS; i++) {
+		const struct limit *l = &limits[i];
+
+		is(l->call(l->at), 0, "9.4 %s: %d", l->what, l->at);
+		is(l->call(l->past), l->error, "9.4 %s: not %d", l->what, l->past);
+	}
+	entries();
+	return finish();
+}

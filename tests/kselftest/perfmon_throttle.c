@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skylake pmu-amd2 pmu-k8
+ * gate: pmu-skylake pmu-k8
+ * timeout: 200
+ *
+ * Too many samples: fewer are taken, and each format and PERFMON_STATUS say how many
+ * were not. What is counted is not less for that, neither by the counter that samples
+ * nor by one beside it.
+ */
+#include "sampling.h"
+#include "ring.h"
+
+#define SIZE	(1 << 20)
+#define PERIOD	10000
+#define ROUNDS	1000000
+#define MOST	2000	/* times ROUNDS */
+
+static const struct pmu_model *m;
+
+static struct perfmon_status status_of(int fd)
+{
+	struct perfmon_status status = { 0 };
+
+	if (ioctl(fd, PERFMON_STATUS, &status))
+		bail("PERFMON_STATUS");
+	return status;
+}
+
+/*
+ * Spins until samples have been missed, and some were taken after that: how many periods
+ * its first counter has seen, and whether both counters have counted the same.
+ */
+static __u64 periods(int fd, const volatile __u64 *lost, const char *format)
+{
+	struct perfmon_status s;
+	__u64 first, second;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_write_pmc(fd, 1, pfm_instructions(m));
+	pfm_period(fd, 0, PERIOD, 0);
+	pfm_write_pmd(fd, 1, 0);
+	is(pfm_load(fd, this_thread()), 0, "1.7 %s: a sample each %d instructions", format, PERIOD);
+	pfm_start(fd);
+	for (int i = 0; i < MOST && !*lost; i++)
+		spin(ROUNDS);
+	pfm_stop(fd);
+	s = status_of(fd);
+	first = pfm_read_pmd(fd, 0);
+	second = pfm_read_pmd(fd, 1);
+	note("%u storms, %llu us, %llu samples lost, %llu told", s.nr_throttles, s.throttled / 1000,
+	     s.lost, *lost);
+	ok(*lost, "1.7 %s: the buffer says that samples were not taken", format);
+	ok(s.nr_throttles && s.throttled && s.lost >= *lost, "1.7 %s: so does PERFMON_STATUS",
+	   format);
+	if (!ok(first + PERIOD < PERIOD && (second - (first + PERIOD)) % PERIOD == 0,
+		"1.7 %s: both counters have counted the same", format))
+		note("%llu, %llu", first, second);
+	return (second - (first + PERIOD)) / PERIOD - s.lost;
+}
+
+static void in_default(void)
+{
+	int fd = pfm_create_default(0, SIZE);
+	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
+
+	is(periods(fd, &hdr->hdr_lost, "default"), hdr->hdr_count,
+	   "1.7 default: each period is an entry, or lost");
+	munmap(hdr, SIZE);
+	close(fd);
+}
+
+static void in_histogram(void)
+{
+	struct perfmon_histogram_arg arg = { .base = 0x400000, .shift = 12, .nr = 1 };
+	int fd = pfm_create_format(0, "histogram", &arg, sizeof(arg));
+	struct perfmon_histogram *h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+	is(periods(fd, &h->lost, "histogram"), h->samples,
+	   "1.7 histogram: each period is counted, or lost");
+	munmap(h, 4096);
+	close(fd);
+}
+
+static void in_nway(void)
+{
+	struct perfmon_nway_arg arg = { .size = SIZE, .nr = 2 };
+	int fd = pfm_create_format(0, "n-way", &arg, sizeof(arg));
+	struct perfmon_nway_hdr *hdr = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	__u64 entries = periods(fd, &hdr->lost, "n-way");
+
+	is(entries * sizeof(struct pfm_dfl_smpl_entry), hdr->used[0] + hdr->used[1],
+	   "1.7 n-way: each period is an entry, or lost");
+	munmap(hdr, 4096);
+	close(fd);
+}
+
+static void in_ring(void)
+{
+	struct ring r = ring_of(pfm_create_ring(0, "ring", SIZE, 0), SIZE);
+	__u64 wanted = periods(r.fd, (__u64 *)&r.page->lost, "ring"), samples = 0, lost = 0, at = 0;
+	union record record;
+	int size;
+
+	while ((size = copy(&r, head_of(&r), at, &record)) > 0) {
+		samples += record.header.type == PERFMON_RECORD_SAMPLE;
+		if (record.header.type == PERFMON_RECORD_LOST)
+			lost += record.words[1];
+		at += size;
+	}
+	is(samples, wanted, "1.7 ring: each period is a record, or lost");
+	ok(lost && lost <= r.page->lost, "1.7 ring: and records tell of those");
+	ring_close(&r);
+}
+
+/* Without a format: a message of each overflow, to a reader who restarts each time. */
+static void in_messages(void)
+{
+	struct pfarg_ovfl_msg msg;
+	int fd = pfm_create(0), i;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_period(fd, 0, PERIOD, PFM_REGFL_OVFL_NOTIFY);
+	pfm_load(fd, this_thread());
+	pfm_start(fd);
+	for (i = 0; i < 300; i++) {
+		spin(PERIOD);
+		/* In a storm it comes when that is over. */
+		for (int more = 0; more < 1000 && !pfm_message(fd, &msg, 0); more++)
+			spin(PERIOD);
+		if (msg.msg_type != PFM_MSG_OVFL)
+			break;
+		pfm_restart(fd);
+	}
+	is(i, 300, "1.7 messages: each wait for an overflow ends");
+	close(fd);
+}
+
+/* Without a format and without messages: what was not seen is told all the same. */
+static void in_nothing(void)
+{
+	int fd = pfm_create(0);
+	struct perfmon_status s;
+
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_period(fd, 0, PERIOD, 0);
+	is(pfm_load(fd, this_thread()), 0, "1.7 nothing: a period of %d, nobody is told",
+	   PERIOD);
+	pfm_start(fd);
+	for (int i = 0; i < MOST && !status_of(fd).nr_throttles; i++)
+		spin(ROUNDS);
+	/* The storm has an end. */
+	for (int i = 0; i < MOST && status_of(fd).flags & PERFMON_STATUS_THROTTLED; i++)
+		spin(ROUNDS / 10);
+	s = status_of(fd);
+	note("%u storms, %llu us, %llu lost", s.nr_throttles, s.throttled / 1000, s.lost);
+	ok(s.nr_throttles && s.lost, "9.6 nothing: PERFMON_STATUS says that overflows were missed");
+	close(fd);
+}
+
+#define MS	1000000ULL
+#define PAUSE	(40 * MS)	/* a storm lasts no longer */
+
+/* A thread that is stopped in a storm: that ends, though nobody is there to see it. */
+static void asleep(void)
+{
+	int fd = pfm_create_default(0, SIZE);
+	struct perfmon_status s = { 0 };
+	__u64 began, stopped;
+	pid_t child;
+
+	child = fork();
+	if (!child)
+		for (;;)
+			spin(ROUNDS);
+	pfm_write_pmc(fd, 0, pfm_instructions(m));
+	pfm_period(fd, 0, PERIOD, 0);
+	is(pfm_load(fd, child), 0, "9.6 asleep: a sample each %d instructions", PERIOD);
+	began = now_ns();
+	pfm_start(fd);
+	for (int i = 0; i < 60000 && !(s.flags & PERFMON_STATUS_THROTTLED); i++) {
+		usleep(1000);
+		s = status_of(fd);
+		if (!(s.flags & PERFMON_STATUS_THROTTLED))
+			continue;
+		kill(child, SIGSTOP);
+		wait_until(task_state(child) == 'T');
+		/* Until it has left its CPU: there, the storm may still end by its timer. */
+		usleep(3000);
+		s = status_of(fd);
+		if (!(s.flags & PERFMON_STATUS_THROTTLED))
+			kill(child, SIGCONT);
+	}
+	stopped = now_ns();
+	ok(s.flags & PERFMON_STATUS_THROTTLED, "9.6 asleep: it is stopped in a storm");
+	usleep(20 * (stopped - began) / 1000 + 1000000);
+	s = status_of(fd);
+	note("counted for %llu ms, throttled for %llu ms, stopped for %llu ms",
+	     (stopped - began) / MS, s.throttled / MS, (now_ns() - stopped) / MS);
+	ok(!(s.flags & PERFMON_STATUS_THROTTLED), "9.6 asleep: which is over");
+	ok(s.throttled <= stopped - began + PAUSE, "9.6 asleep: and lasted no longer than it may");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(fd);
+}
+
+int main(void)
+{
+	m = this_model();
+	plan(5 + 5 + 5 + 6 + 1 + 2 + 4);
+	on_cpu(0);
+	sampling_modules(m);
+	insmod("pfm_nway", "");
+	insmod("pfm_histogram", "");
+	pfm_limits("1000", "0");
+	in_default();
+	in_histogram();
+	in_nway();
+	in_ring();
+	in_messages();
+	in_nothing();
+	asleep();
+	return finish();
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: clock
+ * timeout: 120
+ *
+ * The clock of a trace is one clock: when the kernel gives up the time stamp counter, which is
+ * said; and in time name spaces, where programs see another time.
+ */
+#include "perftrace.h"
+#include <sched.h>
+
+#define DAY	86400
+
+static struct shared {
+	volatile int write, written, end;
+} *shared;
+
+/* Events on demand. */
+static void as_program(void)
+{
+	shared = perftrace_shared_here(sizeof(*shared));
+	while (!shared->end) {
+		if (shared->write > shared->written) {
+			PERFTRACE(clock, tick, (u64, number, shared->written));
+			shared->written++;
+		}
+		usleep(1000);
+	}
+	_exit(0);
+}
+
+static __u64 least, most, nr;
+
+static void each(const struct perftrace_record *record, __u32 cpu)
+{
+	if (record->marker >= PERFTRACE_LOST)
+		return;
+	least = nr && least < record->time ? least : record->time;
+	most = nr && most > record->time ? most : record->time;
+	nr++;
+}
+
+/* An event of the program, and the times of all that come: between these? */
+static bool in_time(int fd)
+{
+	struct perftrace_read r = first_buffer;
+	__u64 before = trace_info(fd).ticks;
+
+	nr = 0;
+	shared->write++;
+	wait_until(shared->written == shared->write);
+	while (!trace_next(fd, &r))
+		perftrace_each(trace_room, r.bytes, each, r.cpu);
+	if (nr != 1 || least < before || most > trace_info(fd).ticks)
+		note("%llu events, at %llu to %llu; from %llu on", nr, least, most, before);
+	return nr == 1 && least >= before && most <= trace_info(fd).ticks;
+}
+
+static pid_t program(void)
+{
+	shared->end = 0;
+	return perftrace_spawn("program");
+}
+
+static void end(pid_t child)
+{
+	shared->end = 1;
+	waitpid(child, NULL, 0);
+}
+
+int main(int argc, char **argv)
+{
+	struct perftrace_info first, last;
+	int slot, fd, ns;
+	pid_t child;
+
+	if (argc > 1)
+		as_program();
+	perftrace_off(argv);
+	plan(9);
+	shared = perftrace_shared(sizeof(*shared));
+	trace_load();
+	fd = trace_create("clock", "clock:*", 0, 0, &slot);
+	first = trace_info(fd);
+	is(first.clock, PERFTRACE_CLOCK_TSC, "9.6 the clock is the time stamp counter");
+	child = program();
+	ok(in_time(fd), "9.6 events have its times");
+	puppet("distrust");
+	last = trace_info(fd);
+	ok(last.clock == first.clock && last.khz == first.khz,
+	   "9.6 it stays that of the trace when the kernel has given it up");
+	is(last.flags & ~first.flags, PERFTRACE_UNSTABLE, "9.6 which is said");
+	ok(in_time(fd), "9.6 a program that runs goes on");
+	end(child);
+	child = program();
+	ok(in_time(fd), "9.6 one that begins has the same");
+	end(child);
+	close(fd);
+
+	unload();
+	trace_load();
+	fd = trace_create("clock", "clock:*", 0, 0, &slot);
+	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC, "9.6 another module, another clock");
+	/* All from here on are a day ahead. */
+	if (unshare(CLONE_NEWTIME))
+		bail("unshare");
+	ns = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+	if (ns < 0 || dprintf(ns, "monotonic %d 0\n", DAY) < 0)
+		bail("timens_offsets");
+	close(ns);
+	child = program();
+	ok(in_time(fd), "9.6 a program in a time name space has the trace's time");
+	end(child);
+	ok(!(trace_info(fd).flags & PERFTRACE_UNSTABLE), "9.6 which is as good as it is");
+	close(fd);
+	return finish();
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * libperftrace and the module's coming and going: a program that began before the module is traced
+ * when it has come; a program that runs lets go of it, so that it can be unloaded, and is traced
+ * again when it has come back. Nobody but who may unload modules can ask for that.
+ */
+#include "perftrace.h"
+#include <sys/epoll.h>
+#include <sys/stat.h>
+
+#define WAKE_DIR	"/run/perftrace"
+#define WAKE_FILE	WAKE_DIR "/wake"
+#define USER		1000
+#define PROGRAMS	4
+
+/* What a program does: one event a millisecond, in a child of fork(); nothing; all locked. */
+enum { BUSY, FORKED, IDLE, LOCKED };
+
+static struct shared {
+	struct {
+		pid_t pid, first;
+		__u64 events;
+		int ready, interrupted, poked;
+	} programs[PROGRAMS];
+	int over;
+} *shared;
+
+static void wake_words(__u32 word)
+{
+	static __u32 words[PERFTRACE_NR_MARKERS];
+	int fd = open(WAKE_FILE, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+
+	for (int i = 0; i < PERFTRACE_NR_MARKERS; i++)
+		words[i] = word;
+	if (fd < 0 || ftruncate(fd, PERFTRACE_READ_BYTES) ||
+	    pwrite(fd, words, sizeof(words), PERFTRACE_WORDS) != sizeof(words))
+		bail(WAKE_FILE);
+	close(fd);
+}
+
+static void event(int n)
+{
+	PERFTRACE(late, event, (u32, program, n), (u64, number, shared->programs[n].events));
+	__atomic_add_fetch(&shared->programs[n].events, 1, __ATOMIC_RELAXED);
+}
+
+static void busy(int n)
+{
+	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
+		event(n);
+		usleep(1000);
+	}
+	_exit(0);
+}
+
+static void idle(int n)
+{
+	struct epoll_event got;
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+
+	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
+		if (epoll_wait(fd, &got, 1, shared->programs[n].poked ? 1 : 2000) < 0)
+			shared->programs[n].interrupted = errno;
+		if (shared->programs[n].poked)
+			event(n);
+	}
+	_exit(0);
+}
+
+static void program(int n)
+{
+	shared = perftrace_shared_here(sizeof(*shared));
+	if (n == FORKED && fork())
+		pause();
+	if (n == LOCKED && mlockall(MCL_FUTURE))
+		_exit(97);
+	shared->programs[n].pid = getpid();
+	shared->programs[n].ready = 1;
+	if (n == IDLE || n == LOCKED)
+		idle(n);
+	busy(n);
+}
+
+static void start(int n)
+{
+	char name[] = { '0' + n, 0 };
+
+	shared->programs[n].first = perftrace_spawn(name);
+	wait_until(__atomic_load_n(&shared->programs[n].ready, __ATOMIC_ACQUIRE));
+}
+
+/* Events of the trace by programs. */
+static __u64 seen[PROGRAMS];
+
+static void look_at(const struct perftrace_record *record, __u32 cpu)
+{
+	const __u32 *fields = (const void *)(record + 1);
+
+	(void)cpu;
+	if (record->marker < PERFTRACE_LOST && record->words == 4 && fields[0] < PROGRAMS)
+		seen[fields[0]]++;
+}
+
+/* Is a program's event in the trace before long? */
+static bool is_seen(int fd, int n)
+{
+	memset(seen, 0, sizeof(seen));
+	for (int i = 0; i < 3000 && !seen[n]; i++) {
+		usleep(1000);
+		perftrace_drain(fd, look_at);
+	}
+	return seen[n];
+}
+
+static int release_by(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
+{
+	struct perftrace_release release = { size, flags, wake, 77 };
+	int rc = trace_call(fd, PERFTRACE_RELEASE, &release);
+
+	*left = release.left;
+	return rc;
+}
+
+/* By a file that is closed at once: if some are left, they need not let go any more. */
+static int release_with(int wake, __u32 flags, __u32 size)
+{
+	int fd = trace_device(), rc;
+	__u32 left;
+
+	rc = release_by(fd, wake, flags, size, &left);
+	close(fd);
+	return rc;
+}
+
+static int release_file(const char *path, int how)
+{
+	int fd = open(path, how | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		bail(path);
+	rc = release_with(fd, 0, sizeof(struct perftrace_release));
+	close(fd);
+	return rc;
+}
+
+static int resume(void)
+{
+	return release_with(-1, PERFTRACE_RESUME, sizeof(struct perftrace_release));
+}
+
+/* How many have not let go when @most are left, or after some seconds. */
+static int release_all(__u32 most)
+{
+	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = trace_device(), rc;
+	__u32 left = 0;
+
+	for (int i = 0; i < 5000; i++) {
+		rc = release_by(fd, wake, 0, sizeof(struct perftrace_release), &left);
+		if (rc || left <= most)
+			break;
+		usleep(1000);
+	}
+	close(fd);
+	close(wake);
+	return rc ? rc : (int)left;
+}
+
+static int as_user(void)
+{
+	return in_child({
+		if (setresgid(USER, USER, USER) || setresuid(USER, USER, USER))
+			_exit(99);
+		_exit(-release_with(-1, 0, sizeof(struct perftrace_release)));
+	});
+}
+
+/* The file system has to see that the last file is closed, and tasks that their work is done. */
+static int rmmod_soon(void)
+{
+	int rc = -EBUSY;
+
+	rmmod("puppet");
+	for (int i = 0; i < 1000 && rc; i++) {
+		usleep(1000);
+		rc = rmmod("perfcounters");
+	}
+	return rc;
+}
+
+static void before_the_module(void)
+{
+	int slot, fd;
+
+	for (int n = BUSY; n <= FORKED; n++)
+		start(n);
+	trace_load();
+	fd = trace_create("late", "late:*", 0, 0, &slot);
+	usleep(50000);
+	perftrace_drain(fd, look_at);
+	is(seen[BUSY] + seen[FORKED], 0, "3.8 late: what began before the module is not traced yet");
+	wake_words(PERFTRACE_WAKE | 1 << 16);
+	ok(is_seen(fd, BUSY), "3.8 late: it is when it is told that there is a device");
+	ok(is_seen(fd, FORKED), "3.8 late: so is its child by fork()");
+	start(IDLE);
+	is(release_all(0), -EBUSY, "3.8 release: not while there is a trace");
+	is(trace_call(fd, PERFTRACE_END, NULL), 0, "3.11 it ends");
+	close(fd);
+}
+
+static void bad_calls(void)
+{
+	char path[] = "/tmp/shortXXXXXX";
+	const __u32 size = sizeof(struct perftrace_release);
+	int fd = mkstemp(path), ends[2];
+
+	is(as_user(), EPERM, "9.3 release: for who may unload modules");
+	is(release_with(-1, 0, size - 1), -EINVAL, "3.8 release: of another size");
+	is(release_with(-1, 2, size), -EINVAL, "3.8 release: a flag that there is not");
+	is(release_with(fd, PERFTRACE_RESUME, size), -EINVAL, "3.8 resume: with a file");
+	is(release_with(-2, 0, size), -EBADF, "3.8 release: no descriptor");
+	is(release_file(WAKE_FILE, O_RDWR), -EINVAL, "3.8 release: a file that is open for writing");
+	if (ftruncate(fd, PERFTRACE_READ_BYTES - 1))
+		bail("ftruncate");
+	is(release_file(path, O_RDONLY), -EINVAL, "9.4 release: a file that is a byte too short");
+	is(release_file("/tmp", O_RDONLY), -EINVAL, "3.8 release: a directory");
+	is(release_file(DEVICE, O_RDONLY), -EINVAL, "3.8 release: the device itself");
+	if (pipe(ends))
+		bail("pipe");
+	is(release_with(ends[0], 0, size), -EINVAL, "3.8 release: a pipe");
+	close(ends[0]);
+	close(ends[1]);
+	close(fd);
+	unlink(path);
+}
+
+static void going(void)
+{
+	struct perftrace_create create = a_trace("none", "", 0, 0);
+	struct perftrace_attach attach;
+	__u64 before;
+	int fd;
+
+	wake_words(0);
+	is(release_all(0), 0, "3.8 release: all programs let go");
+	fd = trace_device();
+	is(try_attach(fd, 0, &attach), -ENODEV, "3.8 release: nobody attaches any more");
+	close(fd);
+	is(trace_try(PERFTRACE_CREATE, &create), -ENODEV, "3.8 release: nor traces");
+	is(resume(), 0, "3.8 resume");
+	fd = trace_device();
+	is(try_attach(fd, 0, &attach), 0, "3.8 resume: it can be attached again");
+	close(fd);
+	is(release_all(0), 0, "3.8 release: again");
+	is(rmmod_soon(), 0, "1.1 the module goes, though programs with markers run");
+	before = __atomic_load_n(&shared->programs[BUSY].events, __ATOMIC_RELAXED);
+	usleep(100000);
+	ok(__atomic_load_n(&shared->programs[BUSY].events, __ATOMIC_RELAXED) > before,
+	   "3.8 release: they go on");
+	ok(!kill(shared->programs[IDLE].pid, 0), "3.8 release: so does one that slept");
+	is(shared->programs[IDLE].interrupted, EINTR, "3.8 release: whose call ended with EINTR");
+}
+
+static void coming_back(void)
+{
+	int slot, fd;
+
+	load("");
+	fd = trace_create("again", "late:*", 0, 0, &slot);
+	shared->programs[IDLE].poked = 1;
+	wake_words(PERFTRACE_WAKE | 2 << 16);
+	for (int n = BUSY; n < IDLE; n++)
+		ok(is_seen(fd, n), "3.8 release: program %d is traced by the next module", n);
+	ok(is_seen(fd, IDLE) || is_seen(fd, IDLE),
+	   "3.8 release: so is the one that sleeps, at its next event");
+	wake_words(0);
+	trace_call(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
+static void those_that_do_not(void)
+{
+	int slot, fd;
+
+	kill(shared->programs[BUSY].pid, SIGSTOP);
+	start(LOCKED);
+	is(release_all(2), 2, "3.8 release: not one that is stopped, nor one that is locked");
+	is(rmmod("puppet"), 0, "1.1 a module that is not used goes");
+	is(rmmod("perfcounters"), -EAGAIN, "1.1 this one stays");
+	is(resume(), 0, "3.8 resume: it does not go");
+	kill(shared->programs[BUSY].pid, SIGCONT);
+	fd = trace_create("stays", "late:*", 0, 0, &slot);
+	ok(is_seen(fd, BUSY), "3.8 resume: what had not let go is still traced");
+	wake_words(PERFTRACE_WAKE | 3 << 16);
+	ok(is_seen(fd, FORKED), "3.8 resume: what had is traced again");
+	trace_call(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		program(argv[1][0] - '0');
+	perftrace_off(argv);
+	plan(34);
+	shared = perftrace_shared(sizeof(*shared));
+	unload();
+	mkdir(WAKE_DIR, 0755);
+	wake_words(0);
+	before_the_module();
+	bad_calls();
+	going();
+	coming_back();
+	those_that_do_not();
+	shared->over = 1;
+	for (int n = 0; n < PROGRAMS; n++) {
+		kill(shared->programs[n].pid, SIGKILL);
+		kill(shared->programs[n].first, SIGKILL);
+	}
+	while (wait(NULL) > 0)
+		;
+	unlink(WAKE_FILE);
+	return finish();
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * As many markers as a process may have, and more: the program runs, those beyond are not
+ * traced, and the log says so. What the constructor of a program with so many PERFTRACE() does
+ * is done here with a table of them.
+ */
+#include "perftrace.h"
+
+#define MOST	5000
+
+static struct shared {
+	__u32 wanted;
+} *shared;
+
+static const __u32 off;
+static struct perftrace_site sites[MOST];
+static char texts[MOST][32];
+static struct perftrace_module modules[2];
+
+/* Markers from @first to @last - 1 as those of a program; each tenth may have a bad name. */
+static void has(struct perftrace_module *module, int first, int last, bool bad)
+{
+	for (int i = first; i < last; i++) {
+		snprintf(texts[i], sizeof(texts[i]),
+			 bad && i % 10 == 9 ? "limits:%d bad" : "limits:m%d", i);
+		sites[i] = (struct perftrace_site) {
+			.word = &off, .text = texts[i],
+			.header = sizeof(struct perftrace_record) / 8 << 16,
+		};
+	}
+	*module = (struct perftrace_module) {
+		.first = sites + first, .last = sites + last, .off = &off,
+	};
+	perftrace_register(module);
+}
+
+static void as_program(const char *what)
+{
+	int first = 0, second = 0;
+	char kind = 0;
+
+	/* What hangs is ended. */
+	alarm(120);
+	shared = perftrace_shared_here(sizeof(*shared));
+	shared->wanted = 0;
+	if (sscanf(what, "%d+%d%c", &first, &second, &kind) < 2)
+		_exit(1);
+	has(&modules[0], 0, first, kind == 'b');
+	if (second)
+		has(&modules[1], first, first + second, false);
+	for (int i = 0; i < first + second; i++)
+		if (__atomic_load_n(sites[i].word, __ATOMIC_ACQUIRE)) {
+			perftrace_write_0(&sites[i]);
+			shared->wanted++;
+		}
+	_exit(0);
+}
+
+static void runs(const char *what, __u32 traced, bool said)
+{
+	static const char *const words[] = { "has more than 4096 markers", NULL };
+	int log = klog_mark(), status;
+	pid_t pid = perftrace_spawn(what);
+
+	waitpid(pid, &status, 0);
+	is(status, 0, "3.8 %s markers: the program runs", what);
+	is(shared->wanted, traced, "3.8 %s markers: %u are traced", what, traced);
+	ok(klog_has(log, words) == said, "3.8 %s markers: the log %s", what,
+	   said ? "says that there are more" : "says nothing");
+}
+
+int main(int argc, char **argv)
+{
+	int fd, slot;
+
+	if (argc > 1)
+		as_program(argv[1]);
+	perftrace_off(argv);
+	trace_load();
+	plan(5 * 3);
+	shared = perftrace_shared(sizeof(*shared));
+	fd = trace_create("limits", "limits:*", 0, 1 << 20, &slot);
+	runs("4096+0", 4096, false);
+	runs("4097+0", 4096, true);
+	runs("4000+97", 4096, true);
+	runs("4900+100", 4096, true);
+	/* Not a marker that is refused takes any other with it. */
+	runs("1000+0bad", 900, false);
+	close(fd);
+	return finish();
+}

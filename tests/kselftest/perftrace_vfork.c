@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 300
+ *
+ * libperftrace and the kernel: a child of vfork() has the memory of its parent, what the parent's
+ * thread has of its own included, but no restartable sequence. Its events are counted as lost;
+ * those of all other threads, which write on the same CPUs meanwhile, are there, and so are its
+ * parent's.
+ */
+#include "perftrace.h"
+#include <pthread.h>
+#include <sched.h>
+
+#define WRITERS		2
+#define FORKS		gate_or_long(20, 60)
+#define OF_A_CHILD	2000
+
+static struct shared {
+	pid_t threads[WRITERS + 1];
+	__u64 events[WRITERS + 1], children;
+	int over;
+} *shared;
+
+static void *write_all(void *arg)
+{
+	int n = (int)(long)arg;
+
+	on_cpu(n);
+	shared->threads[n] = syscall(SYS_gettid);
+	while (!__atomic_load_n(&shared->over, __ATOMIC_RELAXED)) {
+		PERFTRACE(vforks, event, (u32, thread, n), (u64, number, shared->events[n]));
+		shared->events[n]++;
+	}
+	return NULL;
+}
+
+/* Not inlined: it shares its parent's stack. */
+static __attribute__((noinline)) void as_child(int cpu)
+{
+	on_cpu(cpu);
+	for (int i = 0; i < OF_A_CHILD; i++) {
+		PERFTRACE(vforks, child, (u32, thread, cpu), (u64, number, i));
+		shared->children++;
+	}
+	_exit(0);
+}
+
+static void *make_children(void *arg)
+{
+	(void)arg;
+	shared->threads[WRITERS] = syscall(SYS_gettid);
+	for (int i = 0; i < FORKS; i++) {
+		pid_t pid;
+		int status;
+
+		on_cpu(i % 2);
+		/* On another CPU than its parent was on last, which the words still say. */
+		pid = vfork();
+		if (!pid)
+			as_child(1 - i % 2);
+		waitpid(pid, &status, 0);
+		/* The first child comes before the first event of this thread. */
+		for (int k = 0; k < 10; k++) {
+			PERFTRACE(vforks, event, (u32, thread, WRITERS),
+				  (u64, number, shared->events[WRITERS]));
+			shared->events[WRITERS]++;
+		}
+	}
+	return NULL;
+}
+
+/* The process that is traced. */
+static void writer(void)
+{
+	pthread_t threads[WRITERS + 1];
+
+	shared = perftrace_shared_here(sizeof(*shared));
+	for (long i = 0; i < WRITERS; i++)
+		pthread_create(&threads[i], NULL, write_all, (void *)i);
+	pthread_create(&threads[WRITERS], NULL, make_children, NULL);
+	pthread_join(threads[WRITERS], NULL);
+	__atomic_store_n(&shared->over, 1, __ATOMIC_RELAXED);
+	for (int i = 0; i < WRITERS; i++)
+		pthread_join(threads[i], NULL);
+	_exit(0);
+}
+
+/* What was read. */
+static struct {
+	__u64 next[WRITERS + 1], time[2];
+	__u64 events, children, gaps, late, broken, strange;
+} got;
+
+static void look_at(const struct perftrace_record *record, __u32 cpu)
+{
+	const __u32 *fields = (const void *)(record + 1);
+	__u64 number;
+
+	if (record->marker >= PERFTRACE_LOST)
+		return;
+	if (record->words != 4 || fields[0] > WRITERS || cpu > 1) {
+		got.broken++;
+		return;
+	}
+	got.late += record->time < got.time[cpu];
+	got.time[cpu] = record->time;
+	if (record->marker != 0) {
+		got.children++;
+		return;
+	}
+	memcpy(&number, fields + 1, sizeof(number));
+	got.strange += record->thread != (__u32)shared->threads[fields[0]];
+	/* Of the third thread events are on both CPUs, and read in any order of these. */
+	if (fields[0] < WRITERS) {
+		got.gaps += number != got.next[fields[0]];
+		got.next[fields[0]] = number + 1;
+	}
+	got.events++;
+}
+
+static void drain(int fd)
+{
+	got.broken += perftrace_drain(fd, look_at);
+}
+
+static void run(void)
+{
+	int slot, status, fd = trace_create("vforks", "vforks:*", PERFTRACE_WAIT,
+					    PERFTRACE_BYTES_MAX, &slot);
+	pid_t pid = perftrace_spawn("writer");
+	__u64 events = 0;
+
+	while (waitpid(pid, &status, WNOHANG) != pid) {
+		trace_polled(fd, 20);
+		drain(fd);
+	}
+	drain(fd);
+	for (int i = 0; i <= WRITERS; i++)
+		events += shared->events[i];
+	note("%llu events, %llu of children; read %llu, lost %llu", events, shared->children,
+	     got.events, trace_info(fd).lost);
+	is(status, 0, "3.4 a program with children by vfork() runs to its end");
+	is(shared->children, FORKS * OF_A_CHILD, "3.4 they have events");
+	is(got.broken, 0, "3.1 no record is broken");
+	is(got.late, 0, "3.6 times rise along each CPU");
+	is(got.gaps, 0, "3.4 other threads lose none");
+	is(got.events, events, "3.4 each event of a thread is read");
+	is(got.strange, 0, "3.1 as that thread's, after its children too");
+	is(got.children, 0, "3.4 no event of a child is among them");
+	is(trace_info(fd).lost, shared->children, "3.4 those are counted as lost");
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		writer();
+	perftrace_off(argv);
+	plan(9 + 1);
+	trace_load();
+	shared = perftrace_shared(sizeof(*shared));
+	run();
+	unload();
+	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	return finish();
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 200
+ *
+ * A program whose threads wait for room (PERFTRACE_WAIT) beside a reader that stands still, for
+ * as long as the trace says and no longer; one that reads wakes them.
+ */
+#include "perftrace.h"
+#include <signal.h>
+#include <sys/time.h>
+
+#define EVENTS	2000
+
+static struct shared {
+	volatile int go, done, nr;
+	volatile long long blocked, ms;
+	volatile bool alarms, alone;
+} *shared;
+
+static void ignore(int signal)
+{
+	(void)signal;
+}
+
+/* A signal each millisecond, at the rate of a profiler. */
+static void begin_alarms(void)
+{
+	struct itimerval often = { { 0, 1000 }, { 0, 1000 } };
+
+	signal(SIGALRM, ignore);
+	setitimer(ITIMER_REAL, &often, NULL);
+}
+
+/* Events with no pause; how often it has slept meanwhile. */
+static void as_program(void)
+{
+	long long before, began;
+
+	shared = perftrace_shared_here(sizeof(*shared));
+	while (!shared->go)
+		usleep(1000);
+	if (shared->alarms)
+		begin_alarms();
+	if (shared->alone)
+		syscall(SYS_close_range, 3, ~0U, 0);
+	before = task_blocked(getpid());
+	began = now_ns() / 1000000;
+	for (__u64 n = 0; n < (__u64)shared->nr; n++)
+		PERFTRACE(wait, event, (u64, number, n));
+	shared->ms = now_ns() / 1000000 - began;
+	shared->blocked = task_blocked(getpid()) - before;
+	shared->done = 1;
+	_exit(0);
+}
+
+static int create(__u32 ms, int *slot)
+{
+	struct perftrace_create create = a_trace("wait", "wait:*", PERFTRACE_WAIT, 4096);
+	int fd;
+
+	create.wait_ms = ms;
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	if (fd < 0)
+		bail("PERFTRACE_CREATE");
+	*slot = create.slot;
+	return fd;
+}
+
+static pid_t program(void)
+{
+	shared->go = 0;
+	shared->done = 0;
+	shared->ms = -1;
+	return perftrace_spawn("program");
+}
+
+static __u64 drained(int fd)
+{
+	struct tally tally = { 0 };
+
+	trace_drain(fd, 0, &tally);
+	return tally.events;
+}
+
+/* Nobody reads. */
+static void alone(void)
+{
+	int slot, fd = create(200, &slot), status;
+	pid_t child = program();
+
+	shared->go = 1;
+	waitpid(child, &status, 0);
+	ok(shared->done, "9.2 a program beside a reader that stands still ends");
+	ok(trace_info(fd).lost > EVENTS / 2, "9.6 what it could not write is counted");
+	note("it has slept %lld times", shared->blocked);
+	ok(shared->blocked < 20, "9.2 it has waited once, and not polled");
+	close(fd);
+}
+
+/* Somebody reads, slowly. */
+static void beside_a_reader(void)
+{
+	int slot, fd = create(~0U, &slot), status;
+	pid_t child = program();
+	__u64 events = 0;
+
+	shared->go = 1;
+	while (!waitpid(child, &status, WNOHANG)) {
+		events += drained(fd);
+		usleep(2000);
+	}
+	events += drained(fd);
+	is(events, EVENTS, "3.3 beside one that reads nothing is lost");
+	is(trace_info(fd).lost, 0, "3.3 and nothing is counted");
+	close(fd);
+}
+
+/* For ever: until it is read, or the trace ends, or a signal comes. */
+static void for_ever(void)
+{
+	int slot, fd = create(~0U, &slot), status;
+	pid_t child = program();
+
+	shared->go = 1;
+	wait_until(task_state(child) == 'S');
+	sleep_ms(500);
+	ok(!shared->done && task_state(child) == 'S', "9.2 without an end it waits on");
+	kill(child, SIGSTOP);
+	kill(child, SIGCONT);
+	sleep_ms(50);
+	ok(!shared->done, "9.2 over a signal, too");
+	close(fd);
+	waitpid(child, &status, 0);
+	ok(shared->done, "9.2 until there is no reader any more");
+}
+
+#define WAIT_MS	1000
+
+/* How long a program takes that nobody reads; -1: too long. */
+static long long stands_still(void)
+{
+	int slot, fd = create(WAIT_MS, &slot);
+	long long end = now_ns() / 1000000 + patience(20) * 1000;
+	pid_t child = program();
+
+	shared->go = 1;
+	while (now_ns() / 1000000 < end && !shared->done)
+		sleep_ms(1);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(fd);
+	return shared->ms;
+}
+
+/* Each CPU's buffer is waited for once; there are two. */
+static void for_so_long(void)
+{
+	const long most = 2 * WAIT_MS + patience(5) * 1000;
+	long long ms = stands_still();
+
+	ok(ms >= WAIT_MS && ms < most, "9.2 it waits for as long as the trace says (%lld ms)", ms);
+	shared->alarms = true;
+	ms = stands_still();
+	shared->alarms = false;
+	ok(ms >= WAIT_MS && ms < most, "9.2 signals do not make it longer (%lld ms)", ms);
+	shared->alone = true;
+	ms = stands_still();
+	shared->alone = false;
+	ok(ms >= WAIT_MS && ms < most, "9.2 nor does it without its descriptor (%lld ms)", ms);
+}
+
+static void refused(void)
+{
+	struct perftrace_create create = a_trace("odd", "", 0, 4096);
+
+	create.wait_ms = 5;
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "9.4 where nobody waits nobody says how long");
+	create = a_trace("odd", "", PERFTRACE_WAIT, 4096);
+	create.reserved = 1;
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "9.4 what is reserved is 0");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		as_program();
+	perftrace_off(argv);
+	plan(3 + 2 + 3 + 3 + 2);
+	shared = perftrace_shared(sizeof(*shared));
+	shared->nr = EVENTS;
+	trace_load();
+	alone();
+	beside_a_reader();
+	for_ever();
+	for_so_long();
+	refused();
+	return finish();
+}

@@ -1,0 +1,67 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: pmu-constrained
+# timeout: 200
+# shellcheck disable=SC2016,SC2086,SC2317,SC2329,SC3043
+#
+# Events that only some counters count, as on Haswell: L1D_PEND_MISS.PENDING (0x0148) on
+# counter 2, INST_RETIRED.PREC_DIST (0x01c0) on counter 1. The emulated processor counts
+# nothing of them on the other counters, so a wrong counter shows as 0.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+program=/tests/pfc_follow
+fixed_addresses="linux64 -R"
+
+# The values of an event, one a line, in a file of fields.
+value() { # FILE EVENT
+	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
+}
+near() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
+
+# Two million rounds more are 4,000,000 instructions more.
+exactly() { # EVENT MORE
+	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
+	head -n 1 a b
+	near $(($(value b "$1") - $(value a "$1"))) "$2"
+}
+
+# All of them in one set, whatever their order is.
+together() { # EVENTS
+	pfc stat -x, -o all -e "$1" $program spin 1000000 || return 1
+	cat all
+	i=$(value all instructions:u)
+	[ "$i" -gt 2000000 ] && near "$(value all r0148:u)" $((i / 16)) && near "$(value all r01c0:u)" $((i / 2)) && ! grep -vE '^#|^$|,100\.00,' all
+}
+
+# Their set has no second counter for them.
+refused() {
+	local rc=0
+	pfc stat -x, -o all -e '{r0148:u,r0148:k}' true 2>words || rc=$?
+	cat words
+	[ $rc = 2 ] && grep -q "cannot be counted together: there is no counter left for r0148" words
+}
+
+take_turns() {
+	# Long enough for some turns of each.
+	pfc stat -x, -o all -e r0148:u,r0148:u /tests/pfc_follow phases 1 100 2>words || return 1
+	cat all words
+	[ "$(grep -c ',r0148:u,' all)" = 2 ] && ! grep -q '^0,' all && ! grep -q ',r0148:u,.*,100\.00,' all
+}
+
+plan 8
+insmod /modules/perfcounters.ko
+insmod /modules/pfm_intel.ko
+check "1.16 an event of counter 2 only is counted there" exactly r0148:u 250000
+check "1.16 by libpfm4's name, too" exactly L1D_PEND_MISS:PENDING:u 250000
+check "1.16 one of counter 1 only" exactly r01c0:u 2000000
+check "1.16 both in one set with others" together r0148:u,r01c0:u,branches:u,branch-misses:u,instructions:u
+check "1.16 in any order" together branches:u,branch-misses:u,instructions:u,r01c0:u,r0148:u
+check "1.16 and in a group" together '{branches:u,r01c0:u,r0148:u,instructions:u}'
+check "1.16 two of counter 2 in one group are refused, and why" refused
+check "1.16 without a group they take turns" take_turns
+rm -f a b all words
+unload
+exit $failed

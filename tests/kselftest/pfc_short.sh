@@ -1,0 +1,140 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: pmu-skylake pmu-unequal
+# timeout: 300
+# shellcheck disable=SC2012,SC2016,SC2046,SC2086,SC2317,SC2329,SC3043
+#
+# Counts that are short, and samples that were not taken, are told by pfc: in text, as CSV
+# and as JSON. A context ends early where a CPU has not all of its registers (on the guest
+# pmu-unequal CPU 1 has counters 0 to 3, CPU 0 has 8), or when the administrator needs them.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+program=/tests/pfc_follow
+parameters=/sys/module/perfcounters/parameters
+eight=branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u,branches:u
+
+# marked FORM CAUSE NR: the counts of so many events are marked in $form's way, in words.
+marked() {
+	case $1 in
+	people) nr=$(grep -c '(short)$' words) ;;
+	csv) nr=$(grep -c ",$2\$" words) ;;
+	json) nr=$(grep -c "\"short\":\[\"$2\"\]" words) ;;
+	esac
+	[ "$nr" = "$3" ] || { echo "$nr are marked, want $3"; return 1; }
+}
+options() { # FORM
+	case $1 in
+	csv) echo -x, ;;
+	json) echo --json ;;
+	esac
+}
+
+# All eight counters are used; the last four are not there on CPU 1.
+stays() { # FORM
+	taskset -c 0 pfc stat $(options $1) -e $eight $program spin 1000000 2>words
+	rc=$?
+	cat words
+	[ $rc = 0 ] && marked $1 fault 0 && ! grep -q "ended early" words
+}
+moves() { # FORM
+	taskset -c 0 pfc stat $(options $1) -e $eight sh -c "$program spin 1000000; taskset -c 1 $program spin 1000000; exit 7" 2>words
+	rc=$?
+	cat words
+	[ $rc = 7 ] && marked $1 fault 8 && grep -qE "^pfc: counting thread [0-9]+ ended early: a CPU has not all of the registers; " words
+}
+sampled() {
+	taskset -c 0 pfc record -c 100000 -e $eight -o x sh -c "$program spin 1000000; taskset -c 1 $program spin 1000000; exit 7" 2>words
+	rc=$?
+	cat words
+	[ $rc = 7 ] && grep -qE "^pfc: sampling thread [0-9]+ ended early: a CPU has not all of the registers; " words
+}
+
+# A user's program is counted; meanwhile the administrator counts on all CPUs.
+evicted() { # FORM COMMAND
+	rm -f begun over
+	su nobody -s /bin/sh -c "$2 sh -c 'echo >begun; until [ -e over ]; do $program spin 100000; done; exit 7'" 2>words &
+	user=$!
+	within 60 test -e begun && pfc stat -a -e instructions:u true
+	rc=$?
+	echo >over
+	wait $user
+	status=$?
+	cat words
+	[ $rc = 0 ] && [ $status = 7 ] && { [ -z "$1" ] || marked $1 evicted 1; }
+}
+counted() { # FORM
+	evicted $1 "pfc stat $(options $1) -e instructions:u" &&
+		grep -qE "^pfc: counting (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator's took the registers; " words
+}
+recorded() {
+	evicted "" "pfc record -c 100000 -e instructions:u -o x" &&
+		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator's took the registers; " words
+}
+
+# Each period is a sample or was lost: $periods of them in the loop, some around it.
+periods=10000
+[ -z "${LONG:-}" ] || periods=40000
+storm() {
+	echo 0 >$parameters/max_sample_percent
+	echo 1000 >$parameters/max_sample_rate
+	pfc record -c 10000 -e instructions:u -o x $program spin $((periods * 5000)) 2>words
+	rc=$?
+	cat words
+	samples=$(sed -n 's/.*(\([0-9]*\) samples), .*/\1/p' words)
+	lost=$(sed -n 's/.* samples), \([0-9]*\) lost .*/\1/p' words)
+	echo "$samples samples, $lost lost"
+	[ $rc = 0 ] && [ "$lost" -gt 0 ] && [ $((samples + lost)) -ge $periods ] && [ $((samples + lost)) -le $((periods + 100)) ]
+}
+said() {
+	times=$(sed -n 's/^\[ pfc record: throttled \([0-9]*\) times, for \([0-9.]*\) ms: .*/\1/p' words)
+	ms=$(sed -n 's/^\[ pfc record: throttled \([0-9]*\) times, for \([0-9]*\)\.[0-9]* ms: .*/\2/p' words)
+	echo "$times times, $ms ms"
+	[ "${times:-0}" -gt 0 ] && [ "${ms:-0}" -gt 0 ]
+}
+in_the_file() {
+	pfc report -i x >table
+	grep '^#' table
+	grep -qx "# Throttled: $times times" table && pfc report --json -i x | grep -q "\"throttled\":$times"
+}
+cd /tmp || exit 1
+unload
+case $PMU in
+unequal)
+	plan 7
+	insmod /modules/perfcounters.ko
+	# With CPU 1 the description is refused.
+	echo 0 >/sys/devices/system/cpu/cpu1/online
+	insmod /modules/pfm_intel.ko
+	insmod /modules/pfm_soft.ko
+	insmod /modules/pfm_ring.ko
+	echo 1 >/sys/devices/system/cpu/cpu1/online
+	for form in people csv json; do
+		check "9.6 pfc stat, $form: no count is marked where all registers are there" stays $form
+		check "9.6 pfc stat, $form: a count is short where a CPU lacks a register" moves $form
+	done
+	check "9.6 pfc record says that sampling has ended" sampled
+	;;
+*)
+	plan 7
+	insmod /modules/perfcounters.ko
+	insmod /modules/pfm_intel.ko
+	insmod /modules/pfm_soft.ko
+	insmod /modules/pfm_ring.ko
+	chmod 666 /dev/perfmon
+	mkdir -m 777 here && cd here || exit 1
+	for form in people csv json; do
+		check "9.6 pfc stat, $form: a count is short when the administrator took the registers" counted $form
+	done
+	check "9.6 pfc record says that sampling has ended" recorded
+	check "9.6 pfc record: each period is a sample or is lost" storm
+	check "9.6 pfc record says how often it was throttled, and for how long" said
+	check "9.6 the file and pfc report say so" in_the_file
+	cd /tmp && rm -r here
+	;;
+esac
+rm -f x words table said
+unload
+exit $failed

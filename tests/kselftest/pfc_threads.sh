@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# worlds: stock
+# guest: pmu-skylake
+# timeout: 300
+# shellcheck disable=SC2012,SC2016,SC2046,SC2086,SC2317,SC2329,SC3043
+#
+# What pfc stat -p takes for each thread of a process, in instructions: pfc counts itself.
+# /tests/pfc_follow is the process.
+
+# shellcheck source=tests/kselftest/lib/kselftest_pc.sh
+. /tests/kselftest_pc.sh
+
+program=/tests/pfc_follow
+# Threads of the process beside its first one.
+many=350
+# Instructions for a thread more, from its context's creation to its end: those of pfc, and
+# those of the kernel for it.
+user=10000 kernel=140000
+
+# The values of an event, one a line, in a file of fields.
+value() { # FILE EVENT
+	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
+}
+has_threads() { # PID NR
+	[ "$(ls /proc/$1/task | wc -l)" = "$2" ]
+}
+# cost FILE THREADS: what it takes to count a process with so many threads.
+cost() {
+	local rc=0
+	$program sleepers $(($2 - 1)) &
+	victim=$!
+	within 60 has_threads $victim $2 &&
+		pfc stat -i -x, -o $1 -e instructions:u,instructions:k pfc stat -x, -o all -e page-faults,instructions:u -p $victim -- true || rc=1
+	kill -9 $victim
+	wait $victim 2>/dev/null
+	cat $1 all
+	return $rc
+}
+both() {
+	cost one 1 && cost more $((many + 1))
+}
+# A thread more takes at most so many instructions.
+each() { # EVENT MOST
+	per=$((($(value more $1) - $(value one $1)) / many))
+	echo "$per of $1 for a thread, at most $2"
+	[ $per -gt 0 ] && [ $per -le $2 ]
+}
+
+plan 3
+cd /tmp || exit 1
+unload
+insmod /modules/perfcounters.ko
+insmod /modules/pfm_intel.ko
+insmod /modules/pfm_soft.ko
+check "1.6 pfc stat -p counts 351 threads" both
+check "1.6 a thread more takes few instructions of pfc" each instructions:u $user
+sed 's/^/# /' said
+check "1.6 and of the kernel" each instructions:k $kernel
+sed 's/^/# /' said
+rm -f one more all said
+unload
+exit $failed

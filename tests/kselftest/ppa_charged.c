@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 120
+ *
+ * The records of tasks that are accounted are memory of the control group that makes the
+ * tasks: about 1 kB for each. Their number is bounded by RLIMIT_NPROC, as that of tasks is, and
+ * they are shown by user, those of ended tasks until they are read.
+ */
+#include "memory.h"
+#include "ppa.h"
+#include <pthread.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#define CGROUPS	"/tmp/cgroups"
+#define OURS	CGROUPS "/ppa"
+#define TASKS	2000
+#define STACK	(16 * 1024)
+#define USER	1000
+#define OF_A_USER 200
+
+static volatile int end;
+static int there;
+
+static void *sleeper(void *unused)
+{
+	__atomic_add_fetch(&there, 1, __ATOMIC_RELEASE);
+	while (!end)
+		syscall(SYS_futex, &end, 0 /* FUTEX_WAIT */, 0, NULL, NULL, 0);
+	return unused;
+}
+
+/* Bytes of the kernel's memory that the group has. */
+static long long kernel_bytes(void)
+{
+	static char text[16384];
+	char *at;
+
+	slurp(OURS "/memory.stat", text, sizeof(text));
+	at = strstr(text, "\nkernel ");
+	if (!at)
+		bail("memory.stat");
+	return atoll(at + 8);
+}
+
+/* Of so many threads of a new process, a thread. */
+static long long of_threads(void)
+{
+	static volatile long long *bytes;
+	pid_t child;
+
+	if (!bytes)
+		bytes = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	child = fork();
+	if (!child) {
+		static pthread_t threads[TASKS];
+		pthread_attr_t attr;
+		long long before;
+
+		write_file(OURS "/cgroup.procs", "0");
+		pthread_attr_init(&attr);
+		pthread_attr_setstacksize(&attr, STACK);
+		before = kernel_bytes();
+		for (int i = 0; i < TASKS; i++)
+			if (pthread_create(&threads[i], &attr, sleeper, NULL))
+				bail("pthread_create");
+		wait_until(__atomic_load_n(&there, __ATOMIC_ACQUIRE) == TASKS);
+		*bytes = (kernel_bytes() - before) / TASKS;
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
+	return *bytes;
+}
+
+/* Of so many threads of a user, a thread: while they are there, and when they have ended. */
+static void of_a_user(void)
+{
+	__u64 before, alive;
+	pid_t child;
+	int ends[2];
+	char byte;
+
+	before = bytes_in(RECORDS, USER);
+	if (pipe(ends))
+		bail("pipe");
+	child = fork();
+	if (!child) {
+		static pthread_t threads[OF_A_USER];
+
+		if (setresgid(USER, USER, USER) || setresuid(USER, USER, USER))
+			bail("setresuid");
+		for (int i = 0; i < OF_A_USER; i++)
+			if (pthread_create(&threads[i], NULL, sleeper, NULL))
+				bail("pthread_create");
+		wait_until(__atomic_load_n(&there, __ATOMIC_ACQUIRE) == OF_A_USER);
+		if (write(ends[1], "x", 1) != 1)
+			bail("pipe");
+		pause();
+	}
+	if (read(ends[0], &byte, 1) != 1)
+		bail("pipe");
+	alive = bytes_in(RECORDS, USER);
+	note("user %d has %llu bytes of records, %llu before", USER, alive, before);
+	ok(!before && alive >= 512 * OF_A_USER && alive < 4096 * OF_A_USER,
+	   "9.1 a user's records are shown");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	ok(bytes_in(RECORDS, USER) >= alive * 9 / 10, "9.1 those of ended tasks, too");
+	ppa_write(SETTINGS, "0 0 0 1");
+	is(bytes_in(RECORDS, USER), 0, "9.1 without accounting there are none");
+}
+
+static void unmount(void)
+{
+	rmdir(OURS);
+	umount2(CGROUPS, MNT_DETACH);
+}
+
+int main(void)
+{
+	long long without, with;
+
+	plan(5);
+	mkdir(CGROUPS, 0755);
+	if (mount("cgroups", CGROUPS, "cgroup2", 0, NULL))
+		bail("mount of cgroup2");
+	atexit(unmount);
+	write_file(CGROUPS "/cgroup.subtree_control", "+memory");
+	mkdir(OURS, 0755);
+	insmod("perfcounters", "");
+	of_threads();
+	without = of_threads();
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 all tasks are accounted");
+	with = of_threads();
+	note("a thread is %lld bytes of its group, %lld when it is accounted", without, with);
+	ok(with - without >= 512 && with - without < 4096,
+	   "9.1 the record of a task is its control group's memory");
+	of_a_user();
+	return finish();
+}

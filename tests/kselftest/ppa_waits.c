@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * Why a task leaves its CPU, since when it waits to run, and how many interrupts it had, where
+ * these were told wrongly: between nice levels, by the CPU that wakes it, by one that has other
+ * things to do, and with handlers that share a line.
+ */
+#include "ppa.h"
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#define CPU		1
+#define WAKES		50
+#define INTERRUPTS	2000
+
+static int dev;
+static struct ppa_info info;
+
+/* A child on that CPU, which computes for so long: at a nice level, or above all of them. */
+static pid_t hog(int nice, bool urgent, int milliseconds)
+{
+	struct sched_param param = { .sched_priority = 50 };
+	pid_t pid = fork();
+
+	if (pid)
+		return pid;
+	on_cpu(CPU);
+	if (setpriority(PRIO_PROCESS, 0, nice) ||
+	    (urgent && sched_setscheduler(0, SCHED_FIFO, &param)))
+		_exit(1);
+	for (__u64 end = now_ns() + milliseconds * 1000000ULL; now_ns() < end;)
+		;
+	/* Until it was looked at. */
+	pause();
+	_exit(0);
+}
+
+static void end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+/* Two that share a CPU take turns, whatever their nice levels are. */
+static void nice_levels(void)
+{
+	pid_t one = hog(0, false, 1500), other = hog(-1, false, 1500);
+	const pid_t both[] = { one, other };
+
+	sleep_ms(1200);
+	for (int i = 0; i < 2; i++) {
+		struct ppa_task task = ppa_task(dev, both[i]);
+		__u64 turns = task.values[PPA_PRMPTCTXTCNT], urgent = task.values[PPA_PRMPTPRICNT];
+
+		ok(turns > 4 && urgent * 2 < turns,
+		   "4.4 of nice level %d: another's turn, nobody more urgent (%llu, %llu)", -i,
+		   turns, urgent);
+	}
+	end(one);
+	end(other);
+}
+
+/* A child on that CPU, which waits for each byte that comes. */
+static pid_t sleeper(int *to)
+{
+	int ends[2];
+	pid_t pid;
+	char c;
+
+	if (pipe2(ends, O_CLOEXEC))
+		bail("pipe");
+	pid = fork();
+	if (!pid) {
+		close(ends[1]);
+		on_cpu(CPU);
+		while (read(ends[0], &c, 1) == 1)
+			;
+		_exit(0);
+	}
+	close(ends[0]);
+	*to = ends[1];
+	wait_until(task_state(pid) == 'S');
+	return pid;
+}
+
+static void wake(int to)
+{
+	if (write(to, "", 1) != 1)
+		bail("write");
+}
+
+static __u64 latencies(const struct ppa_task *task)
+{
+	__u64 all = 0;
+
+	for (int i = 0; i < PPA_NR_LATENCIES; i++)
+		all += task->latencies[i];
+	return all;
+}
+
+/* Woken, it waits for one that is more urgent: that is told while it does. */
+static void waits_now(void)
+{
+	int to;
+	pid_t pid = sleeper(&to), urgent;
+	struct ppa_task before, task;
+
+	urgent = hog(0, true, 700);
+	wait_until(sched_getscheduler(urgent) == SCHED_FIFO);
+	before = ppa_task(dev, pid);
+	wake(to);
+	sleep_ms(200);
+	task = ppa_task(dev, pid);
+	end(urgent);
+	ok(ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info) >= 150,
+	   "4.4 one that waits to run has waited up to now (%.1f ms)",
+	   ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info));
+	is(latencies(&task), latencies(&before), "4.4 a wait that is not over has no length yet");
+	wait_until(latencies(&task) != latencies(&before) || ppa_try(dev, pid, &task));
+	is(latencies(&task) - latencies(&before), 1, "4.4 when it runs it has one");
+	close(to);
+	end(pid);
+}
+
+/* What the kernel's own events say, of one task; in microseconds. */
+#define TRACING		"/sys/kernel/tracing"
+#define INSTANCE	TRACING "/instances/ppa_waits"
+
+static void trace_begin(pid_t pid)
+{
+	char filter[40];
+
+	mount("tracefs", TRACING, "tracefs", 0, NULL);
+	if (mkdir(INSTANCE, 0700))
+		bail(INSTANCE);
+	write_file(INSTANCE "/trace_clock", "global");
+	snprintf(filter, sizeof(filter), "pid == %d", pid);
+	write_file(INSTANCE "/events/sched/sched_waking/filter", filter);
+	snprintf(filter, sizeof(filter), "next_pid == %d", pid);
+	write_file(INSTANCE "/events/sched/sched_switch/filter", filter);
+	write_file(INSTANCE "/events/sched/sched_waking/enable", "1");
+	write_file(INSTANCE "/events/sched/sched_switch/enable", "1");
+}
+
+/* From each wakeup to the next switch. */
+static double trace_waits(int *nr)
+{
+	FILE *trace = fopen(INSTANCE "/trace", "re");
+	double woken = 0, sum = 0, at;
+	char line[512], *rest;
+
+	*nr = 0;
+	while (trace && fgets(line, sizeof(line), trace)) {
+		rest = strstr(line, ": sched_");
+		if (!rest || line[0] == '#')
+			continue;
+		*rest = '\0';
+		at = atof(strrchr(line, ' ') ?: "0") * 1e6;
+		if (!strncmp(rest + 2, "sched_waking", 12)) {
+			woken = at;
+		} else if (woken) {
+			sum += at - woken;
+			woken = 0;
+			++*nr;
+		}
+	}
+	if (trace)
+		fclose(trace);
+	return sum;
+}
+
+static void trace_end(void)
+{
+	write_file(INSTANCE "/events/sched/enable", "0");
+	rmdir(INSTANCE);
+}
+
+/* A CPU that has nothing to do takes its time to wake up: the task waits for that, too. */
+static void since_waking(void)
+{
+	struct ppa_task before, after;
+	double told = 0, waited = 0;
+	bool good = false;
+	int to, nr = 0;
+	pid_t pid = sleeper(&to);
+
+	/* A busy host may stop the guest between the two looks at a clock. */
+	for (int i = 0; i < 10 && !good; i++) {
+		trace_begin(pid);
+		before = ppa_task(dev, pid);
+		for (int n = 0; n < WAKES; n++) {
+			wake(to);
+			sleep_ms(5);
+		}
+		after = ppa_task(dev, pid);
+		waited = trace_waits(&nr);
+		trace_end();
+		told = 1000 * ms(after.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM],
+				 &info);
+		good = nr >= WAKES * 9 / 10 && told > waited * 0.8 && told < waited * 1.5;
+		note("%d wakeups: %.1f us each, by the kernel's events %.1f us", nr,
+		     told / WAKES, waited / WAKES);
+	}
+	ok(good, "4.4 a wait begins when the task is woken, not when its CPU has woken up");
+	close(to);
+	end(pid);
+}
+
+/* An interrupt is one, however many handlers its line has. */
+static void shared_line(void)
+{
+	struct ppa_task before, after;
+	__u64 more;
+	char text[20];
+
+	errno = -insmod("lines", "handlers=4");
+	if (errno)
+		bail("insmod lines");
+	snprintf(text, sizeof(text), "%d", INTERRUPTS);
+	before = ppa_task(dev, getpid());
+	write_file("/sys/module/lines/parameters/fire", text);
+	after = ppa_task(dev, getpid());
+	more = after.values[PPA_INTCNT] - before.values[PPA_INTCNT];
+	ok(more >= INTERRUPTS && more < 2 * INTERRUPTS,
+	   "4.4 %d interrupts of a line with four handlers are so many (%llu)", INTERRUPTS, more);
+	rmmod("lines");
+}
+
+int main(void)
+{
+	plan(7);
+	on_cpu(0);
+	load("");
+	if (ppa_write(LEVELS, "7") || ppa_write(SETTINGS, "1 1 0 1"))
+		bail("accounting");
+	dev = ppa_open();
+	info = ppa_info(dev);
+	nice_levels();
+	waits_now();
+	since_waking();
+	shared_line();
+	close(dev);
+	ppa_write(SETTINGS, "0 0 0 1");
+	return finish();
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * timeout: 240
+ *
+ * pfc_irq with many lines: as many as it has room for have an instance, and so have they with more
+ * lines than that. Then nothing changes any more, the log says once what is counted together, and
+ * no interrupt is lost.
+ */
+#include "provider.h"
+
+/* As src/perfcounters/sys/family.rs has it. */
+#define ROWS	1024
+
+/* Lines of devices, which may have interrupts as well. */
+#define OTHERS	30
+
+static long first, lines;
+
+static struct sums {
+	__s64 counted;		/* of our lines */
+	__s64 unnamed;
+	__s64 least, most;	/* of those with an instance, one line's */
+	int instances, others;
+} now;
+
+static void look(void)
+{
+	now = (struct sums) { .least = INT64_MAX, .unnamed = by_name("irq/unnamed") };
+	for (__u32 n = 1; n < pc.h->nr_slots; n++) {
+		const char *name = (const char *)pc.desc[n].name;
+		__s64 value = pc_total(&pc, n);
+		long irq;
+
+		if (pc.desc[n].state != PERFCOUNTERS_LIVE || sscanf(name, "irq/%ld/", &irq) != 1)
+			continue;
+		if (irq < first || irq >= first + lines) {
+			now.others++;
+			continue;
+		}
+		now.instances++;
+		now.counted += value;
+		if (value < now.least)
+			now.least = value;
+		if (value > now.most)
+			now.most = value;
+	}
+}
+
+static void fire(int times)
+{
+	char text[20];
+
+	snprintf(text, sizeof(text), "%d", times);
+	write_file("/sys/module/lines/parameters/fire", text);
+}
+
+/* Interrupts until all that get an instance have one; how often it was. */
+static int settle(int want)
+{
+	int fired = 0;
+
+	for (int still = 0; still < 20 && now.instances < want; fired++) {
+		int had = now.instances;
+
+		fire(1);
+		sleep_ms(20);
+		look();
+		still = now.instances == had ? still + 1 : 0;
+	}
+	return fired;
+}
+
+static void with_lines(int nr)
+{
+	int log, want;
+	struct sums before;
+	char text[40];
+	__u64 changes;
+
+	snprintf(text, sizeof(text), "lines=%d", nr);
+	load_provider("pfc_irq");
+	log = klog_mark();
+	errno = -insmod("lines", text);
+	if (errno)
+		bail("insmod lines");
+	slurp("/sys/module/lines/parameters/first", text, sizeof(text));
+	first = atol(text);
+	lines = nr;
+	look();
+	want = nr < ROWS ? nr : ROWS;
+	settle(want);
+	ok(now.instances <= want && now.instances + now.others >= want &&
+	   (nr > ROWS || now.instances == want),
+	   "9.4 of %d lines as many have instances as there is room for (%d, and %d others)", nr,
+	   now.instances, now.others);
+	do {
+		changes = pc.h->gen2;
+		look();
+	} while (pc.h->gen2 != changes);
+	before = now;
+	for (int i = 0; i < 50; i++) {
+		fire(1);
+		sleep_ms(10);
+	}
+	look();
+	/* But for what a device's line adds with its first interrupt. */
+	is(pc.h->gen2 - changes, now.others - before.others,
+	   "9.4 of %d lines: then nothing changes any more", nr);
+	is(now.counted - before.counted, 50LL * before.instances,
+	   "9.4 of %d lines: each of these counts its interrupts", nr);
+	ok(now.unnamed - before.unnamed >= 50LL * (nr - before.instances) &&
+	   now.unnamed - before.unnamed <= 50LL * (nr - before.instances) + 1000,
+	   "9.4 of %d lines: all others are counted together (%lld)", nr,
+	   now.unnamed - before.unnamed);
+	is(klog_says(log, "no place for"), nr > ROWS, "9.4 of %d lines: which the log says %s", nr,
+	   nr > ROWS ? "once" : "of none");
+	close(log);
+	is(rmmod("pfc_irq"), 0, "9.4 of %d lines: and the provider goes", nr);
+	is(rmmod("lines"), 0, "9.4 of %d lines: as do they", nr);
+	pc_close(&pc);
+}
+
+int main(void)
+{
+	plan(gate_or_long(2, 3) * 7);
+	if (long_run())
+		with_lines(900);
+	with_lines(ROWS - OTHERS);
+	with_lines(2000);
+	return finish();
+}

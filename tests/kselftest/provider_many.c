@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 300
+ *
+ * More interfaces and disks than there is room for: as many as there is have their instances, the
+ * log says once what is counted together, and then nothing changes any more.
+ */
+#include "provider.h"
+
+/* As text, for commands. */
+#define NR_TEXT	"1100"
+#define NR	1100
+
+/* As src/perfcounters/sys/family.rs has it. */
+#define ROWS	1024
+
+static int live(const char *prefix, const char *suffix)
+{
+	int nr = 0;
+
+	for (__u32 n = 1; n < pc.h->nr_slots; n++) {
+		const char *name = (const char *)pc.desc[n].name;
+		size_t bytes = strlen(name), end = strlen(suffix);
+
+		nr += pc.desc[n].state == PERFCOUNTERS_LIVE && bytes > end &&
+		      !strncmp(name, prefix, strlen(prefix)) && !strcmp(name + bytes - end, suffix);
+	}
+	return nr;
+}
+
+static void shell(const char *command)
+{
+	if (system(command))
+		bail(command);
+}
+
+/* How long it takes to go, with or without instances of its own. */
+static __u64 time_to_go(const char *provider)
+{
+	struct timespec from, to;
+
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	is(rmmod(provider), 0, "9.4 %s: it goes", provider);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	return (to.tv_sec - from.tv_sec) * 1000000000LL + to.tv_nsec - from.tv_nsec;
+}
+
+static void leaves(const char *driver)
+{
+	shell(driver);
+	pc_close(&pc);
+}
+
+static void interfaces(void)
+{
+	int log;
+	__u64 changes, few, many;
+
+	load_provider("pfc_net");
+	few = time_to_go("pfc_net");
+	errno = -insmod("pfc_net", "");
+	if (errno)
+		bail("insmod pfc_net");
+	log = klog_mark();
+	shell("ip link set lo up; modprobe dummy numdummies=" NR_TEXT);
+	is(live("net/", "/rx_bytes"), ROWS, "9.4 of %d interfaces %d have instances", NR, ROWS);
+	is(klog_says(log, "no place for more than"), 1, "9.4 which the log says once");
+	changes = pc.h->gen2;
+	shell("ping -c 3 127.0.0.1 >/dev/null");
+	ok(pc.h->gen2 == changes && by_name("net/lo/rx_packets") >= 3,
+	   "9.4 the others go on, and nothing changes any more");
+	close(log);
+	many = time_to_go("pfc_net");
+	ok(many < 100 * few, "9.4 it does not wait for each of %d (%llu us, %llu with few)", ROWS,
+	   many / 1000, few / 1000);
+	leaves("rmmod dummy");
+}
+
+/* Reads a block of each. */
+static int read_disks(void)
+{
+	void *block = aligned_alloc(4096, 4096);
+	int done = 0;
+	char path[30];
+
+	for (int i = 0; i < NR; i++) {
+		int fd;
+
+		snprintf(path, sizeof(path), "/dev/nullb%d", i);
+		fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+		done += fd >= 0 && read(fd, block, 4096) == 4096;
+		close(fd);
+	}
+	free(block);
+	return done;
+}
+
+static void disks(void)
+{
+	int log, have;
+	__u64 changes;
+	__s64 unnamed;
+
+	load_provider("pfc_block");
+	log = klog_mark();
+	shell("modprobe null_blk nr_devices=" NR_TEXT " submit_queues=1 hw_queue_depth=1 gb=1");
+	is(read_disks(), NR, "9.4 a block of each of %d disks is read", NR);
+	/* Some are asked for at once, the others with their next requests. */
+	do {
+		have = live("block/nullb", "/reads");
+		read_disks();
+		sleep_ms(100);
+	} while (live("block/nullb", "/reads") != have);
+	ok(have > 400 && have < NR, "9.4 as many have instances as there are slots for (%d)", have);
+	is(klog_says(log, "no instances for disks"), 1, "9.4 which the log says once");
+	changes = pc.h->gen2;
+	unnamed = by_name("block/unnamed");
+	read_disks();
+	is(pc.h->gen2 - changes, 0, "9.4 then nothing changes any more");
+	ok(by_name("block/unnamed") - unnamed >= NR - have,
+	   "9.4 and the others are counted together");
+	close(log);
+	time_to_go("pfc_block");
+	leaves("rmmod null_blk");
+}
+
+int main(void)
+{
+	plan(gate_or_long(6, 12));
+	interfaces();
+	/* In make test without: the kernel takes long to make 1,100 disks, and to remove them. */
+	if (long_run())
+		disks();
+	return finish();
+}

@@ -1,0 +1,557 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock
+ * timeout: 300
+ *
+ * Processes that change while they are traced, and readers that wait for them to do so: what a
+ * process writes after it has become secret is never read, and a change is never waited for.
+ */
+#include "capabilities.h"
+#include "trace.h"
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define FIELDS	"number:u64"
+#define USER	1000
+#define OTHER	2000
+#define PAGE	4096
+
+/* Numbers of events that nobody but their process may see. */
+#define SECRET	(1ULL << 32)
+
+enum kind { PLAIN, RESTLESS, MOVER, LEADERLESS, WAITER };
+enum step { NOTHING, WRITE, HIDE, FILL, MOVE, EXECUTE };
+
+/* What a target is told to do; it says NOTHING once that is done. */
+static struct target {
+	volatile __u64 key, number;
+	volatile int ready, step, nr, result, ended;
+	volatile int slot;
+} *one;
+
+static void put_all(const struct traced *t, int marker, __u64 number)
+{
+	for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
+		if (wanted(t, marker, slot))
+			put_number(t, slot, 0, marker, number);
+}
+
+static void step(const struct traced *t, int marker)
+{
+	switch (one->step) {
+	case WRITE:
+		for (int i = 0; i < one->nr; i++)
+			put_all(t, marker, one->number);
+		break;
+	case HIDE:
+		prctl(PR_SET_DUMPABLE, 0);
+		break;
+	case MOVE:
+		/* Other credentials; and dumpable, as it was. */
+		if (setresgid(OTHER, OTHER, OTHER))
+			_exit(93);
+		prctl(PR_SET_DUMPABLE, 1);
+		break;
+	case EXECUTE:
+		one->step = NOTHING;
+		execl("/proc/self/exe", "trace_changes", "pauses", NULL);
+		_exit(92);
+	default:
+		return;
+	}
+	one->step = NOTHING;
+}
+
+/* It waits for room until it is told that there will be none. */
+static void *wait_for_room(void *arg)
+{
+	struct traced *t = arg;
+	struct perftrace_room room = { .cpu = 0 };
+
+	while (one->step != FILL)
+		usleep(1000);
+	room.slot = one->slot;
+	room.tail = buffer_of(t, one->slot, 0)->tail;
+	one->step = NOTHING;
+	one->result = trace_call(t->fd, PERFTRACE_WAIT_ROOM, &room);
+	one->ended = 1;
+	return NULL;
+}
+
+static void *works(void *arg)
+{
+	enum kind kind = (long)arg;
+	pthread_t thread;
+	struct traced t;
+	int marker;
+
+	on_cpu(0);
+	if (kind == LEADERLESS)
+		wait_until(task_state(getpid()) == 'Z');
+	traced_open(&t, 0);
+	marker = marker_register(&t, "changes:x", FIELDS);
+	if (kind == WAITER)
+		pthread_create(&thread, NULL, wait_for_room, &t);
+	one->key = t.attach.key;
+	one->ready = 1;
+	for (int n = 0;; n++) {
+		step(&t, marker);
+		if (kind != RESTLESS) {
+			usleep(1000);
+			continue;
+		}
+		syscall(SYS_setuid, USER);
+		if (n % 1000 == 0)
+			put_all(&t, marker, 1);
+	}
+	return NULL;
+}
+
+static pid_t begin(enum kind kind)
+{
+	pthread_t thread;
+	pid_t pid;
+
+	memset(one, 0, sizeof(*one));
+	one->nr = 1;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		become_user(USER, kind == MOVER ? CAP_SETGID : -1);
+		if (kind != LEADERLESS)
+			works((void *)(long)kind);
+		pthread_create(&thread, NULL, works, (void *)(long)kind);
+		syscall(SYS_exit, 0);
+	}
+	wait_until(one->ready);
+	if (!one->ready)
+		bail("a target");
+	return pid;
+}
+
+static void tell(enum step step)
+{
+	one->step = step;
+	wait_until(one->step == NOTHING);
+}
+
+static time_t seconds_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec;
+}
+
+/* The status of a child that ends within so many seconds, or else -1. */
+static int status_of(pid_t pid, long seconds)
+{
+	time_t end = seconds_now() + seconds;
+	int status;
+
+	do {
+		if (waitpid(pid, &status, WNOHANG) == pid)
+			return status;
+		sleep_ms(1);
+	} while (seconds_now() <= end);
+	return -1;
+}
+
+#define reader(...) reader_with(-1, __VA_ARGS__)
+
+#define reader_with(capability, ...) ({					\
+	pid_t pid_;							\
+									\
+	fflush(stdout);							\
+	pid_ = fork();							\
+	if (!pid_) {							\
+		become_user(USER, capability);				\
+		__VA_ARGS__;						\
+		_exit(0);						\
+	}								\
+	pid_;								\
+})
+
+static void restless(void)
+{
+	pid_t pid = begin(RESTLESS), other;
+	int status;
+
+	other = reader({
+		struct tally tally = { 0 };
+		int slot, fd;
+
+		on_cpu(1);
+		fd = trace_create("restless", "changes:*", 0, 1 << 14, &slot);
+		for (int i = 0; i < 1000 && tally.events < 10; i++)
+			if (trace_drain(fd, 0, &tally) < 0)
+				_exit(2);
+			else
+				sleep_ms(1);
+		_exit(tally.events < 10);
+	});
+	status = status_of(other, patience(30));
+	ok(status != -1,
+	   "9.2 a reader does not wait for a process that changes its credentials all the time");
+	ok(!status, "9.3 and has its events (%x)", status);
+	if (status == -1) {
+		kill(other, SIGKILL);
+		status = status_of(other, patience(10));
+		note("killed, it has%s ended", status == -1 ? " not" : "");
+	}
+	end_child(pid);
+	if (status == -1)
+		waitpid(other, &status, 0);
+}
+
+/* Other credentials, with which it is as dumpable as before. */
+static void moved(void)
+{
+	pid_t pid = begin(MOVER);
+	int status;
+
+	status = status_of(reader_with(CAP_SETGID, {
+		struct tally tally = { 0 };
+		int slot, fd = trace_create("moved", "changes:*", 0, 1 << 14, &slot), good = 0;
+
+		one->number = 1;
+		tell(WRITE);
+		good |= trace_drain(fd, one->key, &tally) == 1 && tally.events == 1;
+		tell(MOVE);
+		tell(WRITE);
+		memset(&tally, 0, sizeof(tally));
+		good |= (trace_drain(fd, one->key, &tally) <= 0 && !tally.events) << 1;
+		good |= (trace_info(fd).denied == 1) << 2;
+		_exit(good);
+	}), patience(30));
+	is(WEXITSTATUS(status), 7, "9.3 not what a process writes whose credentials are others");
+	end_child(pid);
+}
+
+/*
+ * It runs another program, after it has become secret or not: what a reader has of the one before.
+ */
+static int before_exec(bool hides)
+{
+	pid_t pid = begin(PLAIN);
+	int status;
+
+	status = status_of(reader({
+		struct tally tally = { 0 };
+		char path[40], text[100];
+		int slot, fd = trace_create("executes", "changes:*", 0, 1 << 14, &slot);
+
+		snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+		if (hides)
+			tell(HIDE);
+		one->number = 1;
+		tell(WRITE);
+		tell(EXECUTE);
+		wait_until(!strcmp(slurp(path, text, sizeof(text)) + strlen(text) + 1, "pauses"));
+		/* The memory of the one before is gone. */
+		wait_until(trace_drain(fd, one->key, &tally) < 0 || tally.events ||
+			   trace_info(fd).denied);
+		_exit(tally.events | trace_info(fd).denied << 1);
+	}), patience(30));
+	end_child(pid);
+	return WEXITSTATUS(status);
+}
+
+static void executes(void)
+{
+	is(before_exec(false), 1, "9.3 a program's events are read when it runs another one");
+	is(before_exec(true), 2, "9.3 not those of one that was not dumpable, which the next one is");
+}
+
+/* Sum of the resident kB of the device's mappings. */
+static long resident(pid_t pid)
+{
+	char line[512], path[40];
+	unsigned long from, to;
+	long sum = 0, kb;
+	bool ours = false;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/smaps", pid);
+	f = fopen(path, "re");
+	if (!f)
+		bail(path);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx", &from, &to) == 2)
+			ours = strstr(line, DEVICE);
+		else if (ours && sscanf(line, "Rss: %ld", &kb) == 1)
+			sum += kb;
+	}
+	fclose(f);
+	return sum;
+}
+
+/* What it has filled is not its trace's any more, nor anybody's. */
+static void pages_go(void)
+{
+	pid_t pid = begin(PLAIN), other;
+	volatile int *at = &one->ended;
+	long before, after;
+
+	other = reader({
+		struct tally tally = { 0 };
+		int slot, fd = trace_create("pages", "changes:*", 0, 1 << 20, &slot);
+
+		one->number = 1;
+		one->nr = 20000;
+		tell(WRITE);
+		*at = 1;
+		wait_until(*at == 2);
+		tell(HIDE);
+		trace_drain(fd, one->key, &tally);
+		*at = 3;
+		wait_until(*at == 4);
+		_exit(trace_info(fd).denied != 1);
+	});
+	wait_until(*at == 1);
+	before = resident(pid);
+	*at = 2;
+	wait_until(*at == 3);
+	after = resident(pid);
+	*at = 4;
+	is(status_of(other, patience(30)), 0, "9.3 a process that has filled a buffer is denied");
+	ok(before > 400 && after < 100, "9.1 the pages of the buffer go with their charge (%ld, %ld kB)",
+	   before, after);
+	end_child(pid);
+}
+
+/* A page that is missing until somebody else gives it. */
+static char *a_stall(int uffd, size_t bytes)
+{
+	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	char *to = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	area.range.start = (unsigned long)to;
+	area.range.len = bytes;
+	if (to == MAP_FAILED || ioctl(uffd, UFFDIO_REGISTER, &area))
+		_exit(92);
+	return to;
+}
+
+static struct stalled {
+	int uffd, fd;
+	char *to;
+	struct perftrace_read read;
+	int rc;
+} stalled;
+
+/* The first page comes when the process has secrets, the others at once. */
+static void *gives_pages(void *unused)
+{
+	bool first = true;
+	struct uffd_msg message;
+
+	while (read(stalled.uffd, &message, sizeof(message)) == sizeof(message)) {
+		struct uffdio_zeropage page = {
+			.range = { message.arg.pagefault.address & -(__u64)PAGE, PAGE },
+		};
+
+		if (first) {
+			tell(HIDE);
+			one->number = SECRET;
+			one->nr = 4000;
+			tell(WRITE);
+			first = false;
+		}
+		ioctl(stalled.uffd, UFFDIO_ZEROPAGE, &page);
+	}
+	return unused;
+}
+
+/* The events in what was read that were written when the process was not to be seen. */
+static int secrets(const char *from, size_t bytes)
+{
+	int nr = 0;
+
+	for (size_t at = 0; at + 8 <= bytes; at += 8)
+		nr += *(const __u64 *)(from + at) == SECRET;
+	return nr;
+}
+
+/* A flight recorder is read into pages that do not come before the process has secrets. */
+static void reads_slowly(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	const __u32 bytes = 1 << 16;
+	pid_t pid = begin(PLAIN);
+	int status;
+
+	status = status_of(reader({
+		pthread_t thread;
+		int slot;
+
+		stalled.uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
+		if (stalled.uffd < 0 || ioctl(stalled.uffd, UFFDIO_API, &api))
+			_exit(91);
+		stalled.to = a_stall(stalled.uffd, bytes);
+		stalled.fd = trace_create("slowly", "changes:*", PERFTRACE_FLIGHT, bytes, &slot);
+		one->number = 1;
+		one->nr = 4000;
+		tell(WRITE);
+		pthread_create(&thread, NULL, gives_pages, NULL);
+		stalled.read = first_buffer;
+		stalled.read.to = (unsigned long)stalled.to;
+		stalled.read.bytes = bytes;
+		stalled.rc = trace_call(stalled.fd, PERFTRACE_READ, &stalled.read);
+		note("%d, %u bytes", stalled.rc, stalled.read.bytes);
+		_exit(secrets(stalled.to, bytes) != 0);
+	}), patience(60));
+	is(WEXITSTATUS(status), 0, "9.3 nor what it writes while its reader waits for a page");
+	end_child(pid);
+}
+
+/* How many events a reader has of a process; @fenced: it is behind a Landlock. */
+static int events_for(bool fenced)
+{
+	struct tally tally = { 0 };
+	int slot, fd;
+
+	if (fenced)
+		fence();
+	fd = trace_create(fenced ? "fenced" : "free", "changes:*", 0, 1 << 14, &slot);
+	one->number = 1;
+	tell(WRITE);
+	trace_drain(fd, one->key, &tally);
+	return tally.events;
+}
+
+static void leaderless(void)
+{
+	pid_t pid = begin(LEADERLESS);
+	int status;
+
+	status = status_of(reader(_exit(events_for(false))), patience(30));
+	is(WEXITSTATUS(status), 1, "9.3 a process without its first thread is traced");
+	status = status_of(reader(_exit(events_for(true))), patience(30));
+	is(WEXITSTATUS(status), 0, "9.3 but by nobody whom the security modules do not let");
+	end_child(pid);
+}
+
+static int opens(bool fenced)
+{
+	struct perftrace_create open = a_trace("opened", "", 0, 0);
+	int fd;
+
+	if (fenced)
+		fence();
+	fd = trace_try(PERFTRACE_OPEN, &open);
+	return fd < 0 ? -fd : 0;
+}
+
+static void opened(void)
+{
+	const int flags = PERFTRACE_FLIGHT | PERFTRACE_KEEP;
+	int status;
+
+	status = status_of(reader({
+		int slot, fd = trace_create("opened", "none:*", flags, 0, &slot);
+
+		_exit(fd < 0);
+	}), patience(30));
+	is(status, 0, "9.3 a user has a trace that goes on by itself");
+	status = status_of(reader(_exit(opens(false))), patience(30));
+	is(WEXITSTATUS(status), 0, "9.3 which the user opens later");
+	status = status_of(reader(_exit(opens(true))), patience(30));
+	is(WEXITSTATUS(status), EPERM, "9.3 but not where the security modules do not agree");
+	status = status_of(reader({
+		struct perftrace_create open = a_trace("opened", "", 0, 0);
+		int fd = trace_try(PERFTRACE_OPEN, &open);
+
+		_exit(trace_call(fd, PERFTRACE_END, NULL) != 0);
+	}), patience(30));
+	is(status, 0, "9.3 and ends");
+}
+
+static int waiting_trace(__u32 flags)
+{
+	struct perftrace_create create = a_trace("waits", "changes:*", flags, 4096);
+	int fd;
+
+	create.wait_ms = flags & PERFTRACE_WAIT ? ~0U : 0;
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	one->slot = create.slot;
+	return fd;
+}
+
+/* Its threads are not made to wait by who may only look at it. */
+static void attaches(void)
+{
+	static const char yama[] = "/proc/sys/kernel/yama/ptrace_scope";
+	pid_t pid = begin(PLAIN);
+	int events[2];
+	char before[8];
+
+	slurp(yama, before, sizeof(before));
+	write_file(yama, "1");
+	for (int wait = 0; wait < 2; wait++)
+		events[wait] = WEXITSTATUS(status_of(reader({
+			struct tally tally = { 0 };
+			int fd = waiting_trace(wait ? PERFTRACE_WAIT : 0);
+
+			one->number = 1;
+			tell(WRITE);
+			trace_drain(fd, one->key, &tally);
+			_exit(tally.events);
+		}), patience(30)));
+	write_file(yama, before);
+	is(events[0], 1, "9.3 a process is traced that may only be looked at");
+	is(events[1], 0, "9.3 but not stopped");
+	end_child(pid);
+}
+
+/* It becomes secret while one of its threads waits, and nobody reads. */
+static void waits(void)
+{
+	pid_t pid = begin(WAITER), other;
+	time_t last;
+
+	other = reader({
+		int fd = waiting_trace(PERFTRACE_WAIT);
+
+		one->number = 1;
+		tell(WRITE);
+		tell(FILL);
+		sleep_ms(300);
+		one->nr = one->ended;
+		tell(HIDE);
+		pause();
+		_exit(fd);
+	});
+	last = seconds_now() + patience(20);
+	while (seconds_now() <= last && !one->ended)
+		sleep_ms(1);
+	ok(one->ended && !one->nr, "9.3 a thread that waits goes on when it may not be stopped any more");
+	is(one->result, -ENOENT, "9.3 as there is no buffer for it");
+	end_child(other);
+	end_child(pid);
+}
+
+int main(int argc, char **unused)
+{
+	/* What a target executes. */
+	while (argc > 1)
+		pause();
+	plan(2 + 1 + 2 + 2 + 1 + 2 + 4 + 2 + 2);
+	one = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	write_file("/proc/sys/vm/unprivileged_userfaultfd", "1");
+	restless();
+	moved();
+	executes();
+	pages_go();
+	reads_slowly();
+	leaderless();
+	opened();
+	attaches();
+	waits();
+	return finish();
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock
+ * timeout: 300
+ *
+ * What user tracing keeps is charged, bounded and given back; what it refuses is counted, and
+ * what could not have been lost is not.
+ */
+#include "capabilities.h"
+#include "memory.h"
+#include "trace.h"
+#include <pthread.h>
+#include <sys/wait.h>
+
+#define FIELDS	"number:u64"
+#define USER	1001
+#define PAGE	4096
+
+/* Descriptors by which one process may be attached. */
+#define DESCRIPTORS	256
+
+static struct {
+	volatile int ready, go, result, nr;
+} *shared;
+
+static pid_t child(void (*works)(void))
+{
+	pid_t pid;
+
+	shared->ready = 0;
+	shared->go = 0;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		become_user(USER, -1);
+		works();
+		shared->ready = 1;
+		for (;;)
+			pause();
+	}
+	wait_until(shared->ready || task_state(pid) == 'Z');
+	return pid;
+}
+
+/* One process, attached as often as it may be; and once more. */
+static void attaches_often(void)
+{
+	struct perftrace_attach attach;
+	struct traced t;
+
+	traced_open(&t, 0);
+	for (shared->nr = 1; shared->nr < 2 * DESCRIPTORS; shared->nr++) {
+		shared->result = try_attach(trace_device(), 0, &attach);
+		if (shared->result)
+			return;
+	}
+}
+
+/* It has descriptors of processes that have ended: itself, as it was. */
+static void ends_often(void)
+{
+	for (shared->nr = 0; shared->nr < 100; shared->nr++) {
+		struct traced t;
+
+		traced_open(&t, 0);
+		munmap((void *)t.control, PERFTRACE_READ_BYTES);
+		munmap(t.buffers, t.attach.bytes);
+	}
+}
+
+static void descriptors(void)
+{
+	pid_t pid = child(attaches_often);
+	__u64 bytes;
+
+	is(shared->nr, DESCRIPTORS, "9.4 a process is attached by %d descriptors", DESCRIPTORS);
+	is(shared->result, -ENOSPC, "9.4 and by no more");
+	bytes = bytes_of(USER);
+	ok(bytes && bytes < 16 * PAGE, "9.1 which have one page together (%llu bytes)", bytes);
+	end_child(pid);
+	pid = child(ends_often);
+	bytes = bytes_of(USER);
+	ok(shared->nr == 100 && bytes >= 100 * PAGE && bytes < 200 * PAGE,
+	   "9.1 what descriptors have is charged, whose mappings are gone (%llu bytes)", bytes);
+	end_child(pid);
+	wait_until(!bytes_of(USER));
+	is(bytes_of(USER), 0, "9.1 and given back with them");
+}
+
+/* Tasks that the kernel has, dead ones included. */
+static long tasks(void)
+{
+	char line[300];
+	long nr = -1;
+	FILE *f = fopen("/proc/slabinfo", "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		sscanf(line, "task_struct %ld", &nr);
+	if (f)
+		fclose(f);
+	return nr;
+}
+
+/* A process that ends, with one event. */
+static int ends(int slot)
+{
+	return in_child({
+		struct traced t;
+		int marker;
+
+		on_cpu(0);
+		traced_open(&t, 0);
+		marker = marker_register(&t, "charges:x", FIELDS);
+		put_number(&t, slot, 0, marker, 1);
+		_exit(marker < 0);
+	});
+}
+
+/* What is kept of processes that have ended is their events and markers. */
+static void dead(void)
+{
+	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT, nr = 400;
+	int slot, fd = trace_create("dead", "charges:*", flags, 4096, &slot), bad = 0;
+	long before = tasks(), after;
+	struct perftrace_info info;
+
+	for (int i = 0; i < nr; i++)
+		bad += ends(slot) != 0;
+	wait_until((after = tasks()) < before + nr / 2);
+	info = trace_info(fd);
+	ok(!bad && info.nr_processes == nr && !info.dropped,
+	   "9.1 processes are kept that have ended (%llu)", info.nr_processes);
+	ok(before > 0 && after < before + nr / 2, "9.1 and not their tasks (%ld, %ld)", before,
+	   after);
+	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 the trace ends");
+	close(fd);
+	wait_until(nobody_has_any());
+	ok(nobody_has_any(), "9.1 and nothing is left");
+}
+
+static void tries_to_attach(void)
+{
+	struct perftrace_attach attach;
+
+	shared->result = try_attach(trace_device(), 0, &attach);
+}
+
+/* One marker more than there is room for. */
+static void registers(void)
+{
+	struct traced t;
+	char name[40];
+	int rc;
+
+	traced_open(&t, 0);
+	for (shared->nr = 0; shared->nr < 4096; shared->nr++) {
+		snprintf(name, sizeof(name), "charges:of_%d", shared->nr);
+		rc = marker_register(&t, name, FIELDS);
+		if (rc < 0) {
+			shared->result = rc;
+			return;
+		}
+	}
+}
+
+/* Who is not traced as he should be is in the trace's counts. */
+static void refused(void)
+{
+	static const char * const said[] = { "perftrace: ", NULL };
+	struct perftrace_info info;
+	int slot, fd, log = klog_mark();
+	pid_t pid;
+
+	set_user_kb(64);
+	fd = trace_create("refused", "charges:*", PERFTRACE_ALL_USERS, 4096, &slot);
+	pid = child(registers);
+	info = trace_info(fd);
+	ok(shared->result == -EDQUOT && shared->nr, "9.1 markers are refused (%d)", shared->nr);
+	ok(info.no_memory, "9.6 which is counted");
+	ok(klog_has(log, said), "9.6 and said");
+	end_child(pid);
+	set_user_kb(8);
+	info = trace_info(fd);
+	pid = child(tries_to_attach);
+	is(shared->result, -EDQUOT, "9.1 a process is refused");
+	ok(trace_info(fd).no_memory == info.no_memory + 1, "9.6 which is counted, too");
+	end_child(pid);
+	set_user_kb(0);
+	close(fd);
+}
+
+/* A writer looks at its word: was it ever not wanted? */
+static void *looks(void *arg)
+{
+	struct traced *t = arg;
+
+	while (!shared->go)
+		if (t->words[0] == 0)
+			shared->nr++;
+	return NULL;
+}
+
+static void goes_on(void)
+{
+	int slot, fd = trace_create("pause", "charges:*", 0, 4096, &slot), off = 0, bad = 0;
+	pthread_t thread;
+	struct traced t;
+	int marker;
+
+	traced_open(&t, 0);
+	marker = marker_register(&t, "charges:x", FIELDS);
+	if (marker || !becomes_wanted(&t, marker, slot, true))
+		bail("a marker");
+	shared->nr = 0;
+	shared->go = 0;
+	pthread_create(&thread, NULL, looks, &t);
+	for (int i = 0; i < 3000; i++)
+		bad += trace_call(fd, PERFTRACE_PAUSE, &off) != 0;
+	shared->go = 1;
+	pthread_join(thread, NULL);
+	is(bad, 0, "9.6 a trace that goes on is told to go on");
+	is(shared->nr, 0, "9.6 and loses nothing by that");
+	traced_close(&t);
+	close(fd);
+}
+
+/* Nothing was lost for some time; then more than can be since it was last looked at. */
+static void idle(void)
+{
+	int slot, fd = trace_create("idle", "charges:*", 0, 4096, &slot), marker;
+	struct traced t;
+
+	on_cpu(0);
+	traced_open(&t, 0);
+	marker = marker_register(&t, "charges:x", FIELDS);
+	put_number(&t, slot, 0, marker, 1);
+	for (int i = 0; i < 50; i++) {
+		sleep_ms(100);
+		trace_info(fd);
+	}
+	buffer_of(&t, slot, 0)->lost = 1500000000;
+	is(trace_info(fd).lost, 0, "9.6 losses are not believed for which there was no time");
+	ok(trace_info(fd).cut, "9.6 but told of");
+	traced_close(&t);
+	close(fd);
+}
+
+/* Who asks processes to let go of the module ends before they have. */
+static void released(void)
+{
+	struct perftrace_release release = { .size = sizeof(release), .wake = -1 };
+	struct perftrace_attach attach;
+	struct traced t;
+	int rc, fd;
+
+	traced_open(&t, 0);
+	rc = in_child({
+		fd = trace_device();
+		rc = trace_call(fd, PERFTRACE_RELEASE, &release);
+		_exit(rc || !release.left);
+	});
+	is(rc, 0, "9.2 processes are told to let go");
+	rc = in_child(_exit(-try_attach(trace_device(), 0, &attach)));
+	is(rc, 0, "9.2 who tells them and ends before they have lets others be traced again");
+	release.flags = PERFTRACE_RESUME;
+	fd = trace_device();
+	trace_call(fd, PERFTRACE_RELEASE, &release);
+	close(fd);
+	traced_close(&t);
+}
+
+int main(void)
+{
+	plan(5 + 4 + 5 + 2 + 2 + 2);
+	shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	descriptors();
+	dead();
+	refused();
+	goes_on();
+	idle();
+	released();
+	return finish();
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * One process, several copies of the library: each attaches by a file of its own, and all are the
+ * same process.
+ */
+#include "trace.h"
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+
+#define FIELDS	"number:u64"
+
+/* A second file of the process, whose pieces are where the first has mapped them. */
+static int joined(const struct traced *first, struct traced *second)
+{
+	*second = *first;
+	second->fd = trace_device();
+	return try_attach(second->fd, 0, &second->attach);
+}
+
+static int processes(int fd)
+{
+	struct perftrace_describe d = { 0 };
+	__u64 last = 0;
+	int nr = 0;
+
+	while (!trace_call(fd, PERFTRACE_NEXT_MARKER, &d)) {
+		nr += d.key != last;
+		last = d.key;
+		d.number++;
+	}
+	return nr;
+}
+
+static void copies(void)
+{
+	struct tally tally = { 0 };
+	struct traced one, two, three;
+	int slot, fd = trace_create("copies", "join:*", 0, 0, &slot), a, b, refused = 0;
+
+	traced_open(&one, 0);
+	a = marker_register(&one, "join:both", FIELDS);
+	is(joined(&one, &two), 0, "3.1 a second file of a process attaches");
+	is(two.attach.key, one.attach.key, "3.1 as the same process");
+	ok(two.attach.control == (unsigned long)one.control &&
+	   two.attach.buffers == (unsigned long)one.buffers,
+	   "3.1 which is told where it has its pieces");
+	is(marker_register(&two, "join:both", FIELDS), a, "3.8 the same marker has the same number");
+	b = marker_register(&two, "join:second", FIELDS);
+	ok(b >= 0 && b != a && becomes_wanted(&two, b, slot, true), "3.8 another one has another");
+	put_number(&one, slot, 0, a, 0);
+	put_number(&two, slot, 0, a, 1);
+	is(trace_drain(fd, one.attach.key, &tally), 1, "3.1 both write into the same buffers");
+	ok(tally.events == 2 && !tally.gaps && !tally.broken, "3.1 (%llu events)", tally.events);
+	marker_unregister(&one, "join:both", FIELDS, a);
+	ok(wanted(&two, a, slot), "3.8 a marker is there as long as one of them has it");
+	close(one.fd);
+	ok(wanted(&two, a, slot), "3.1 so is the process");
+	put_number(&two, slot, 0, a, 2);
+	is(trace_drain(fd, one.attach.key, &tally), 1, "3.1 the other one's events arrive");
+	marker_unregister(&two, "join:both", FIELDS, a);
+	ok(becomes_wanted(&two, a, slot, false), "3.8 with the last one it goes");
+	close(two.fd);
+	for (int i = 0; i < 200; i++) {
+		refused += joined(&one, &three) || three.attach.key != one.attach.key;
+		close(three.fd);
+	}
+	is(refused, 0, "3.1 200 in turn attach to what the first has left");
+	is(processes(fd), 1, "3.8 and are one process");
+	joined(&one, &three);
+	munmap((void *)one.control, PERFTRACE_READ_BYTES / 2);
+	close(three.fd);
+	joined(&one, &three);
+	ok(!three.attach.control && three.attach.buffers == (unsigned long)one.buffers,
+	   "3.7 a piece that is not whole is none");
+	munmap((char *)one.control + PERFTRACE_READ_BYTES / 2, PERFTRACE_READ_BYTES / 2);
+	munmap(one.buffers, one.attach.bytes);
+	is(marker_register(&three, "join:late", FIELDS), -ESRCH,
+	   "3.7 without any mapping it has ended");
+	close(three.fd);
+	close(fd);
+}
+
+/* What copies of the library have of this thread; the kernel knows that of so many of them. */
+#define COPIES	4
+
+static __thread volatile struct perftrace_thread mine[COPIES + 1];
+
+static int copy(int number)
+{
+	struct perftrace_attach attach = {
+		.size = sizeof(attach),
+		.thread = (char *)&mine[number] - (char *)__builtin_thread_pointer(),
+	};
+	int fd = trace_device();
+
+	return trace_call(fd, PERFTRACE_ATTACH, &attach) ? -1 : fd;
+}
+
+/* A bit for each copy that is told of a child that shares this thread's memory. */
+static int told_of_child(void)
+{
+	int told = 0, status;
+	pid_t pid;
+
+	for (int i = 0; i <= COPIES; i++) {
+		mine[i].sequence = 8;
+		mine[i].number = (__u64)syscall(SYS_gettid) << 32;
+	}
+	pid = vfork();
+	if (!pid)
+		_exit(0);
+	waitpid(pid, &status, 0);
+	for (int i = 0; i <= COPIES; i++)
+		told |= (!mine[i].sequence && mine[i].number & PERFTRACE_THREAD_SHARED) << i;
+	return told;
+}
+
+static void threads(void)
+{
+	struct traced first;
+	int fds[COPIES + 1], bad = 0;
+
+	traced_open(&first, 0);
+	for (int i = 0; i <= COPIES; i++) {
+		fds[i] = copy(i);
+		bad += fds[i] < 0;
+	}
+	is(bad, 0, "9.4 any number of copies attaches");
+	is(told_of_child(), (1 << COPIES) - 1, "9.4 the threads of four are known, and of no more");
+	close(fds[1]);
+	close(fds[COPIES]);
+	fds[COPIES] = copy(COPIES);
+	is(told_of_child(), 1 | 4 | 8 | 1 << COPIES, "9.4 and of another one when one has gone");
+	for (int i = 0; i <= COPIES; i++)
+		if (i != 1)
+			close(fds[i]);
+	traced_close(&first);
+}
+
+/* The file is closed, another node's is there: the module must not use the first node any more. */
+static void nodes(void)
+{
+	const char *path = "/tmp/join-node";
+	struct perftrace_attach attach;
+	struct stat stat;
+	struct traced one;
+	int other;
+
+	traced_open(&one, 0);
+	fstat(one.fd, &stat);
+	unlink(path);
+	if (mknod(path, S_IFCHR | 0600, stat.st_rdev))
+		bail("mknod");
+	other = open(path, O_RDWR);
+	if (other < 0)
+		bail(path);
+	unlink(path);
+	is(try_attach(other, 0, &attach), -EBUSY, "3.7 a file of another node cannot join");
+	close(other);
+	traced_close(&one);
+}
+
+int main(void)
+{
+	trace_load();
+	plan(16 + 3);
+	copies();
+	threads();
+	nodes();
+	return finish();
+}

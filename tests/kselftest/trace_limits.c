@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock
+ * timeout: 300
+ *
+ * How many processes may be traced, of one user and of all, and what a trace keeps of those that
+ * have ended: at each limit, and one past it.
+ */
+#include "capabilities.h"
+#include "memory.h"
+#include "trace.h"
+#include <sys/wait.h>
+
+#define MAX_TRACED	"/sys/module/perfcounters/parameters/max_traced"
+#define FIELDS		"number:u64"
+#define USER		1001
+
+/* As the parameter is set here: so many of a user, and so many users. */
+#define A_USER		5
+#define USERS_THERE	4
+
+/* What is kept of processes that have ended. */
+#define MOST_ENDED	4096
+#define MOST_BYTES	(64ULL << 20)
+
+static struct {
+	volatile int ready, result;
+} *shared;
+
+/* A process of that user, which stays if it is traced. */
+static pid_t traced_one(int user)
+{
+	pid_t pid;
+
+	shared->ready = 0;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		struct perftrace_attach attach;
+
+		become_user(user, -1);
+		shared->result = try_attach(trace_device(), 0, &attach);
+		shared->ready = 1;
+		for (;;)
+			pause();
+	}
+	wait_until(shared->ready || task_state(pid) == 'Z');
+	return pid;
+}
+
+static void processes(void)
+{
+	pid_t all[A_USER * USERS_THERE], more;
+	char was[20], text[20];
+	int bad = 0;
+
+	slurp(MAX_TRACED, was, sizeof(was));
+	is(atoi(was), 65536, "9.4 so many processes may be traced");
+	snprintf(text, sizeof(text), "%d", A_USER * USERS_THERE);
+	write_file(MAX_TRACED, text);
+	for (int i = 0; i < A_USER; i++) {
+		all[i] = traced_one(USER);
+		bad += shared->result != 0;
+	}
+	is(bad, 0, "9.4 a quarter of them may be one user's");
+	more = traced_one(USER);
+	is(shared->result, -ENOSPC, "9.4 and no more");
+	end_child(more);
+	for (int i = A_USER; i < A_USER * USERS_THERE; i++) {
+		all[i] = traced_one(USER + i / A_USER);
+		bad += shared->result != 0;
+	}
+	is(bad, 0, "9.4 the rest may be others'");
+	more = traced_one(USER + USERS_THERE);
+	is(shared->result, -ENOSPC, "9.4 and no more");
+	end_child(more);
+	end_child(all[0]);
+	more = traced_one(USER + USERS_THERE);
+	is(shared->result, 0, "9.4 once one has ended there is room");
+	end_child(more);
+	for (int i = 1; i < A_USER * USERS_THERE; i++)
+		end_child(all[i]);
+	write_file(MAX_TRACED, was);
+}
+
+/* This process is traced, writes so many bytes, and ends for tracing: its mappings go. */
+static void one_ends(int slot, size_t bytes)
+{
+	static char payload[PERFTRACE_RECORD_MAX / 2];
+	struct traced t;
+	int marker;
+
+	traced_open(&t, 0);
+	marker = marker_register(&t, "limits:x", FIELDS);
+	put_number(&t, slot, 0, marker, 1);
+	for (size_t put = sizeof(payload); put < bytes; put += sizeof(payload))
+		put_event(&t, slot, 0, marker, payload, sizeof(payload));
+	traced_close(&t);
+}
+
+static int kept(const char *name, __u32 bytes, int *slot)
+{
+	on_cpu(0);
+	return trace_create(name, "limits:*", PERFTRACE_KEEP | PERFTRACE_FLIGHT, bytes, slot);
+}
+
+static void ended(void)
+{
+	int slot, fd = kept("ended", 4096, &slot);
+	struct perftrace_info info;
+
+	for (int i = 0; i < MOST_ENDED; i++)
+		one_ends(slot, 0);
+	info = trace_info(fd);
+	ok(info.nr_processes == MOST_ENDED && !info.dropped,
+	   "9.4 so many are kept that have ended (%llu, %llu dropped, %llu bytes)",
+	   info.nr_processes, info.dropped, info.memory);
+	one_ends(slot, 0);
+	info = trace_info(fd);
+	ok(info.nr_processes == MOST_ENDED && info.dropped == 1,
+	   "9.4 for one more the oldest goes (%llu, %llu dropped)", info.nr_processes,
+	   info.dropped);
+	trace_call(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
+static void bytes_ended(void)
+{
+	int slot, fd = kept("bytes", 1 << 20, &slot);
+	struct perftrace_info before = { 0 }, info;
+	__u64 each = 0;
+
+	for (int i = 0; i < 100; i++) {
+		one_ends(slot, 2 << 20);
+		info = trace_info(fd);
+		if (!each)
+			each = info.memory;
+		if (info.dropped)
+			break;
+		before = info;
+	}
+	ok(each >= 1 << 20 && before.memory == before.nr_processes * each &&
+	   before.memory <= MOST_BYTES,
+	   "9.4 so many bytes are kept of them (%llu of %llu)", before.memory, each);
+	ok(info.dropped == 1 && before.memory + each > MOST_BYTES && info.memory == before.memory,
+	   "9.4 for more the oldest goes (%llu, %llu dropped)", info.memory, info.dropped);
+	trace_call(fd, PERFTRACE_END, NULL);
+	close(fd);
+}
+
+int main(void)
+{
+	plan(6 + 2 + 2 + 1);
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	processes();
+	ended();
+	bytes_ended();
+	wait_until(nobody_has_any());
+	ok(nobody_has_any(), "9.1 all is given back");
+	return finish();
+}

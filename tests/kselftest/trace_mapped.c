@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * timeout: 120
+ *
+ * Who has a user name space with many users is not many: what these have of traces and traced
+ * processes is his, too.
+ */
+#include "capabilities.h"
+#include "memory.h"
+#include "trace.h"
+#include <sys/wait.h>
+
+#define MAX_TRACED	"/sys/module/perfcounters/parameters/max_traced"
+#define USER		1001
+#define OTHER		1002
+
+/* Of one user without CAP_PERFMON: traces, and those with what has ended. */
+#define TRACES		8
+#define HELD		32
+
+/* As max_traced is set here. */
+#define PROCESSES	5
+
+static struct {
+	volatile int ready, result;
+} *shared;
+
+static char space[40];
+
+static int new_trace(int number)
+{
+	struct perftrace_create create;
+	char name[20];
+	int fd;
+
+	snprintf(name, sizeof(name), "mapped%d", number);
+	create = a_trace(name, "mapped:*", 0, 4096);
+	fd = trace_try(PERFTRACE_CREATE, &create);
+	return fd < 0 ? fd : 0;
+}
+
+static int new_process(int unused)
+{
+	struct perftrace_attach attach;
+
+	return try_attach(trace_device(), 0, &attach);
+}
+
+/* Files of traces that have ended, up to one that cannot be. */
+static int end_traces(int most)
+{
+	struct perftrace_create create = a_trace("held", "mapped:*", 0, 4096);
+	int made = 0, fd;
+
+	for (; made < most; made++) {
+		fd = trace_try(PERFTRACE_CREATE, &create);
+		if (fd < 0)
+			return fd == -EBUSY ? made : fd;
+		trace_call(fd, PERFTRACE_END, NULL);
+	}
+	return made;
+}
+
+/* Does it as that user of the machine, or of the name space, and stays. */
+static pid_t does(int user, bool mapped, int (*what)(int number), int number)
+{
+	pid_t pid;
+
+	shared->ready = 0;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		if (mapped)
+			enter_user_space(space, user);
+		else
+			become_user(user, -1);
+		shared->result = what(number);
+		shared->ready = 1;
+		for (;;)
+			pause();
+	}
+	wait_until(shared->ready || task_state(pid) == 'Z');
+	if (!shared->ready)
+		bail("a process of another user");
+	return pid;
+}
+
+/* So many of one user's, each another user of his name space. */
+static void no_more(int (*what)(int number), int most, int error, const char *things)
+{
+	pid_t all[TRACES + 3];
+	int bad = 0, nr = 0;
+
+	for (; nr < most; nr++) {
+		all[nr] = does(nr, true, what, nr);
+		bad += shared->result != 0;
+	}
+	is(bad, 0, "9.4 %d %s are of one user, by his name space", most, things);
+	all[nr] = does(nr, true, what, nr);
+	is(shared->result, error, "9.4 and no more, for one more of its users");
+	end_child(all[nr]);
+	all[nr] = does(USER, false, what, nr);
+	is(shared->result, error, "9.4 nor for its owner");
+	end_child(all[nr]);
+	all[nr] = does(OTHER, false, what, nr);
+	is(shared->result, 0, "9.4 another user has his own");
+	end_child(all[nr]);
+	end_child(all[0]);
+	all[0] = does(USER, false, what, nr);
+	is(shared->result, 0, "9.4 once one has ended there is room");
+	while (nr)
+		end_child(all[--nr]);
+}
+
+static void processes(void)
+{
+	char was[20], text[20];
+
+	slurp(MAX_TRACED, was, sizeof(was));
+	snprintf(text, sizeof(text), "%d", 4 * PROCESSES);
+	write_file(MAX_TRACED, text);
+	no_more(new_process, PROCESSES, -ENOSPC, "traced processes");
+	write_file(MAX_TRACED, was);
+}
+
+static void held(void)
+{
+	end_child(does(USER, false, end_traces, HELD));
+	is(shared->result, HELD, "9.4 files may hold so many traces of a user that have ended");
+	end_child(does(USER, false, end_traces, HELD + 1));
+	is(shared->result, HELD, "9.4 and no more");
+}
+
+int main(void)
+{
+	pid_t maker;
+
+	plan(5 + 5 + 2 + 1);
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	maker = user_space_of(USER, "0 100000 20", space, sizeof(space));
+	no_more(new_trace, TRACES, -EBUSY, "traces");
+	processes();
+	held();
+	end_child(maker);
+	wait_until(nobody_has_any());
+	ok(nobody_has_any(), "9.1 all is given back");
+	return finish();
+}

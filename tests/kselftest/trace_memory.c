@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: poke
+ * timeout: 200
+ *
+ * Memory of user tracing: of processes that have ended it is bounded, and shown; of one's
+ * own it is limited, and charged to whom it is for.
+ */
+#include "memory.h"
+#include "trace.h"
+#include <grp.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define MARKERS		4000
+#define AT_ONCE		500
+#define MIB		(1 << 20)
+
+static struct {
+	volatile int go, registered, error;
+} *shared;
+
+static void become(int user)
+{
+	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
+		_exit(97);
+	prctl(PR_SET_DUMPABLE, 1);
+}
+
+/* Names of 50 letters, fields of 200: how many are taken, and why one was not. */
+static void register_many(struct traced *t, int from, int nr)
+{
+	static struct perftrace_marker markers[AT_ONCE];
+	char fields[220];
+	int i, n;
+
+	for (i = 0; i < 10; i++)
+		snprintf(fields + 21 * i, 22, "field_number_%03d:u64%s", i, i < 9 ? " " : "");
+	for (i = from; i < from + nr; i += n) {
+		n = from + nr - i < AT_ONCE ? from + nr - i : AT_ONCE;
+		for (int k = 0; k < n; k++) {
+			char name[64];
+
+			snprintf(name, sizeof(name), "memory:event_%037d", i + k);
+			markers[k] = a_marker(name, fields);
+		}
+		markers_call(t->fd, PERFTRACE_REGISTER, markers, n, NULL);
+		for (int k = 0; k < n; k++) {
+			if (markers[k].error) {
+				shared->error = markers[k].error;
+				return;
+			}
+			shared->registered++;
+		}
+	}
+}
+
+/* Many run in turn under a flight recorder that goes on by itself. */
+static void dead(void)
+{
+	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
+	int slot, fd = trace_create("dead", "memory:*", flags, 4096, &slot);
+	int nr = bounded(gate_or_long(70, 120)), status, bad = 0;
+	struct perftrace_info info;
+	long long before, used;
+
+	before = memory().free;
+	for (int i = 0; i < nr; i++) {
+		pid_t child = fork();
+
+		if (!child) {
+			struct traced t;
+			struct perftrace_marker mine = a_marker("memory:x", "number:u64");
+
+			on_cpu(0);
+			traced_open(&t, 0);
+			markers_call(t.fd, PERFTRACE_REGISTER, &mine, 1, NULL);
+			register_many(&t, 0, MARKERS);
+			if (!becomes_wanted(&t, mine.number, slot, true))
+				_exit(1);
+			put_number(&t, slot, 0, mine.number, i);
+			_exit(0);
+		}
+		waitpid(child, &status, 0);
+		bad += status != 0;
+	}
+	is(bad, 0, "9.1 %d processes with %d markers each, one after the other", nr, MARKERS);
+	used = (before - memory().free) * 1024LL;
+	info = trace_info(fd);
+	note("%lld kB used, %llu kB shown, %llu processes kept, %llu dropped", used / 1024,
+	     info.memory / 1024, info.nr_processes, info.dropped);
+	ok(used < 96LL * MIB, "9.1 what is kept of them is bounded");
+	ok(info.memory <= 66ULL * MIB, "9.1 to 64 MB");
+	ok(used < 4 * MIB || (used > (long long)info.memory * 3 / 4 - 4 * MIB &&
+			      used < (long long)info.memory * 5 / 4 + 4 * MIB),
+	   "9.1 and shown");
+	is(info.nr_processes + info.dropped, nr, "9.6 those that are not kept are counted");
+	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 the trace ends");
+	close(fd);
+	wait_until(nobody_has_any());
+	ok(nobody_has_any(), "9.1 and nothing is left");
+}
+
+/* A user's process registers until it is refused; which says no more than that. */
+static pid_t hoard(int user, int from)
+{
+	pid_t child;
+
+	shared->go = 0;
+	shared->registered = 0;
+	shared->error = 0;
+	child = fork();
+	if (!child) {
+		struct traced t;
+
+		become(user);
+		t.fd = trace_device();
+		shared->error = -try_attach(t.fd, 0, &t.attach);
+		if (!shared->error) {
+			traced_map(&t, NULL);
+			register_many(&t, from, 4000);
+		}
+		shared->go = 1;
+		for (;;)
+			pause();
+	}
+	wait_until(shared->go);
+	return child;
+}
+
+static void limit(void)
+{
+	pid_t first, second, other;
+	__u64 has;
+	int nr;
+
+	set_user_kb(512);
+	first = hoard(1001, 0);
+	nr = shared->registered;
+	has = bytes_of(1001);
+	note("%d markers, %llu bytes", nr, has);
+	is(shared->error, EDQUOT, "9.4 a user's markers are refused at a limit");
+	ok(nr > 500 && nr < 3000, "9.1 that leaves room for many");
+	ok(has <= 512 << 10 && has > (512 << 10) - 1024, "9.4 and not before it is reached");
+	second = hoard(1001, nr);
+	is(shared->error, EDQUOT, "9.1 a second process of the user is not traced");
+	end_child(second);
+	other = hoard(1002, 0);
+	is(shared->registered, nr, "9.1 another user's is");
+	end_child(other);
+	end_child(first);
+	wait_until(!bytes_of(1001));
+	is(bytes_of(1001), 0, "9.1 all is given back");
+	set_user_kb(0);
+}
+
+int main(void)
+{
+	plan(7 + 6);
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	dead();
+	limit();
+	return finish();
+}

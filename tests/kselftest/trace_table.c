@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock debug
+ * guest: poke
+ * timeout: 120
+ *
+ * Limits of user tracing, in a table: what is at one is taken, and one more is refused. Markers of
+ * a process are in trace_hostile, memory in trace_memory.
+ */
+#include "trace.h"
+#include <grp.h>
+#include <sys/prctl.h>
+
+static struct traced me;
+
+/* So many times a letter. */
+static char *letters(char *to, size_t room, int nr)
+{
+	memset(to, 0, room);
+	memset(to, 'x', nr);
+	return to;
+}
+
+static int name_of(int nr)
+{
+	struct perftrace_marker marker = a_marker("", "");
+
+	letters(marker.name, sizeof(marker.name), nr);
+	marker.name[1] = ':';
+	return markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
+}
+
+static int with_fields(const char *fields, size_t bytes)
+{
+	struct perftrace_marker marker = a_marker("table:fields", "");
+
+	memcpy(marker.fields, fields, bytes);
+	return markers_call(me.fd, PERFTRACE_REGISTER, &marker, 1, NULL);
+}
+
+/* Seven of 34 bytes with a blank behind, and what is left. */
+static int fields_of(int nr)
+{
+	char text[512] = "", last[64];
+	int i;
+
+	for (i = 0; i < 7; i++)
+		sprintf(text + 35 * i, "%c%.30s:u8 ", 'a' + i, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+	sprintf(text + 35 * i, "%s:u8", letters(last, sizeof(last), nr - 35 * 7 - 3));
+	return with_fields(text, nr);
+}
+
+static int field_name_of(int nr)
+{
+	char text[512], name[64];
+
+	return with_fields(text, sprintf(text, "%s:u8", letters(name, sizeof(name), nr)));
+}
+
+static int fields(int nr)
+{
+	char text[512] = "";
+	int at = 0;
+
+	for (int i = 0; i < nr; i++)
+		at += sprintf(text + at, "%sf%d:u8", i ? " " : "", i);
+	return with_fields(text, at);
+}
+
+static int at_once(int nr)
+{
+	static struct perftrace_marker markers[PERFTRACE_NR_MARKERS + 1];
+
+	for (int i = 0; i < nr; i++)
+		markers[i] = a_marker("table:same", "");
+	return markers_call(me.fd, PERFTRACE_REGISTER, markers, nr, NULL);
+}
+
+/* Makes it, and ends it. */
+static int made(struct perftrace_create *create)
+{
+	int fd = trace_try(PERFTRACE_CREATE, create);
+
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
+}
+
+static int trace_name_of(int nr)
+{
+	struct perftrace_create create = a_trace("", "", 0, 0);
+
+	letters(create.name, sizeof(create.name), nr);
+	return made(&create);
+}
+
+static int globs_of(int nr)
+{
+	struct perftrace_create create = a_trace("globs", "", 0, 0);
+
+	letters(create.markers, sizeof(create.markers), nr);
+	for (int blank = 50; blank < nr - 1; blank += 51)
+		create.markers[blank] = ' ';
+	return made(&create);
+}
+
+static int glob_of(int nr)
+{
+	struct perftrace_create create = a_trace("glob", "", 0, 0);
+
+	letters(create.markers, sizeof(create.markers), nr);
+	return made(&create);
+}
+
+static int bytes_of(int bytes)
+{
+	struct perftrace_create create = a_trace("bytes", "", 0, bytes);
+
+	return made(&create);
+}
+
+/* One step, and a text behind it that is as long as that. */
+static int filter_of(int bytes)
+{
+	static union {
+		struct { struct perftrace_filter header; struct perftrace_step step; } one;
+		char bytes[2 * PERFTRACE_FILTER_MAX];
+	} filter;
+	struct perftrace_create create = a_trace("filter", "", 0, 0);
+
+	filter.one.header = (struct perftrace_filter) { .bytes = bytes, .nr_steps = 1 };
+	filter.one.step = (struct perftrace_step) {
+		.op = PERFTRACE_EQ, .field = sizeof(filter.one), .yes = PERFTRACE_ACCEPT,
+		.no = PERFTRACE_REJECT,
+	};
+	memset(filter.bytes + sizeof(filter.one), 0, sizeof(filter) - sizeof(filter.one));
+	memset(filter.bytes + sizeof(filter.one), 'x', 31);
+	create.filter = (unsigned long)&filter;
+	create.filter_bytes = bytes;
+	return made(&create);
+}
+
+/* In a process of its own: traces of one user, all there at once. */
+static int traces(int nr, int user)
+{
+	int rc = in_child({
+		int last = 0;
+
+		if (user && (setgroups(0, NULL) || setresgid(user, user, user) ||
+			     setresuid(user, user, user)))
+			_exit(255);
+		for (int i = 0; i < nr; i++) {
+			struct perftrace_create create = a_trace("", "", 0, 4096);
+
+			snprintf(create.name, sizeof(create.name), "t%d", i);
+			last = trace_try(PERFTRACE_CREATE, &create);
+			if (last < 0 && i < nr - 1)
+				_exit(254);
+		}
+		_exit(last < 0 ? -last : 0);
+	});
+
+	return -rc;
+}
+
+static int traces_of_user(int nr)
+{
+	return traces(nr, 1001);
+}
+
+static int traces_of_all(int nr)
+{
+	return traces(nr, 0);
+}
+
+static const struct {
+	const char *what;
+	int (*with)(int nr);
+	int least, most, past, error;	/* @least 0: there is none */
+} table[] = {
+	{ "bytes of a marker's name", name_of, 3, PERFTRACE_NAME_MAX - 1, PERFTRACE_NAME_MAX,
+	  -EINVAL },
+	{ "bytes of a marker's fields", fields_of, 0, PERFTRACE_FIELDS_MAX - 1,
+	  PERFTRACE_FIELDS_MAX, -EINVAL },
+	{ "bytes of a field's name", field_name_of, 1, 31, 32, -EINVAL },
+	{ "fields of a marker", fields, 0, 16, 17, -EINVAL },
+	{ "markers in one call", at_once, 0, PERFTRACE_NR_MARKERS, PERFTRACE_NR_MARKERS + 1,
+	  -E2BIG },
+	{ "bytes of a trace's name", trace_name_of, 1, PERFTRACE_NAME_MAX - 1,
+	  PERFTRACE_NAME_MAX, -EINVAL },
+	{ "bytes of a trace's globs", globs_of, 0, PERFTRACE_FIELDS_MAX - 1,
+	  PERFTRACE_FIELDS_MAX, -EINVAL },
+	{ "bytes of a glob", glob_of, 1, PERFTRACE_NAME_MAX, PERFTRACE_NAME_MAX + 1, -EINVAL },
+	{ "bytes of a buffer", bytes_of, 4096, PERFTRACE_BYTES_MAX, 2 * PERFTRACE_BYTES_MAX,
+	  -EINVAL },
+	{ "bytes of a filter", filter_of, 0, PERFTRACE_FILTER_MAX, PERFTRACE_FILTER_MAX + 1,
+	  -E2BIG },
+	{ "traces of a user", traces_of_user, 1, 8, 9, -EBUSY },
+	{ "traces of all", traces_of_all, 1, PERFTRACE_NR_TRACES, PERFTRACE_NR_TRACES + 1, -EBUSY },
+};
+
+#define LIMITS	(sizeof(table) / sizeof(*table))
+
+int main(void)
+{
+	trace_load();
+	plan(2 * LIMITS);
+	traced_open(&me, 0);
+	for (size_t i = 0; i < LIMITS; i++) {
+		int low = table[i].least ? table[i].with(table[i].least) : 0;
+		int most = table[i].with(table[i].most);
+
+		if (!ok(!low && !most, "9.4 %s: %d are taken", table[i].what, table[i].most))
+			note("%d: %s, %d: %s", table[i].least, strerror(-low), table[i].most,
+			     strerror(-most));
+		is(table[i].with(table[i].past), table[i].error, "9.4 %s: %d are not",
+		   table[i].what, table[i].past);
+	}
+	return finish();
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The queue of messages: as deep as its format says, with room for the end of a context.
+#![cfg(not(loom))]
+
+use engine::sampling::{Message, Queue, END, EVICTED, FAULT, OVFL};
+
+fn message(msg_type: u32, pid: u32) -> Message {
+    Message {
+        msg_type,
+        msg_ovfl_pid: pid,
+        ..Message::default()
+    }
+}
+
+/// A queue of that depth with as many messages of overflows as it takes: how many.
+fn full(depth: usize) -> (Queue, usize) {
+    let mut queue = Queue::default();
+    queue.set_depth(depth);
+    let nr = (0..100)
+        .take_while(|n| queue.push(&message(OVFL, *n)))
+        .count();
+    (queue, nr)
+}
+
+#[test]
+fn r9_4_as_many_messages_as_the_depth_and_no_more() {
+    for depth in [1, 2, 8, 29, 30] {
+        assert_eq!(full(depth).1, depth);
+    }
+    // One that is deeper would leave no room for the end.
+    assert_eq!(full(31).1, 30);
+    assert_eq!(full(0).1, 1);
+}
+
+#[test]
+fn r9_4_a_full_queue_takes_a_fault_and_the_end_and_no_third() {
+    for depth in [1, 8, 30] {
+        let (mut queue, nr) = full(depth);
+        assert!(queue.push(&message(FAULT, 0)));
+        assert!(queue.push(&message(END, 0)));
+        assert!(!queue.push(&message(OVFL, 0)));
+        let types: Vec<u32> = core::iter::from_fn(|| queue.pop().map(|m| m.msg_type)).collect();
+        assert_eq!(types[..nr], vec![OVFL; nr]);
+        assert_eq!(types[nr..], [FAULT, END]);
+    }
+    let (mut queue, _) = full(30);
+    assert!(queue.push(&message(EVICTED, 0)));
+    assert!(queue.push(&message(END, 0)));
+    assert!(!queue.push(&message(END, 0)));
+}
+
+#[test]
+fn r9_4_a_message_that_could_not_be_given_out_is_the_oldest_again() {
+    let (mut queue, _) = full(30);
+    let first = queue.pop().unwrap();
+    queue.put_back(&first);
+    assert_eq!(queue.pop().unwrap().msg_ovfl_pid, first.msg_ovfl_pid);
+    assert_eq!(queue.pop().unwrap().msg_ovfl_pid, first.msg_ovfl_pid + 1);
+}

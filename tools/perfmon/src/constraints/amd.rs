@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The constraints of perf in arch/x86/events/amd/core.c: `amd_get_event_constraints_f15h()`,
+//! and what needs merged counters from family 17h on. libpfm4 has none of AMD's.
+
+/// Counters of family 15h, bit by bit.
+const ONLY_0: u64 = 0x01;
+const FIRST_3: u64 = 0x07;
+const ONLY_3: u64 = 0x08;
+const ONLY_0_AND_3: u64 = 0x09;
+const LAST_3: u64 = 0x38;
+const ALL_6: u64 = 0x3f;
+
+/// The event's number has four more bits above the unit mask.
+const fn event(code: u64) -> u64 {
+    (code & 0xff) | ((code >> 24) & 0xf00)
+}
+
+/// Does the code choose several unit masks, or one or none?
+const fn has_many_units(code: u64) -> bool {
+    (code & 0xff00).count_ones() > 1
+}
+
+/// The counters that can count an event, bit by bit: none of a core's for those of the
+/// northbridge in family 15h.
+pub(super) fn counters(family: u32, code: u64) -> u64 {
+    match family {
+        0x15 => of_15h(code),
+        _ => u64::MAX,
+    }
+}
+
+fn of_15h(code: u64) -> u64 {
+    let event = event(code);
+    // Its unit, then the exceptions.
+    match (event & 0xf0, event) {
+        (0x00 | 0x10, 0x000) if code & 0xf000 != 0 && code & 0x0f00 != 0 => ONLY_3,
+        (0x00 | 0x10, 0x004) if has_many_units(code) => ONLY_3,
+        (0x00 | 0x10, 0x003 | 0x00b | 0x00d) => ONLY_3,
+        (0x00 | 0x10, _) => LAST_3,
+        (0x20..=0x50 | 0xc0, 0x023 | 0x043 | 0x045 | 0x046 | 0x054 | 0x055) => FIRST_3,
+        (0x20..=0x50 | 0xc0, 0x02d) => ONLY_3,
+        (0x20..=0x50 | 0xc0, 0x02e) => ONLY_0_AND_3,
+        (0x20..=0x50 | 0xc0, 0x031) if has_many_units(code) => 0,
+        (0x20..=0x50 | 0xc0, 0x031) => FIRST_3,
+        (0x20..=0x50 | 0xc0, 0x1c0) => LAST_3,
+        (0x20..=0x50 | 0xc0, _) => ALL_6,
+        (0x60..=0x90 | 0xd0, 0x08f | 0x187 | 0x188) => ONLY_0,
+        (0x60..=0x90 | 0xd0, 0x0db..=0x0df | 0x1d6 | 0x1d8) => ALL_6,
+        (0x60..=0x90 | 0xd0, _) => FIRST_3,
+        // The northbridge's, and units that are not there.
+        _ => 0,
+    }
+}
+
+/// Must two counters be merged for it, as it may grow by more than 15 a cycle?
+pub(super) fn is_merged(family: u32, code: u64) -> bool {
+    family >= 0x17 && event(code) == 0x003
+}

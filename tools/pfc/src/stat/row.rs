@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A line of what `pfc stat` prints: for people, as CSV, as JSON.
+
+use std::time::Duration;
+
+use super::estimate::CONFIDENCE;
+use super::events::Event;
+use super::short::Causes;
+
+/// A line.
+pub struct Row<'a> {
+    pub event: &'a Event,
+    /// Unscaled; else the word for people.
+    pub value: Result<f64, &'static str>,
+    /// Nanoseconds that were counted.
+    pub run_ns: u64,
+    /// Of the time, if it had turns.
+    pub share: Option<f64>,
+    /// How far the value may be off, if it was worked out; `None` in it: nobody knows.
+    pub error: Option<Option<f64>>,
+    /// That share is too little.
+    pub refused: Option<f64>,
+    /// Percent.
+    pub noise: Option<f64>,
+    pub derived: Option<(f64, String)>,
+    /// Why counts are missing in the value.
+    pub short: Causes,
+}
+
+impl Row<'_> {
+    /// In the event's unit, without marks for thousands.
+    fn number(&self, value: f64) -> String {
+        let value = value * self.event.scale;
+        match self.event.scale == 1.0 {
+            true => format!("{value:.0}"),
+            false => format!("{value:.2}"),
+        }
+    }
+
+    pub fn people(&self, at: Option<Duration>, repeated: bool) -> String {
+        let value = match self.value {
+            Ok(value) => thousands(&self.number(value)),
+            Err(word) => word.to_owned(),
+        };
+        let mut line = match at {
+            Some(at) => format!("{:>15.9} ", at.as_secs_f64()),
+            None => String::new(),
+        };
+        let unit = &self.event.unit;
+        line.push_str(&format!("{value:>18} {unit:<4} {:<27}", self.event.name));
+        match &self.derived {
+            Some((value, unit)) if unit.starts_with("of all") => {
+                line.push_str(&format!(" # {value:>7.2}% {unit:<16}"));
+            }
+            Some((value, unit)) => line.push_str(&format!(" # {value:>8.3} {unit:<16}")),
+            None if repeated => line.push_str(&" ".repeat(28)),
+            None => {}
+        }
+        if let Some(noise) = self.noise {
+            line.push_str(&format!("( +- {noise:5.2}% )"));
+        }
+        if let Some(share) = self.share {
+            if self.derived.is_none() && self.noise.is_none() {
+                line.push_str(&" ".repeat(28));
+            }
+            line.push_str(&format!("  ({:.2}%{})", 100.0 * share, self.bar()));
+        }
+        let line = line.trim_end();
+        match self.short.is_none() {
+            true => line.to_owned(),
+            false => format!("{line}  (short)"),
+        }
+    }
+
+    /// The error bar, in percent of the value.
+    fn bar(&self) -> String {
+        match (self.error, self.value) {
+            (Some(Some(error)), Ok(value)) if value > 0.0 => {
+                format!(", +- {:.2}%", 100.0 * error / value)
+            }
+            (Some(Some(error)), Ok(_)) => format!(", +- {error:.0}"),
+            (Some(None), Ok(_)) => ", +- ?".to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    fn percent(&self) -> f64 {
+        100.0 * self.share.unwrap_or(1.0)
+    }
+
+    /// Value, unit, event, error, run time, percent of it, derived, its unit.
+    pub fn csv(&self, separator: &str, at: Option<Duration>) -> String {
+        let mut fields = Vec::new();
+        fields.extend(at.map(|at| format!("{:.9}", at.as_secs_f64())));
+        fields.push(self.value.map_or_else(str::to_owned, |v| self.number(v)));
+        fields.push(self.event.unit.clone());
+        fields.push(self.event.name.clone());
+        fields.extend(self.noise.map(|noise| format!("{noise:.2}%")));
+        fields.push(self.run_ns.to_string());
+        fields.push(format!("{:.2}", self.percent()));
+        match &self.derived {
+            Some((value, unit)) => {
+                fields.push(format!("{value:.3}"));
+                fields.push(unit.clone());
+            }
+            None => fields.extend([String::new(), String::new()]),
+        }
+        // Behind what perf has: half the length of the error bar, then why the count is short.
+        if self.error.is_some() || !self.short.is_none() {
+            let error = self.error.flatten();
+            fields.push(error.map_or_else(String::new, |e| self.number(e)));
+        }
+        if !self.short.is_none() {
+            fields.push(self.short.names().join("+"));
+        }
+        fields.join(separator)
+    }
+
+    pub fn json(&self, at: Option<Duration>) -> String {
+        let value = match self.value {
+            Ok(value) => format!("{:.6}", value * self.event.scale),
+            Err(word) => word.to_owned(),
+        };
+        let mut line = serde_json::json!({
+            "counter-value": value,
+            "unit": self.event.unit,
+            "event": self.event.name,
+            "event-runtime": self.run_ns,
+            "pcnt-running": self.percent(),
+        });
+        if let Some(at) = at {
+            line["interval"] = at.as_secs_f64().into();
+        }
+        if let Some(error) = self.error {
+            line["error-bar"] = error.map(|e| e * self.event.scale).into();
+            line["confidence"] = CONFIDENCE.into();
+        }
+        if let Some(noise) = self.noise {
+            line["variance"] = noise.into();
+        }
+        if let Some((value, unit)) = &self.derived {
+            line["metric-value"] = format!("{value:.6}").into();
+            line["metric-unit"] = unit.clone().into();
+        }
+        if !self.short.is_none() {
+            line["short"] = self.short.names().into();
+        }
+        line.to_string()
+    }
+}
+
+/// 1234567.89 as 1,234,567.89.
+fn thousands(number: &str) -> String {
+    let (sign, digits) = match number.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", number),
+    };
+    let (whole, part) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
+    let mut text = sign.to_owned();
+    for (n, digit) in whole.chars().enumerate() {
+        if n > 0 && (whole.len() - n) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text + part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::events::What;
+    use super::*;
+
+    #[test]
+    fn r1_16_thousands_are_marked() {
+        assert_eq!(thousands("1"), "1");
+        assert_eq!(thousands("-123"), "-123");
+        assert_eq!(thousands("1234567.89"), "1,234,567.89");
+        assert_eq!(thousands("-1000"), "-1,000");
+    }
+
+    #[test]
+    fn r9_6_a_short_count_is_marked_in_each_form() {
+        let event = Event {
+            name: "cycles".to_owned(),
+            what: What::Missing,
+            unit: String::new(),
+            scale: 1.0,
+            why: None,
+        };
+        let row = |short| Row {
+            event: &event,
+            value: Ok(7.0),
+            run_ns: 5,
+            share: None,
+            error: None,
+            refused: None,
+            noise: None,
+            derived: None,
+            short,
+        };
+        let whole = row(Causes::NONE);
+        let short = row(Causes::EVICTED.and(Causes::FAULT));
+        assert!(!whole.people(None, false).contains("short"));
+        assert!(short.people(None, false).ends_with("cycles  (short)"));
+        assert_eq!(whole.csv(",", None), "7,,cycles,5,100.00,,");
+        assert_eq!(short.csv(",", None), "7,,cycles,5,100.00,,,,fault+evicted");
+        assert!(!whole.json(None).contains("short"));
+        assert!(short.json(None).contains(r#""short":["fault","evicted"]"#));
+    }
+}

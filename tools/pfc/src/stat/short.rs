@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Counts that are short: why, and whose.
+
+use std::collections::BTreeMap;
+
+use perfmon::{Message, Scope};
+
+/// Why counts are missing: nothing, or several causes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Causes(u8);
+
+impl Causes {
+    /// All counts are there.
+    pub const NONE: Self = Self(0);
+    /// A CPU has not all of the registers.
+    pub const FAULT: Self = Self(1);
+    /// The administrator needed the registers.
+    pub const EVICTED: Self = Self(2);
+    /// The CPU went offline.
+    pub const OFFLINE: Self = Self(4);
+    /// A count is short, and no message has said why.
+    pub const SHORT: Self = Self(8);
+
+    /// Each with its name in CSV and JSON, and with a sentence about `{}`.
+    const ALL: [(Self, &'static str, &'static str); 4] = [
+        (
+            Self::FAULT,
+            "fault",
+            "counting {} ended early: a CPU has not all of the registers; take CPUs of one kind (taskset)",
+        ),
+        (
+            Self::EVICTED,
+            "evicted",
+            "counting {} ended early: a program of the administrator's took the registers; count again when it has ended",
+        ),
+        (
+            Self::OFFLINE,
+            "offline",
+            "counting {} ended early: the CPU went offline",
+        ),
+        (
+            Self::SHORT,
+            "short",
+            "counting {} ended early: the kernel does not say why; its log may",
+        ),
+    ];
+
+    /// The cause that a message names, if its context has ended before its target.
+    pub fn of(message: Message, scope: Scope) -> Self {
+        match message {
+            Message::Fault => Self::FAULT,
+            Message::Evicted => Self::EVICTED,
+            Message::End if scope == Scope::System => Self::OFFLINE,
+            Message::End | Message::Overflow { .. } | Message::Other(_) => Self::NONE,
+        }
+    }
+
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// Both. That a count is short is nothing more to say where a message has said why.
+    pub fn and(self, other: Self) -> Self {
+        let all = self.0 | other.0;
+        match all & !Self::SHORT.0 {
+            0 => Self(all),
+            said => Self(said),
+        }
+    }
+
+    fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// The names of all of them.
+    pub fn names(self) -> Vec<&'static str> {
+        let all = Self::ALL.iter().filter(|(cause, ..)| self.has(*cause));
+        all.map(|(_, name, _)| *name).collect()
+    }
+}
+
+/// The threads or CPUs whose counts are short.
+#[derive(Clone, Debug, Default)]
+pub struct Shorts {
+    targets: BTreeMap<u32, Causes>,
+}
+
+impl Shorts {
+    pub fn add(&mut self, target: u32, causes: Causes) {
+        if !causes.is_none() {
+            let known = self.targets.entry(target).or_default();
+            *known = known.and(causes);
+        }
+    }
+
+    /// A sentence for each cause. `done`: with what, such as "counting".
+    pub fn sentences(&self, scope: Scope, done: &str) -> Vec<String> {
+        let sentence = |(cause, _, text): &(Causes, &str, &str)| {
+            let of = self.targets.iter().filter(|(_, c)| c.has(*cause));
+            let targets: Vec<u32> = of.map(|(target, _)| *target).collect();
+            let what = match scope {
+                Scope::Thread => "thread",
+                Scope::System => "CPU",
+            };
+            let whose = match targets.as_slice() {
+                [] => return None,
+                [one] => format!("{what} {one}"),
+                [first, ..] => format!("{} {what}s ({first} and others)", targets.len()),
+            };
+            let text = text.replace("{}", &whose);
+            Some(text.replacen("counting", done, 1))
+        };
+        Causes::ALL.iter().filter_map(sentence).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r9_6_each_cause_has_a_name_and_a_sentence() {
+        let mut shorts = Shorts::default();
+        assert!(shorts.sentences(Scope::Thread, "counting").is_empty());
+        shorts.add(7, Causes::NONE);
+        shorts.add(12, Causes::EVICTED);
+        let said = shorts.sentences(Scope::Thread, "counting");
+        assert_eq!(said.len(), 1);
+        assert!(
+            said[0].starts_with("counting thread 12 ended early: "),
+            "{said:?}"
+        );
+        shorts.add(13, Causes::EVICTED.and(Causes::FAULT));
+        let said = shorts.sentences(Scope::System, "sampling");
+        assert!(
+            said[0].starts_with("sampling CPU 13 ended early: "),
+            "{said:?}"
+        );
+        assert!(
+            said[1].starts_with("sampling 2 CPUs (12 and others) ended"),
+            "{said:?}"
+        );
+        assert_eq!(
+            Causes::EVICTED.and(Causes::FAULT).names(),
+            ["fault", "evicted"]
+        );
+        assert_eq!(Causes::SHORT.and(Causes::NONE).names(), ["short"]);
+        assert_eq!(Causes::SHORT.and(Causes::EVICTED).names(), ["evicted"]);
+    }
+
+    #[test]
+    fn r9_6_an_end_is_early_for_a_cpu_only() {
+        assert!(Causes::of(Message::End, Scope::Thread).is_none());
+        assert_eq!(Causes::of(Message::End, Scope::System), Causes::OFFLINE);
+        assert_eq!(Causes::of(Message::Fault, Scope::Thread), Causes::FAULT);
+        assert_eq!(Causes::of(Message::Evicted, Scope::Thread), Causes::EVICTED);
+        assert!(Causes::of(Message::Other(9), Scope::System).is_none());
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How often contexts took too many samples, and for how long they then took none.
+
+use std::fmt;
+
+use perfmon::Status;
+
+/// Of several contexts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// How often.
+    pub times: u64,
+    /// Nanoseconds.
+    pub time: u64,
+}
+
+impl Throttled {
+    pub fn add(&mut self, status: &Status) {
+        self.times += u64::from(status.nr_throttles);
+        self.time = self.time.saturating_add(status.throttled);
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.times == 0
+    }
+
+    /// What came since.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            times: self.times.saturating_sub(before.times),
+            time: self.time.saturating_sub(before.time),
+        }
+    }
+}
+
+impl fmt::Display for Throttled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let times = if self.times == 1 { "time" } else { "times" };
+        write!(
+            f,
+            "throttled {} {times}, for {:.3} ms",
+            self.times,
+            self.time as f64 / 1e6
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r9_6_throttled_time_is_the_sum_of_all_contexts() {
+        let status = |nr, ns| Status {
+            nr_throttles: nr,
+            throttled: ns,
+            ..Status::default()
+        };
+        let mut all = Throttled::default();
+        assert!(all.is_none());
+        all.add(&status(1, 1_500_000));
+        assert_eq!(all.to_string(), "throttled 1 time, for 1.500 ms");
+        let before = all;
+        all.add(&status(2, 40_000_000));
+        assert_eq!(all.to_string(), "throttled 3 times, for 41.500 ms");
+        assert_eq!(all.since(&before).time, 40_000_000);
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Programs that run longer than the module is loaded: those that were there before it are told
+//! that it has come, and let go of it so that it can be unloaded.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use perftrace_reader::{Device, Error, DEVICE, NR_MARKERS, READ_BYTES, WAKE, WORDS};
+use rustix::fs::OFlags;
+
+use crate::failure::Failure;
+use crate::trace::args::ReleaseArgs;
+
+/// What programs have mapped where there is no device.
+const FILE: &str = "/run/perftrace/wake";
+/// Where in the file is how often it was written: no word is there, nor filter.
+const COUNT: u64 = 0x8000;
+/// Between the bits of traces and the one that wakes.
+const COUNT_BITS: u32 = 0x7fff;
+/// How often it is asked who has not let go yet.
+const EACH: Duration = Duration::from_millis(10);
+
+/// Programs that found no device attach at their next event.
+pub fn arm() -> Result<(), Failure> {
+    Device::open()?.resume()?;
+    let file = wake_file()?;
+    let mut count = [0; 4];
+    let written = file.read_exact_at(&mut count, COUNT).and_then(|()| {
+        let next = u32::from_ne_bytes(count).wrapping_add(1) & COUNT_BITS;
+        file.write_all_at(&next.to_ne_bytes(), COUNT)?;
+        set(&file, WAKE | (next << 16))
+    });
+    written.map_err(unwritable)
+}
+
+/// Programs let go of the device. Status 0: all have.
+pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
+    let file = wake_file()?;
+    set(&file, 0).map_err(unwritable)?;
+    let device = match Device::open() {
+        Err(Error::Open(e)) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        device => device?,
+    };
+    let wake = File::open(FILE).map_err(unwritable)?;
+    let until = Instant::now() + Duration::from_secs(args.timeout.into());
+    let mut left = device.release(&wake)?;
+    while left != 0 && Instant::now() < until {
+        std::thread::sleep(EACH);
+        left = device.release(&wake)?;
+    }
+    if left == 0 {
+        return Ok(());
+    }
+    let who = holders();
+    device.resume()?;
+    drop(device);
+    // Those who have let go are traced again.
+    arm()?;
+    Err(Failure::Refused(format!(
+        "{left} of the traced programs did not let go within {} s: they are stopped, or have \
+         locked all of their memory (mlockall); these have {DEVICE}: {}",
+        args.timeout,
+        who.join(", ")
+    )))
+}
+
+/// For root to write, for all to read; made if it is not there, whole.
+fn wake_file() -> Result<File, Failure> {
+    let folder = Path::new(FILE).parent().unwrap_or(Path::new("/"));
+    let made = DirBuilder::new().mode(0o755).create(folder);
+    made.or_else(|e| match e.kind() {
+        ErrorKind::AlreadyExists => Ok(()),
+        _ => Err(unwritable(e)),
+    })?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o644);
+    options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    let file = options.open(FILE).map_err(unwritable)?;
+    let bytes = file.metadata().map_err(unwritable)?.len();
+    // Never shorter: it is mapped.
+    if bytes < READ_BYTES {
+        file.set_len(READ_BYTES).map_err(unwritable)?;
+    }
+    Ok(file)
+}
+
+/// Each marker's word.
+fn set(file: &File, word: u32) -> io::Result<()> {
+    file.write_all_at(&word.to_ne_bytes().repeat(NR_MARKERS), WORDS)
+}
+
+fn unwritable(error: io::Error) -> Failure {
+    let what = match error.kind() {
+        ErrorKind::PermissionDenied => "; run this as root",
+        _ => "",
+    };
+    Failure::Refused(format!("{FILE}: {error}{what}"))
+}
+
+/// Processes that have the device open or mapped, with their names.
+fn holders() -> Vec<String> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = all
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != std::process::id() && has_device(*pid))
+        .collect();
+    pids.sort_unstable();
+    let name = |pid: &u32| {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{pid} ({})", comm.trim_end())
+    };
+    pids.iter().map(name).collect()
+}
+
+fn has_device(pid: u32) -> bool {
+    let mapped = fs::read_to_string(format!("/proc/{pid}/maps"))
+        .is_ok_and(|maps| maps.lines().any(|line| line.ends_with(DEVICE)));
+    let open = || {
+        let all = fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut all = all.into_iter().flatten().flatten();
+        all.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == Path::new(DEVICE)))
+    };
+    mapped || open()
+}
