@@ -3,6 +3,7 @@
  * worlds: stock debug
  * guest: pmu-skylake pmu-amd2
  * timeout: 120
+ * target: test-all
  *
  * Overflows while a context is looked after, of a counter that counts the looking, too: each NMI
  * finds the context's lock held, and the next look has the next one. That is a storm, and has an

@@ -362,7 +362,7 @@ begin=$EPOCHSECONDS before=$(ticks) ended="" tree=$(committed_tree)
 export TEST_RUN=$$
 # A child that is ended before it has dropped its parent's traps would run this, too.
 # shellcheck disable=SC2031,SC2154 # it is, there
-trap '[ $BASHPID != $$ ] || { for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"; }' EXIT
+trap '[ $BASHPID != $$ ] || { trap "" INT TERM HUP; for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"; }' EXIT
 trap 'exit 130' INT TERM HUP
 load
 # Guests and downloads leave some of the processors idle: a job more than there are

@@ -73,6 +73,8 @@ boot() { # boot QEMU-ARGUMENTS...
 	# interrupt while the boot CPU's features are cleared and read again is a
 	# storm of false reports from KASAN, which asks those how many there are.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
+	# make test leaves the processor's mitigations, which cost a tenth, to make test-all.
+	[ "$mode" != test ] || [ -n "${LONG:-}" ] || append+=" mitigations=off"
 	# Beside busy loops the kernel's own patience is longer, like everybody's; 300 is its most.
 	[ "$PATIENCE" = 1 ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((PATIENCE < 14 ? 21 * PATIENCE : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * PATIENCE))"
 	be_guest "$guest"
