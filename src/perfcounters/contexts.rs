@@ -489,12 +489,23 @@ impl Context {
             return Ok(());
         }
         let mut state = self.state.lock();
+        self.is_here(&state)?;
+        function(&mut state);
+        Ok(())
+    }
+
+    /// Would [`call`](Self::call) be refused? The answer holds while preemption is off.
+    pub(crate) fn is_callable(&self) -> Result<(), Error> {
+        self.is_here(&self.state.lock())
+    }
+
+    /// `OtherCpu` for the context of a CPU that the caller is not on.
+    fn is_here(&self, state: &State) -> Result<(), Error> {
         match state.place() {
-            Some(cpu) if cpu != sched::this_cpu() => Err(Error::OtherCpu),
-            _ => {
-                function(&mut state);
-                Ok(())
+            Some(cpu) if self.scope == Scope::System && cpu != sched::this_cpu() => {
+                Err(Error::OtherCpu)
             }
+            _ => Ok(()),
         }
     }
 
