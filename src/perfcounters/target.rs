@@ -307,13 +307,14 @@ impl Context {
         claims
     }
 
-    /// A register that it uses was not there, on this CPU, on which the bell is: it ends, and
-    /// says so.
+    /// Ends a context that uses a register which this CPU lacks, and tells its reader. Called on
+    /// the CPU of its registers. The caller calls `msr::say_fault()` after it has dropped the
+    /// context's lock: printk may wake tasks, which takes a run-queue lock, and `depart()` takes
+    /// the context's lock under a run-queue lock.
     pub(crate) fn end_broken(&self, state: &mut State) {
         self.cut_short(state);
         self.tell_of(state, sampling::FAULT);
         self.bell.let_go();
-        msr::say_fault();
     }
 
     /// It ends though its target does not. If it counts, or would have, something is missing in
