@@ -247,13 +247,19 @@ pub(crate) struct Process {
     nobodys: Option<Arc<Nobodys>>,
     /// Its memory.
     charge: Charge,
-    /// It is one of its user's.
-    _share: Share,
+    /// The process's place in the quota of its user or, after its end, of the owner of the trace
+    /// that keeps it. `None`: the process is about to be dropped.
+    share: Option<Share>,
 }
 
-/// One more process of the caller's user, who has a quarter of all. `ENOSPC`, `ENOMEM`.
+/// Processes that one user may have: a quarter of all.
+fn most_of_one() -> usize {
+    max_traced() / 4
+}
+
+/// Counts a process for the caller's user. `ENOSPC`, `ENOMEM`.
 fn share_of_caller() -> Result<Share> {
-    Share::of_caller(Thing::Processes, max_traced() / 4, ENOSPC)
+    Share::of_caller(Thing::Processes, most_of_one(), ENOSPC)
 }
 
 impl Process {
@@ -288,7 +294,7 @@ impl Process {
             order: KVVec::new(),
             control: Some(awake.control),
             charge,
-            _share: share,
+            share: Some(share),
             words: awake.words,
             nobodys: Some(awake.nobodys),
         })
@@ -325,7 +331,7 @@ impl Process {
             order: room.order,
             control: None,
             charge: room.charge,
-            _share: room.share,
+            share: Some(room.share),
             words: [const { None }; PAGES],
             nobodys: None,
         };
@@ -474,9 +480,20 @@ impl Process {
         self.charge.bytes() as u64
     }
 
-    /// Another one pays from now on: it has ended, and somebody keeps it. `EDQUOT`.
+    /// Moves an ended process, its memory and its place in the quota, to the owner of a trace that
+    /// keeps it. `EDQUOT`, `ENOSPC`: the owner has too much. After an error the process may be
+    /// counted for no user: the caller offers it to the next trace, or drops it.
     pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
-        self.charge = payer.more(self.charge.bytes())?;
+        let charge = payer.more(self.charge.bytes())?;
+        // First given back: the owner of the trace may be its user, at the limit.
+        self.share = None;
+        self.share = Some(Share::of(
+            payer.user(),
+            Thing::Processes,
+            most_of_one(),
+            ENOSPC,
+        )?);
+        self.charge = charge;
         Ok(())
     }
 
