@@ -68,7 +68,7 @@ impl Session {
     /// A context is about to be attached, by the caller; there is room. Before it claims
     /// anything.
     pub(crate) fn enlist(&mut self, context: &Context) -> Result {
-        let yields = !rights::is_perfmon_capable();
+        let yields = !rights::has_perfmon();
         let context = core::ptr::from_ref(context);
         self.attached
             .push_within_capacity(Attached { context, yields })

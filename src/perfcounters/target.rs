@@ -281,7 +281,7 @@ impl Context {
 
     /// Has nothing changed about that?
     fn may_still_watch(&self, task: &Task) -> bool {
-        rights::may_watch(task) || (!self.blocks && rights::is_perfmon_capable())
+        rights::may_watch(task) || (!self.blocks && rights::has_perfmon())
     }
 
     /// An administrator's context needs what this one has, if `has` says that it does: it ends,
