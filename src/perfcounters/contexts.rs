@@ -543,29 +543,6 @@ impl Context {
         Ok(())
     }
 
-    /// If its thread runs now, its context has to be put into the hardware there;
-    /// the next time the scheduler does it.
-    pub(crate) fn find_running(&self, task: usize) {
-        if task == sched::current() {
-            return self.arrive(Target::Thread(task));
-        }
-        let Some(thread) = self.state.lock().thread.clone() else {
-            return;
-        };
-        while let Some(cpu) = sched::where_runs(&thread) {
-            let mut found = false;
-            sched::call_on(cpu, &mut || {
-                found = sched::current() == task;
-                if found {
-                    self.arrive(Target::Thread(task));
-                }
-            });
-            if found {
-                return;
-            }
-        }
-    }
-
     /// Counts no more.
     pub(crate) fn stop(&self) -> Result {
         let mut done = Ok(());

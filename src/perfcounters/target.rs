@@ -205,6 +205,29 @@ impl Context {
         Ok(())
     }
 
+    /// If its thread runs now, its context has to be put into the hardware there;
+    /// the next time the scheduler does it.
+    ///
+    /// One attempt is enough, however often the thread changes CPUs, so the thread cannot prolong
+    /// the call. `where_runs()` saw it run after the context was started (barrier there). If the
+    /// thread has left that CPU before the call arrives, it was switched out, and the probe of its
+    /// next switch finds the context started.
+    pub(crate) fn find_running(&self, task: usize) {
+        if task == sched::current() {
+            return self.arrive(Target::Thread(task));
+        }
+        let Some(thread) = self.state.lock().thread.clone() else {
+            return;
+        };
+        if let Some(cpu) = sched::where_runs(&thread) {
+            sched::call_on(cpu, &mut || {
+                if sched::current() == task {
+                    self.arrive(Target::Thread(task));
+                }
+            });
+        }
+    }
+
     /// Detaches it; values stay. Nothing if it is not attached. `EBUSY` while another thread
     /// attaches it: `load()` drops `SESSION` in between, and would attach a context that is not
     /// listed.
