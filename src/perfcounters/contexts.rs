@@ -489,12 +489,23 @@ impl Context {
             return Ok(());
         }
         let mut state = self.state.lock();
+        self.is_here(&state)?;
+        function(&mut state);
+        Ok(())
+    }
+
+    /// Would [`call`](Self::call) be refused? The answer holds while preemption is off.
+    pub(crate) fn is_callable(&self) -> Result<(), Error> {
+        self.is_here(&self.state.lock())
+    }
+
+    /// `OtherCpu` for the context of a CPU that the caller is not on.
+    fn is_here(&self, state: &State) -> Result<(), Error> {
         match state.place() {
-            Some(cpu) if cpu != sched::this_cpu() => Err(Error::OtherCpu),
-            _ => {
-                function(&mut state);
-                Ok(())
+            Some(cpu) if self.scope == Scope::System && cpu != sched::this_cpu() => {
+                Err(Error::OtherCpu)
             }
+            _ => Ok(()),
         }
     }
 
@@ -530,29 +541,6 @@ impl Context {
             self.find_running(task);
         }
         Ok(())
-    }
-
-    /// If its thread runs now, its context has to be put into the hardware there;
-    /// the next time the scheduler does it.
-    pub(crate) fn find_running(&self, task: usize) {
-        if task == sched::current() {
-            return self.arrive(Target::Thread(task));
-        }
-        let Some(thread) = self.state.lock().thread.clone() else {
-            return;
-        };
-        while let Some(cpu) = sched::where_runs(&thread) {
-            let mut found = false;
-            sched::call_on(cpu, &mut || {
-                found = sched::current() == task;
-                if found {
-                    self.arrive(Target::Thread(task));
-                }
-            });
-            if found {
-                return;
-            }
-        }
     }
 
     /// Counts no more.

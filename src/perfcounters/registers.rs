@@ -118,27 +118,37 @@ impl Context {
         };
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
-        self.call(&mut |state| {
-            let (started, inside) = (state.started, state.cpu.is_some());
-            self.halt(state);
-            function(state);
-            for set in state.each_set_mut().filter(|set| touches(set.id)) {
-                set.registers.plan(&map, self.scope());
-            }
-            state.claims = counted;
-            if started {
-                self.resume(state);
-            }
-            match inside && !state.sampling.masked {
-                true => self.enter(state),
-                false => state.publish(false),
-            }
-        })
-        .inspect_err(|_| {
-            // What was there before cannot be refused.
-            let _ = session.claim(self.scope(), &self.registers, &counted, &old);
-        })
-        .map_err(refused)
+        // The caller stays on the CPU, so that `call()` is not refused after contexts were ended.
+        let stays = (self.scope() == Scope::System).then(sched::NoPreempt::new);
+        let here = self.is_callable();
+        if here.is_ok() {
+            session.evict(self.scope(), &counted);
+        }
+        let written = here.and_then(|()| {
+            self.call(&mut |state| {
+                let (started, inside) = (state.started, state.cpu.is_some());
+                self.halt(state);
+                function(state);
+                for set in state.each_set_mut().filter(|set| touches(set.id)) {
+                    set.registers.plan(&map, self.scope());
+                }
+                state.claims = counted;
+                if started {
+                    self.resume(state);
+                }
+                match inside && !state.sampling.masked {
+                    true => self.enter(state),
+                    false => state.publish(false),
+                }
+            })
+        });
+        drop(stays);
+        written
+            .inspect_err(|_| {
+                // A context can always return to the claims that it had before.
+                let _ = session.claim(self.scope(), &self.registers, &counted, &old);
+            })
+            .map_err(refused)
     }
 
     /// Reads PMDs: numbers that exist, into their values.

@@ -341,6 +341,8 @@ impl Context {
         }
         if state.broken {
             self.end_broken(&mut state);
+            drop(state);
+            msr::say_fault();
             // Interrupts are off: who sleeps in it is woken with the readers.
             return self.bell.ring();
         }

@@ -4,6 +4,8 @@
 //! registers, the probes in the scheduler, rounds against counters that turn over,
 //! CPUs that come and go, the machine's sleep.
 
+use core::cell::Cell;
+
 use engine::claims::{Claims, Shares};
 use engine::pmu::Scope;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
@@ -66,7 +68,7 @@ impl Session {
     /// A context is about to be attached, by the caller; there is room. Before it claims
     /// anything.
     pub(crate) fn enlist(&mut self, context: &Context) -> Result {
-        let yields = !rights::is_perfmon_capable();
+        let yields = !rights::has_perfmon();
         let context = core::ptr::from_ref(context);
         self.attached
             .push_within_capacity(Attached { context, yields })
@@ -85,27 +87,27 @@ impl Session {
         }
     }
 
-    /// Contexts of the other kind end that have registers which an administrator's needs, if
-    /// they were attached by somebody who is none.
-    fn evict(&mut self, scope: Scope, claims: &Claims) {
+    /// Would these registers be free if users' contexts of the other kind ended? Not if one that
+    /// was attached with the right to monitor CPUs has one of them.
+    fn would_be_free(&self, scope: Scope, claims: &Claims) -> bool {
+        self.attached.iter().all(|one| {
+            // SAFETY: A context that is attached is delisted before it goes, and that is under
+            // our lock.
+            let context = unsafe { &*one.context };
+            one.yields || context.scope() == scope || !context.state.lock().claims.meets(claims)
+        })
+    }
+
+    /// Users' contexts of the other kind end that have one of these registers, which the caller's
+    /// context has claimed. Nothing that the caller does after that may fail. Preemption may be
+    /// off.
+    pub(crate) fn evict(&mut self, scope: Scope, claims: &Claims) {
+        if self.shares.fits(scope, claims) {
+            return;
+        }
         let Self {
             attached, shares, ..
         } = self;
-        let of_other_kind = |one: &&Attached| {
-            // SAFETY: A context that is attached is delisted before it goes, and that is under
-            // our lock.
-            unsafe { (*one.context).scope() != scope }
-        };
-        // If an administrator's context has one of the registers, too, ending users' contexts would
-        // not make them free.
-        let stays = attached.iter().filter(of_other_kind).any(|one| {
-            // SAFETY: As it is attached, which is under our lock, it is there.
-            let context = unsafe { &*one.context };
-            !one.yields && context.state.lock().claims.meets(claims)
-        });
-        if stays {
-            return;
-        }
         for one in attached.iter().filter(|one| one.yields) {
             // SAFETY: A context that is attached is delisted before it goes, and that is under
             // our lock.
@@ -117,23 +119,36 @@ impl Session {
         }
     }
 
-    /// The context of a thread ends, as an administrator's takes its place, if it was attached by
-    /// somebody who is none.
-    pub(crate) fn evict_from(&mut self, task: usize) {
+    /// Ends the context of a thread if it was attached without CAP_PERFMON, as an administrator's
+    /// takes its place. Returns whether there was one. The caller's context has claimed its
+    /// registers before. If it has none, and the ended one had the last, perf gets the PMU back.
+    /// May sleep.
+    pub(crate) fn evict_from(&mut self, task: usize) -> bool {
         let Self {
             attached, shares, ..
         } = self;
+        let ended = Cell::new(false);
         for one in attached.iter().filter(|one| one.yields) {
             // SAFETY: A context that is attached is delisted before it goes, and that is under
             // our lock.
             let context = unsafe { &*one.context };
-            let had = context.evict(&|state| state.target == Target::Thread(task));
+            let had = context.evict(&|state| {
+                let is = state.target == Target::Thread(task);
+                ended.set(ended.get() || is);
+                is
+            });
             shares.remove(context.scope(), &had);
         }
+        if self.shares.is_empty() {
+            self.held = None;
+        }
+        ended.get()
     }
 
     /// A context's claims change. `EBUSY` if contexts of the other kind, perf or the
-    /// watchdog have one of the new ones; then all is as before.
+    /// watchdog have one of the new ones; then all is as before. An administrator gets those that
+    /// users' contexts have as well: these go on until [`evict`](Self::evict), which the caller
+    /// calls when nothing can fail any more, and before its context uses the registers.
     pub(crate) fn claim(
         &mut self,
         scope: Scope,
@@ -141,10 +156,8 @@ impl Session {
         old: &Claims,
         new: &Claims,
     ) -> Result {
-        if !self.shares.fits(scope, new) && rights::is_admin() {
-            self.evict(scope, new);
-        }
-        if !self.shares.fits(scope, new) {
+        let fits = self.shares.fits(scope, new);
+        if !fits && !(rights::is_admin() && self.would_be_free(scope, new)) {
             return Err(EBUSY);
         }
         if !new.is_none() && self.held.is_none() {

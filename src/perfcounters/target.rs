@@ -13,7 +13,7 @@ use kernel::task::Task;
 
 use crate::contexts::{Context, State};
 use crate::pmu::refused;
-use crate::session;
+use crate::session::{self, Session};
 use crate::sys::lock::SESSION;
 use crate::sys::rights::Process;
 use crate::sys::threads::{Place, Unplaced};
@@ -75,17 +75,19 @@ impl Context {
         session
             .claim(self.scope(), &self.registers, &Claims::NONE, &claims)
             .inspect_err(|_| session.delist(self))?;
-        if let Some((task, _)) = task.as_ref().filter(|_| rights::is_admin()) {
-            session.evict_from(sched::address(task));
-        }
         let attached = match task.zip(place) {
             Some(((task, watch), place)) => session.watch().and_then(|()| {
-                self.attach(task, watch, place, claims)
+                self.attach(&mut session, task, watch, place, claims)
                     .inspect_err(|_| session.unwatch())
             }),
             None => {
-                // Of nobody else's CPU; and nobody waits with us, whoever has this one.
-                self.state.lock().loading = true;
+                // Making perf forget this CPU's counters may take 100 ms, so `SESSION` is dropped.
+                // Until then `loading` makes `unload()` and writes of registers fail. The claims
+                // are in the state already: would_be_free() of other contexts must see them.
+                {
+                    let mut state = self.state.lock();
+                    (state.loading, state.claims) = (true, claims);
+                }
                 drop(session);
                 let ready = match claims.is_none() {
                     true => Ok(()),
@@ -93,7 +95,9 @@ impl Context {
                 };
                 session = SESSION.lock();
                 self.state.lock().loading = false;
-                ready.and_then(|()| self.take_cpu(number, claims))
+                ready
+                    .and_then(|()| self.take_cpu(&mut session, number, &claims))
+                    .inspect_err(|_| self.state.lock().claims = Claims::NONE)
             }
         };
         attached.inspect_err(|_| {
@@ -102,8 +106,12 @@ impl Context {
         })
     }
 
+    /// Attaches it to a thread. For an administrator's context, contexts of users are evicted after
+    /// all checks. The two checks that are repeated after that fail only if the thread exits or
+    /// executes a program at this moment.
     fn attach(
         &self,
+        session: &mut Session,
         task: ARef<Task>,
         watch: Option<Watch>,
         place: Unplaced,
@@ -111,9 +119,15 @@ impl Context {
     ) -> Result {
         let address = sched::address(&task);
         let again = task.clone();
-        // Who finds it there before it is this thread's finds that it is not.
-        let place = Place::new(place, address, self)?;
         let loader = Process::of_caller()?;
+        if sched::has_ended(&task) {
+            return Err(ESRCH);
+        }
+        if !self.may_still_watch(&task) {
+            return Err(EPERM);
+        }
+        let place = self.take_place(session, place, address)?;
+        session.evict(Scope::Thread, &claims);
         let ended = {
             let mut state = self.state.lock();
             state.target = Target::Thread(address);
@@ -153,7 +167,21 @@ impl Context {
         Ok(())
     }
 
-    /// `EINVAL` if the caller is on another CPU, `EBUSY` if this one has a context. Interrupts off.
+    /// Puts the context into the table, at a thread. A user's context that is there ends if the
+    /// caller is an administrator; `EEXIST` if it does not. Probes that find the new entry before
+    /// `target` is set ignore it.
+    fn take_place(&self, session: &mut Session, new: Unplaced, task: usize) -> Result<Place> {
+        let (error, new) = match Place::new(new, task, self) {
+            Ok(place) => return Ok(place),
+            Err(refused) => refused,
+        };
+        if error != EEXIST || !rights::is_admin() || !session.evict_from(task) {
+            return Err(error);
+        }
+        Place::new(new, task, self).map_err(|(error, _)| error)
+    }
+
+    /// `EINVAL` if the caller is on another CPU, `EBUSY` if this one has a context. Preemption off.
     fn is_free_here(number: u32) -> Result {
         if sched::this_cpu() != number {
             return Err(EINVAL);
@@ -164,18 +192,50 @@ impl Context {
         }
     }
 
-    fn take_cpu(&self, number: u32, claims: Claims) -> Result {
-        let mut state = self.state.lock();
+    /// Attaches it to the CPU that the caller is on, whose number was given. Contexts of threads
+    /// end for it only once it is known that this CPU is free: none but a holder of `SESSION` takes
+    /// a CPU.
+    fn take_cpu(&self, session: &mut Session, number: u32, claims: &Claims) -> Result {
+        let _stays = sched::NoPreempt::new();
         Self::is_free_here(number)?;
+        session.evict(Scope::System, claims);
+        let mut state = self.state.lock();
         state.target = Target::Cpu(number);
-        state.claims = claims;
         sched::set_loaded(Scope::System, Some(self));
         Ok(())
     }
 
-    /// Detaches it; values stay. Nothing if it is not attached.
+    /// If its thread runs now, its context has to be put into the hardware there;
+    /// the next time the scheduler does it.
+    ///
+    /// One attempt is enough, however often the thread changes CPUs, so the thread cannot prolong
+    /// the call. `where_runs()` saw it run after the context was started (barrier there). If the
+    /// thread has left that CPU before the call arrives, it was switched out, and the probe of its
+    /// next switch finds the context started.
+    pub(crate) fn find_running(&self, task: usize) {
+        if task == sched::current() {
+            return self.arrive(Target::Thread(task));
+        }
+        let Some(thread) = self.state.lock().thread.clone() else {
+            return;
+        };
+        if let Some(cpu) = sched::where_runs(&thread) {
+            sched::call_on(cpu, &mut || {
+                if sched::current() == task {
+                    self.arrive(Target::Thread(task));
+                }
+            });
+        }
+    }
+
+    /// Detaches it; values stay. Nothing if it is not attached. `EBUSY` while another thread
+    /// attaches it: `load()` drops `SESSION` in between, and would attach a context that is not
+    /// listed.
     pub(crate) fn unload(&self) -> Result {
         let mut session = SESSION.lock();
+        if self.state.lock().loading {
+            return Err(EBUSY);
+        }
         let (mut was, mut thread, mut claims) = (Target::None, None, Claims::NONE);
         let (mut place, mut loader, mut watch) = (None, None, None);
         self.with(&mut |state| {
@@ -244,7 +304,7 @@ impl Context {
 
     /// Has nothing changed about that?
     fn may_still_watch(&self, task: &Task) -> bool {
-        rights::may_watch(task) || (!self.blocks && rights::is_perfmon_capable())
+        rights::may_watch(task) || (!self.blocks && rights::has_perfmon())
     }
 
     /// An administrator's context needs what this one has, if `has` says that it does: it ends,
@@ -270,13 +330,14 @@ impl Context {
         claims
     }
 
-    /// A register that it uses was not there, on this CPU, on which the bell is: it ends, and
-    /// says so.
+    /// Ends a context that uses a register which this CPU lacks, and tells its reader. Called on
+    /// the CPU of its registers. The caller calls `msr::say_fault()` after it has dropped the
+    /// context's lock: printk may wake tasks, which takes a run-queue lock, and `depart()` takes
+    /// the context's lock under a run-queue lock.
     pub(crate) fn end_broken(&self, state: &mut State) {
         self.cut_short(state);
         self.tell_of(state, sampling::FAULT);
         self.bell.let_go();
-        msr::say_fault();
     }
 
     /// It ends though its target does not. If it counts, or would have, something is missing in

@@ -11,6 +11,7 @@ pub(crate) mod attached;
 mod calls;
 pub(crate) mod children;
 mod kernel_events;
+mod known;
 pub(crate) mod leave;
 mod news;
 mod process;

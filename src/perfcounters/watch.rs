@@ -31,7 +31,7 @@ impl Watch {
     /// The caller's right to look at that thread, or to stop it, too; `None` if it cannot be lost.
     /// `EPERM` without one. May sleep; no lock of ours held.
     pub(crate) fn ask(task: &Task, blocks: bool) -> Result<Option<Self>> {
-        if !blocks && rights::is_perfmon_capable() {
+        if !blocks && rights::has_perfmon() {
             return Ok(None);
         }
         // Before it is asked about: what changes later is noticed.

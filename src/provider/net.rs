@@ -74,8 +74,11 @@ impl Traffic {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            // Nothing is wanted by probes: interfaces are announced.
-            interfaces: Family::new("interfaces", |_: &Key| Err(ENODEV))?,
+            // Nothing is wanted by probes: interfaces are announced, and named.
+            interfaces: Family::new("interfaces", |name: &Key| {
+                Traffic::new(name.text())
+                    .inspect_err(|_| pr_notice!("no instances for interface {}\n", name.text()))
+            })?,
             unnamed: What::counter(Unit::Packets, c"Packets of interfaces without instances")
                 .named(fmt!("net/unnamed"))?,
         })?;
@@ -93,12 +96,8 @@ impl Watch for Counts {
         let Some((name, key)) = interface.name() else {
             return;
         };
-        let text = Key::new(&name, 0);
         // Nobody asks again for one that there is no memory for.
-        let _ = self.interfaces.add(&key, || {
-            Traffic::new(text.text())
-                .inspect_err(|_| pr_notice!("no instances for interface {}\n", text.text()))
-        });
+        let _ = self.interfaces.add(&key, &Key::new(&name, 0));
     }
 
     fn left(&self, interface: &Interface) {

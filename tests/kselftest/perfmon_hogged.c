@@ -6,10 +6,14 @@
  *
  * A thread of real-time priority has a CPU for itself, without an end, and the kernel
  * does not help those who wait there. Who uses the PMU elsewhere does not wait for it.
+ * PERFMON_LOAD on the hogged CPU, by a thread of higher priority, waits for a worker there and
+ * fails after 100 ms. Another thread calls PERFMON_UNLOAD meanwhile; no context is evicted.
  */
+#include "capabilities.h"
 #include "sampling.h"
 #include <pthread.h>
 #include <sched.h>
+#include <sys/stat.h>
 
 static const char fair[] = "/sys/kernel/debug/sched/fair_server/cpu1/runtime";
 static const char rt[] = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -141,6 +145,109 @@ static void all_of(const char *when)
 	done(count_cpu, name);
 }
 
+/* PERFMON_LOAD of CPU 1 by a thread of higher priority than the hog: it waits for the worker. */
+static struct {
+	volatile pid_t tid;
+	volatile int over, result;
+	int fd;
+} loading;
+
+static void *loads(void *unused)
+{
+	struct sched_param param = { .sched_priority = 60 };
+
+	if (sched_setscheduler(0, SCHED_FIFO, &param))
+		bail("sched_setscheduler");
+	on_cpu(1);
+	loading.tid = this_thread();
+	loading.result = pfm_load(loading.fd, 1);
+	loading.over = 1;
+	return unused;
+}
+
+/* Begins such a load, and returns while it waits. */
+static pthread_t begin_load(void)
+{
+	pthread_t thread;
+
+	loading.tid = 0;
+	loading.over = 0;
+	loading.fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	pfm_write_pmc(loading.fd, 0, pfm_instructions(SKYLAKE));
+	if (pthread_create(&thread, NULL, loads, NULL))
+		bail("pthread_create");
+	wait_until(loading.over || (loading.tid && task_state(loading.tid) == 'D'));
+	return thread;
+}
+
+/* A few tries: the load waits for 100 ms at most, of which this process may miss some. */
+static void unload_meanwhile(void)
+{
+	int rc = 1, after = 1;
+
+	for (int i = 0; i < 20 && after; i++) {
+		pthread_t thread;
+		pid_t pid;
+
+		if (i)
+			close(loading.fd);
+		hog->over = 0;
+		hog->going = 0;
+		pid = begin_hog();
+		thread = begin_load();
+		rc = pfm_unload(loading.fd);
+		hog->over = 1;
+		pthread_join(thread, NULL);
+		after = loading.result;
+		waitpid(pid, NULL, 0);
+	}
+	is(rc, -EBUSY, "1.6 PERFMON_UNLOAD while another thread's PERFMON_LOAD waits: EBUSY");
+	is(after, 0, "1.6 PERFMON_LOAD succeeds after a refused PERFMON_UNLOAD");
+	on_cpu(1);
+	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD after it succeeds");
+	close(loading.fd);
+	on_cpu(0);
+}
+
+/* A user's context has the register that a load wants which fails, as its CPU is hogged. */
+static void failed_load_evicts_nobody(void)
+{
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	pthread_t thread;
+	int status = -1;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		struct pfarg_ovfl_msg msg;
+		int mine;
+
+		close_range(3, ~0U, 0);
+		on_cpu(0);
+		become_user(1000, -1);
+		mine = pfm_create(0);
+		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		if (pfm_load(mine, this_thread()) || pfm_start(mine))
+			_exit(100);
+		*step = 1;
+		wait_until(*step == 2);
+		_exit(pfm_message(mine, &msg, 0) | (pfm_start(mine) != 0) << 1);
+	}
+	wait_until(*step == 1);
+	thread = begin_load();
+	wait_until(loading.over);
+	is(loading.result, -EBUSY, "9.2 an administrator's PERFMON_LOAD of a hogged CPU: EBUSY");
+	*step = 2;
+	waitpid(child, &status, 0);
+	is(WEXITSTATUS(status), 0, "9.2 a PERFMON_LOAD that fails evicts no context");
+	hog->over = 1;
+	pthread_join(thread, NULL);
+	close(loading.fd);
+	munmap((void *)step, 4096);
+}
+
 int main(void)
 {
 	char was_fair[32] = "", was_rt[32] = "";
@@ -148,7 +255,7 @@ int main(void)
 	pid_t pid;
 	int fd;
 
-	plan(8);
+	plan(8 + 2 + 3);
 	sampling_modules(SKYLAKE);
 	hog = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	on_cpu(0);
@@ -174,6 +281,14 @@ int main(void)
 	all_of("since then");
 	hog->over = 1;
 	waitpid(pid, NULL, 0);
+	if (chmod("/dev/perfmon", 0666))
+		bail("chmod");
+	hog->over = 0;
+	hog->going = 0;
+	pid = begin_hog();
+	failed_load_evicts_nobody();
+	waitpid(pid, NULL, 0);
+	unload_meanwhile();
 	done(map_own_hog, "a process with such a thread maps its page, and is told to ask the kernel");
 	write_file(rt, was_rt);
 	if (has_fair)

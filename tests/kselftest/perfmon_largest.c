@@ -9,6 +9,8 @@
 #include "memory.h"
 #include "sampling.h"
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
 
 #define LARGEST	(1ULL << 30)
 
@@ -36,15 +38,52 @@ static void largest(const char *what, int fd, size_t bytes)
 	ok(meminfo("MemFree:") / 1024 > before + 1000000, "9.1 %s of 1 GiB is given back", what);
 }
 
+/* Returns the CPU time in ms of a child that maps the buffer, killed at `killed_at` if >= 0. */
+static long mapping_time(int fd, long killed_at)
+{
+	struct rusage used;
+	struct timespec now;
+	clockid_t clock;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		mmap(NULL, LARGEST, PROT_READ, MAP_SHARED, fd, 0);
+		_exit(0);
+	}
+	if (killed_at >= 0 && !clock_getcpuclockid(child, &clock)) {
+		while (!clock_gettime(clock, &now) && task_state(child) != 'Z' &&
+		       now.tv_sec * 1000 + now.tv_nsec / 1000000 < killed_at)
+			sched_yield();
+		kill(child, SIGKILL);
+	}
+	wait4(child, NULL, 0, &used);
+	return (used.ru_stime.tv_sec + used.ru_utime.tv_sec) * 1000 +
+	       (used.ru_stime.tv_usec + used.ru_utime.tv_usec) / 1000;
+}
+
+/* A process that is killed in mmap() ends without mapping the rest of the buffer. */
+static void killed(void)
+{
+	int fd = pfm_create_default(0, LARGEST);
+	long whole = mapping_time(fd, -1), part = mapping_time(fd, whole / 8);
+
+	ok(part < whole / 2, "9.2 SIGKILL ends mmap() of a buffer of 1 GiB early");
+	note("%ld ms of %ld", part, whole);
+	close(fd);
+}
+
 int main(void)
 {
-	plan(6 + 2 + 1);
+	plan(6 + 1 + 2 + 1);
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
 	insmod("pfm_default", "");
 	insmod("pfm_ring", "");
 	largest("a buffer", pfm_create_default(0, LARGEST), LARGEST);
 	largest("a ring", pfm_create_ring(0, "ring", LARGEST, 0), LARGEST + 4096);
+	killed();
 	is(pfm_create_default(0, LARGEST + 8), -EINVAL, "9.4 no word more");
 	is(pfm_create_ring(0, "ring", 2 * LARGEST, 0), -EINVAL, "9.4 no larger ring");
 	wait_until(nobody_has_any());

@@ -386,6 +386,51 @@ static void displaced(void)
 	munmap((void *)step, 4096);
 }
 
+/*
+ * A user's context of hardware registers, the only one, has a thread; an administrator's context
+ * without any takes its place.
+ */
+static void pmu_is_freed(void)
+{
+	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
+					.config = PERF_COUNT_HW_INSTRUCTIONS, .exclude_kernel = 1 };
+	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+				  -1, 0);
+	pid_t child;
+	int fd, perf;
+
+	child = fork();
+	if (!child) {
+		int mine;
+
+		if (setresgid(1000, 1000, 1000) || setresuid(1000, 1000, 1000))
+			_exit(100);
+		mine = pfm_create(0);
+		pfm_write_pmc(mine, 0, pfm_instructions(SKYLAKE));
+		if (pfm_load(mine, this_thread()) || pfm_start(mine))
+			_exit(101);
+		*step = 1;
+		wait_until(*step == 2);
+		_exit(0);
+	}
+	wait_until(*step == 1);
+	perf = perf_open(&attr, -1);
+	ok(perf < 0, "9.2 a hardware event of perf fails while a user's context has the PMU");
+	if (perf >= 0)
+		close(perf);
+	fd = pfm_create(0);
+	is(pfm_load(fd, child), 0,
+	   "9.2 an administrator's context without hardware registers evicts it from its thread");
+	perf = perf_open(&attr, -1);
+	ok(perf >= 0, "9.2 perf gets the PMU after the eviction of its last context");
+	if (perf >= 0)
+		close(perf);
+	*step = 2;
+	waitpid(child, NULL, 0);
+	close(fd);
+	munmap((void *)step, 4096);
+}
+
 /* The registers of who has gone count for nobody, whatever the global one says. */
 static void left_behind(void)
 {
@@ -403,7 +448,7 @@ static void left_behind(void)
 
 int main(void)
 {
-	plan(5 + 1 + 3 + 4 + 8 + 2 + 5 + 3 + 3);
+	plan(5 + 1 + 3 + 4 + 8 + 2 + 5 + 3 + 3 + 3);
 	on_cpu(0);
 	sampling_modules(SKYLAKE);
 	pc_open(&costs_pc);
@@ -417,6 +462,7 @@ int main(void)
 	turns();
 	evicted();
 	displaced();
+	pmu_is_freed();
 	dead();
 	left_behind();
 	pc_close(&costs_pc);

@@ -82,6 +82,49 @@ static bool is_told(int fd, __u32 what)
 	return pfm_message(fd, &msg, 10000) && msg.msg_type == what;
 }
 
+#define TRACING	"/sys/kernel/tracing/"
+#define CONSOLE	TRACING "events/printk/console/"
+#define WORK	TRACING "events/irq_vectors/irq_work_entry/"
+
+/* Traces the kernel's log lines about missing registers, and the interrupts that they are from. */
+static void trace_log(void)
+{
+	write_file(CONSOLE "filter", "msg ~ \"*has not all of its registers*\"");
+	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
+	write_file(WORK "enable", "1");
+	write_file(CONSOLE "enable", "1");
+}
+
+/*
+ * Returns how much deeper preemption was disabled where the line was logged than where the interrupt
+ * began, or -1 if that is not known. Each spinlock that is held counts. A line of the trace is
+ * "TASK-PID [CPU] FLAGS TIME: EVENT: ...", and the fourth flag is the depth, or '.' for 0.
+ */
+static int depth_of_log(void)
+{
+	char line[400], flags[16];
+	int began = -1, depth = -1;
+	FILE *f = fopen(TRACING "trace", "re");
+
+	write_file(CONSOLE "enable", "0");
+	write_file(WORK "enable", "0");
+	while (f && fgets(line, sizeof(line), f)) {
+		char *at = strstr(line, "[001]");
+		int here;
+
+		if (!at || sscanf(at + 5, "%15s", flags) != 1 || strlen(flags) < 4)
+			continue;
+		here = flags[3] == '.' ? 0 : flags[3] - '0';
+		if (strstr(line, "irq_work_entry"))
+			began = here;
+		else if (strstr(line, "has not all of its registers") && began >= 0)
+			depth = here - began;
+	}
+	if (f)
+		fclose(f);
+	return depth;
+}
+
 static void threads(void)
 {
 	pid_t pid = spinner();
@@ -103,9 +146,11 @@ static void threads(void)
 	fd = counting(LAST, shared->tid);
 	ok(goes_on() && pfm_read_pmd(fd, LAST), "1.4 a counter that CPU 1 has not, on CPU 0");
 	is(flags_of(fd, LAST, &before), 0, "1.4 of which nothing is missing");
+	trace_log();
 	move(pid, 1);
 	ok(is_told(fd, PFM_MSG_FAULT), "1.4 its thread goes to CPU 1: a message says so");
 	ok(kernel_said("CPU 1 has not all of its registers"), "1.4 and the log");
+	is(depth_of_log(), 0, "1.4 the log line is printed without a spinlock");
 	ok(goes_on(), "1.4 the thread goes on");
 	is(flags_of(fd, LAST, &value), PERFMON_REGFL_SHORT, "1.4 its value says that it is short");
 	ok(value >= before, "1.4 and has what was counted before");
@@ -149,7 +194,7 @@ int main(void)
 {
 	const char *model = getenv("PMU");
 
-	plan(model && !strcmp(model, "hybrid") ? 2 : 30);
+	plan(model && !strcmp(model, "hybrid") ? 2 : 31);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	on_cpu(0);

@@ -14,11 +14,20 @@ static void shell(const char *command)
 		bail(command);
 }
 
+/* A worker makes the instances of a name that was given while another interface's were leaving. */
+static bool has_instances(const char *name)
+{
+	wait_until(pc_find(&pc, name));
+	return pc_find(&pc, name);
+}
+
 static void add_pair(void)
 {
 	/* busybox cannot name the other end. */
 	shell("ip link add pcv0 type veth && ip link set veth0 name pcv1");
 	shell("ip link set pcv0 up && ip link set pcv1 up");
+	if (!has_instances("net/pcv0/tx_packets") || !has_instances("net/pcv1/tx_packets"))
+		bail("instances of a pair");
 }
 
 /* Frames of a protocol that nobody takes: pcv1 receives and drops them. */
@@ -122,12 +131,12 @@ int main(void)
 	is(pc_find(&pc, "net/pcv0/tx_packets"), number, "0.11 net: an interface that comes back has its old numbers");
 	is(pc.desc[number].incarnation, life + 1, "0.14 net: in its next life");
 	shell("ip link set pcv0 down; ip link set pcv0 name pcv9; ip link set pcv9 up");
-	ok(pc_find(&pc, "net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
+	ok(has_instances("net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
 	   "0.14 net: a new name is another instance");
 	/* Two names that are not UTF-8, alike but for that. */
 	shell("ip link set pcv9 down; ip link set pcv9 name pc\376");
 	shell("ip link set pcv1 down; ip link set pcv1 name pc\377");
-	ok(pc_find(&pc, "net/pc\\xfe/tx_packets") && pc_find(&pc, "net/pc\\xff/tx_packets"),
+	ok(has_instances("net/pc\\xfe/tx_packets") && has_instances("net/pc\\xff/tx_packets"),
 	   "0.14 net: names that are not text are spelt out, and differ");
 	shell("ip link del pc\376");
 	agree(&figures[5], datagrams);

@@ -84,6 +84,54 @@ static void processes(void)
 	write_file(MAX_TRACED, was);
 }
 
+/* A process of that user that is traced, writes an event, and ends. */
+static int user_ends(int slot)
+{
+	return in_child({
+		struct traced t;
+		int marker;
+
+		on_cpu(0);
+		become_user(USER, -1);
+		traced_open(&t, 0);
+		marker = marker_register(&t, "limits:x", FIELDS);
+		put_number(&t, slot, 0, marker, 1);
+		_exit(marker < 0);
+	});
+}
+
+/* Ended processes count for the owner of the trace that keeps them, not for their user. */
+static void kept_of_a_user(void)
+{
+	struct perftrace_info info;
+	int slot, fd, bad = 0;
+	char was[20], text[20];
+	pid_t one;
+
+	slurp(MAX_TRACED, was, sizeof(was));
+	snprintf(text, sizeof(text), "%d", A_USER * USERS_THERE);
+	write_file(MAX_TRACED, text);
+	on_cpu(0);
+	fd = trace_create("kept", "limits:*",
+			  PERFTRACE_KEEP | PERFTRACE_FLIGHT | PERFTRACE_ALL_USERS, 4096, &slot);
+	for (int i = 0; i < A_USER; i++)
+		bad += user_ends(slot) != 0;
+	info = trace_info(fd);
+	ok(!bad && info.nr_processes == A_USER,
+	   "9.4 root's trace keeps as many ended processes as a quarter of max_traced (%llu)",
+	   info.nr_processes);
+	one = traced_one(USER);
+	is(shared->result, 0, "9.4 kept processes do not count for the user who ran them");
+	end_child(one);
+	is(user_ends(slot), 0, "9.4 one process more ends");
+	info = trace_info(fd);
+	is(info.nr_processes, A_USER,
+	   "9.4 a trace keeps no more ended processes than its owner's quarter");
+	trace_call(fd, PERFTRACE_END, NULL);
+	close(fd);
+	write_file(MAX_TRACED, was);
+}
+
 /* This process is traced, writes so many bytes, and ends for tracing: its mappings go. */
 static void one_ends(int slot, size_t bytes)
 {
@@ -151,10 +199,11 @@ static void bytes_ended(void)
 
 int main(void)
 {
-	plan(6 + 2 + 2 + 1);
+	plan(6 + 4 + 2 + 2 + 1);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
 	processes();
+	kept_of_a_user();
 	ended();
 	bytes_ended();
 	wait_until(nobody_has_any());

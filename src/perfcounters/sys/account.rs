@@ -95,11 +95,24 @@ pub(crate) struct Share {
 impl Share {
     /// One more of the caller's, up to so many, or else this error. `ENOMEM`. Process context.
     pub(crate) fn of_caller(thing: Thing, most: usize, error: Error) -> Result<Self> {
-        let user = rights::of_caller();
-        match add(&user, (thing, 1), most as u64) {
+        Self::of(&rights::of_caller(), thing, most, error)
+    }
+
+    /// Counts one more for a user. Returns `error` if the user would have more than `most`, or
+    /// `ENOMEM`. Process context.
+    pub(crate) fn of(
+        user: &ARef<Credential>,
+        thing: Thing,
+        most: usize,
+        error: Error,
+    ) -> Result<Self> {
+        match add(user, (thing, 1), most as u64) {
             Err(ENOMEM) => Err(ENOMEM),
             Err(_) => Err(error),
-            Ok(()) => Ok(Self { user, thing }),
+            Ok(()) => Ok(Self {
+                user: user.clone(),
+                thing,
+            }),
         }
     }
 }

@@ -160,15 +160,44 @@ struct Wish {
     key: UnsafeCell<Key>,
 }
 
+/// A thing that was announced while the rows of others were leaving.
+struct Late {
+    key: Key,
+    /// The text that its instances' names contain.
+    name: Key,
+}
+
+/// The lock of the notices of network interfaces, held.
+struct Notices(());
+
+impl Notices {
+    /// Process context; that lock is not held.
+    #[inline]
+    fn lock() -> Self {
+        // SAFETY: Process context; given back by drop.
+        unsafe { shim::pfc_notices_lock() };
+        Self(())
+    }
+}
+
+impl Drop for Notices {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: Taken in `lock`.
+        unsafe { shim::pfc_notices_unlock() };
+    }
+}
+
 /// A table of rows of type `R`.
 ///
 /// # Invariants
 ///
 /// - A place's `row` is written before its `hash` is published and not freed
 ///   before a grace period after the hash was taken back.
-/// - Only one thread at a time inserts and removes: the worker, or the one that
-///   holds the lock of the notices. Only the worker frees: of places that it has
-///   found [`LEAVES`], after a grace period for all of them.
+/// - Only one thread at a time inserts and removes: in a family of things that are announced the one
+///   that holds the lock of the notices, in any other the worker. Only the worker frees: of places
+///   that it has found [`LEAVES`], after a grace period for all of them.
+/// - `late` is reached by the one that holds the lock of the notices.
 #[repr(C)]
 pub struct Family<R> {
     // First: the worker gets its address.
@@ -182,6 +211,9 @@ pub struct Family<R> {
     rows: Atomic<usize>,
     /// How many of these are [`LEAVES`] or [`LEFT`].
     leaves: Atomic<usize>,
+    /// Things that wait for the rows that leave, in the order in which they came; and their number.
+    late: UnsafeCell<KVec<Late>>,
+    nr_late: Atomic<usize>,
     /// One found no place: to be said; and was said. One could not be made: the same.
     full: Atomic<u32>,
     refused: Atomic<u32>,
@@ -226,6 +258,8 @@ impl<R: Send + Sync> Family<R> {
                 }; WAITING],
                 rows: Atomic::new(0),
                 leaves: Atomic::new(0),
+                late: UnsafeCell::new(KVec::new()),
+                nr_late: Atomic::new(0),
                 full: Atomic::new(0),
                 refused: Atomic::new(0),
                 resume: Atomic::new(0),
@@ -319,19 +353,56 @@ impl<R: Send + Sync> Family<R> {
         }
     }
 
-    /// Makes and publishes a row, if there is room for it. The log says once what has none, and why.
-    /// `ENOMEM`: later there may be memory. Process context, one at a time.
+    /// Makes and publishes the row of a thing that was announced, if there is room for it, with
+    /// instances of that name. The log says once what has none, and why. `ENOMEM`: later there may
+    /// be memory. Process context, with the lock of the notices held, by which callers exclude each
+    /// other.
+    ///
+    /// While a row is leaving, the worker makes the new one later, as the old one may have the same
+    /// names. This function must not wait for the worker. The worker waits for probes, and a
+    /// SCHED_FIFO thread that has preempted a probe prolongs that for as long as it runs. All
+    /// changes of interfaces on the machine would wait for the lock of the notices meanwhile.
     #[inline]
-    pub fn add(&self, key: &Key, make: impl FnOnce() -> Result<R>) -> Result {
-        // It may be the one that has just left, under a name that its row still has.
-        if self.leaves.load(Relaxed) != 0 {
-            // SAFETY: Initialised in `new`; this is not the worker.
-            unsafe { bindings::flush_work(self.work.get()) };
+    pub fn add(&self, key: &Key, name: &Key) -> Result {
+        if self.leaves.load(Relaxed) == 0 && self.nr_late.load(Relaxed) == 0 {
+            return self.try_insert(key, || (self.make)(name));
         }
-        self.try_insert(key, make)
+        // SAFETY: The caller holds the lock of the notices, by the type's invariant.
+        let late = unsafe { &mut *self.late.get() };
+        if late.len() >= ROWS {
+            self.is_full();
+            return Ok(());
+        }
+        let (key, name) = (*key, *name);
+        late.push(Late { key, name }, GFP_KERNEL)?;
+        self.nr_late.store(late.len(), Relaxed);
+        // The worker may have dropped the rows that leave before it could see this.
+        // SAFETY: Initialised in `new`.
+        unsafe { shim::pfc_work_queue(self.work.get()) };
+        Ok(())
     }
 
-    /// As [`Self::add`], where nothing has just left.
+    /// Makes the rows that wait for those that left, unless more are leaving by now: then the
+    /// worker runs once more. The worker.
+    fn add_late(&self) {
+        // `add` queues the work after it has counted: the run that follows sees the count.
+        if self.nr_late.load(Relaxed) == 0 {
+            return;
+        }
+        let _notices = Notices::lock();
+        if self.leaves.load(Relaxed) != 0 {
+            return;
+        }
+        // SAFETY: The lock of the notices is held.
+        let late = unsafe { &mut *self.late.get() };
+        for Late { key, name } in late.drain_all() {
+            // Without memory the thing stays without a row: its notice came once.
+            let _ = self.try_insert(&key, || (self.make)(&name));
+        }
+        self.nr_late.store(0, Relaxed);
+    }
+
+    /// Makes and publishes a row, where none is leaving.
     #[inline]
     fn try_insert(&self, key: &Key, make: impl FnOnce() -> Result<R>) -> Result {
         if !self.has_room(key) {
@@ -387,9 +458,18 @@ impl<R: Send + Sync> Family<R> {
     }
 
     /// Takes a row away; it is dropped a moment later, after all probes that may use it. Process
-    /// context, one at a time.
+    /// context, with the lock of the notices held.
     #[inline]
     pub fn remove(&self, key: &Key) {
+        if self.nr_late.load(Relaxed) != 0 {
+            // SAFETY: The caller holds the lock of the notices, by the type's invariant.
+            let late = unsafe { &mut *self.late.get() };
+            if let Some(at) = late.iter().position(|late| late.key == *key) {
+                let _ = late.remove(at);
+                self.nr_late.store(late.len(), Relaxed);
+                return;
+            }
+        }
         for place in self.around(key) {
             if place.hash.load(Relaxed) != key.hash {
                 continue;
@@ -442,6 +522,7 @@ impl<R: Send + Sync> Family<R> {
         // cancelled the work.
         let this = unsafe { &*work.cast::<Self>() };
         this.drop_those_that_left();
+        this.add_late();
         for wish in &this.wishes {
             // Pairs with the release in `want`.
             if wish.state.load(Acquire) <= 1 {

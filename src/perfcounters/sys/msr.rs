@@ -96,7 +96,8 @@ pub(crate) fn read_counter(rdpmc: u32) -> Option<u64> {
     (seen == rdpmc).then_some(u64::from(high) << 32 | u64::from(low))
 }
 
-/// The log says that this CPU has not all registers of a context. Interrupts off, no NMI.
+/// Logs that this CPU lacks registers of a context. Interrupts off, no NMI, no context's lock held:
+/// printk may wake tasks.
 pub(crate) fn say_fault() {
     // SAFETY: As the function's text asks.
     unsafe { shim::pfm_say_fault() }

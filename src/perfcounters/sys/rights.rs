@@ -56,6 +56,18 @@ pub(crate) fn is_perfmon_capable() -> bool {
     }
 }
 
+/// Returns whether the caller may monitor the kernel, CPUs and others' threads, without an audit.
+/// For a preference, or where a denial is followed by a check for another right.
+pub(crate) fn has_perfmon() -> bool {
+    has_quietly(bindings::CAP_PERFMON) || has_quietly(bindings::CAP_SYS_ADMIN)
+}
+
+/// Returns whether the caller has a capability in the initial user namespace, without an audit.
+fn has_quietly(capability: u32) -> bool {
+    // SAFETY: No requirements; the first user name space is always there.
+    unsafe { bindings::ns_capable_noaudit(&raw mut bindings::init_user_ns, capability as c_int) }
+}
+
 /// The caller's credentials. Process context.
 pub(crate) fn of_caller() -> ARef<Credential> {
     // SAFETY: A reference of ours, never null; `Credential` is a transparent wrapper.
@@ -68,10 +80,10 @@ pub(crate) fn may_unload() -> bool {
     unsafe { bindings::capable(bindings::CAP_SYS_MODULE as c_int) }
 }
 
-/// Is the caller the administrator?
+/// Returns whether users' contexts are evicted for the caller, an administrator. Not audited:
+/// without that right the call fails with `EBUSY` or `EEXIST`, not `EPERM`.
 pub(crate) fn is_admin() -> bool {
-    // SAFETY: No requirements.
-    unsafe { bindings::capable(bindings::CAP_SYS_ADMIN as c_int) }
+    has_quietly(bindings::CAP_SYS_ADMIN)
 }
 
 /// May the caller monitor the kernel? Whom perf lets do so (`perf_event_paranoid`, capability,

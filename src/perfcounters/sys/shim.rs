@@ -94,6 +94,8 @@ extern "C" {
         func: unsafe extern "C" fn(*mut bindings::work_struct),
     );
     pub(crate) fn pfc_work_queue(work: *mut bindings::work_struct);
+    pub(crate) fn pfc_notices_lock();
+    pub(crate) fn pfc_notices_unlock();
     pub(crate) fn pfc_netdev_index(dev: *const bindings::net_device) -> c_uint;
     pub(crate) fn pfc_netdev_name(dev: *const bindings::net_device, name: *mut c_char) -> c_uint;
     pub(crate) fn pfc_netdev_change(event: c_ulong) -> c_uint;

@@ -5,7 +5,7 @@
 
 use core::ptr::NonNull;
 
-use kernel::error::{to_result, Result};
+use kernel::error::{to_result, Error, Result};
 use kernel::prelude::*;
 
 use super::shim;
@@ -85,12 +85,19 @@ unsafe impl Sync for Place {}
 
 impl Place {
     /// A context is found by its task from now on; it stays while the place does. `EEXIST` if
-    /// the task has one.
-    pub(crate) fn new(memory: Unplaced, task: usize, context: &Context) -> Result<Self> {
+    /// the task has one; the memory is given back with the error.
+    pub(crate) fn new(
+        memory: Unplaced,
+        task: usize,
+        context: &Context,
+    ) -> Result<Self, (Error, Unplaced)> {
         let context: *const Context = context;
         let raw = memory.raw;
         // SAFETY: Ours, and in no table; the rest are numbers to it.
-        to_result(unsafe { shim::pfm_thread_add(raw.as_ptr(), task, context.cast()) })?;
+        let rc = unsafe { shim::pfm_thread_add(raw.as_ptr(), task, context.cast()) };
+        if let Err(error) = to_result(rc) {
+            return Err((error, memory));
+        }
         core::mem::forget(memory);
         // INVARIANT: just put there.
         Ok(Self { raw, task })

@@ -15,10 +15,11 @@ use crate::sys::lock::TRACING;
 use crate::sys::misc;
 use crate::sys::process::{is_limit, max_traced, say_refused, set_traced, Mapping, Mm, Who};
 use crate::tracing::children;
+use crate::tracing::known::Known;
 use crate::tracing::news::{tell_marker, tell_traces};
 pub(crate) use crate::tracing::process::Nobodys;
 pub(crate) use crate::tracing::process::{base, within, SPAN};
-use crate::tracing::process::{Known, Process, Room};
+use crate::tracing::process::{Process, Room};
 use crate::tracing::trace::{move_to, room_beyond, search, Spare, Trace};
 use crate::tracing::Tracing;
 

@@ -10,8 +10,9 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 
 use super::kernel_events::MARKERS;
+use super::known;
 use super::news::tell_markers;
-use super::process::{self, Process};
+use super::process::Process;
 use super::trace::Trace;
 use super::{Caller, Held, Tracing};
 use crate::sys;
@@ -244,7 +245,7 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
             key,
             number,
             refs: 1,
-            marker: process::marker(name, fields, number as usize),
+            marker: known::marker(name, fields, number as usize),
         });
     }
     let process = all.process(key).map_err(|_| ENOENT)?;

@@ -8,7 +8,8 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::task::Task;
 
-use super::process::{Known, Process};
+use super::known::Known;
+use super::process::Process;
 use super::trace::{search, Asks, Trace, Wishes};
 use super::Tracing;
 use crate::sys::lock::TRACING;

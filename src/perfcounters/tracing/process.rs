@@ -4,10 +4,9 @@
 
 use core::cmp::Ordering;
 
-use engine::filter;
-use engine::trace::{self, flag, Control, Marker, Zero, NR_MARKERS, NR_TRACES};
+use engine::trace::{self, flag, Control, NR_MARKERS, NR_TRACES};
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::alloc::{KVVec, KVec};
+use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
@@ -20,6 +19,7 @@ use crate::sys::ppa::Clock;
 use crate::sys::process::{self, max_traced, Mapping, Mm, Pid, Who};
 use crate::sys::rights::Seen;
 use crate::sys::user::bytes_of;
+use crate::tracing::known::Known;
 use crate::tracing::trace::{move_to, room_beyond};
 
 /// Words of 32 bits in a page.
@@ -29,55 +29,6 @@ const PAGES: usize = NR_MARKERS / WORDS;
 /// Where the slots are in the control page, and words of each.
 const SLOTS: usize = size_of::<Control>() / 4;
 const SLOT: usize = 4;
-
-/// A marker of a process, which stays what it is.
-pub(crate) struct Known {
-    pub(crate) name: KVec<u8>,
-    fields: KVec<u8>,
-}
-
-impl Known {
-    /// As a process gives it. `EINVAL`: bad name or fields. May sleep.
-    pub(crate) fn new(marker: &Marker) -> Result<Self> {
-        let (name, fields) = texts(marker)?;
-        Ok(Self {
-            name: copied(name)?,
-            fields: copied(fields)?,
-        })
-    }
-
-    /// Bytes of its memory, its place in the order included.
-    fn memory(&self) -> usize {
-        let texts = self.name.len().wrapping_add(self.fields.len());
-        let beside = size_of::<(Arc<Self>, u32, u16)>();
-        texts.wrapping_add(size_of::<Self>()).wrapping_add(beside)
-    }
-
-    fn cmp(&self, name: &[u8], fields: &[u8]) -> Ordering {
-        let by_name = (*self.name).cmp(name);
-        by_name.then_with(|| (*self.fields).cmp(fields))
-    }
-
-    /// As the interface has it.
-    pub(crate) fn marker(&self, number: usize) -> Marker {
-        marker(&self.name, &self.fields, number)
-    }
-}
-
-/// A marker as the interface has it.
-pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
-    let mut marker = Marker {
-        number: number as u32,
-        ..Marker::ZERO
-    };
-    for (to, byte) in marker.name.iter_mut().zip(name) {
-        *to = *byte;
-    }
-    for (to, byte) in marker.fields.iter_mut().zip(fields) {
-        *to = *byte;
-    }
-    marker
-}
 
 /// A slot, as a process sees it.
 #[derive(Clone, Copy)]
@@ -296,13 +247,19 @@ pub(crate) struct Process {
     nobodys: Option<Arc<Nobodys>>,
     /// Its memory.
     charge: Charge,
-    /// It is one of its user's.
-    _share: Share,
+    /// The process's place in the quota of its user or, after its end, of the owner of the trace
+    /// that keeps it. `None`: the process is about to be dropped.
+    share: Option<Share>,
 }
 
-/// One more process of the caller's user, who has a quarter of all. `ENOSPC`, `ENOMEM`.
+/// Processes that one user may have: a quarter of all.
+fn most_of_one() -> usize {
+    max_traced() / 4
+}
+
+/// Counts a process for the caller's user. `ENOSPC`, `ENOMEM`.
 fn share_of_caller() -> Result<Share> {
-    Share::of_caller(Thing::Processes, max_traced() / 4, ENOSPC)
+    Share::of_caller(Thing::Processes, most_of_one(), ENOSPC)
 }
 
 impl Process {
@@ -337,7 +294,7 @@ impl Process {
             order: KVVec::new(),
             control: Some(awake.control),
             charge,
-            _share: share,
+            share: Some(share),
             words: awake.words,
             nobodys: Some(awake.nobodys),
         })
@@ -374,7 +331,7 @@ impl Process {
             order: room.order,
             control: None,
             charge: room.charge,
-            _share: room.share,
+            share: Some(room.share),
             words: [const { None }; PAGES],
             nobodys: None,
         };
@@ -523,9 +480,20 @@ impl Process {
         self.charge.bytes() as u64
     }
 
-    /// Another one pays from now on: it has ended, and somebody keeps it. `EDQUOT`.
+    /// Moves an ended process, its memory and its place in the quota, to the owner of a trace that
+    /// keeps it. `EDQUOT`, `ENOSPC`: the owner has too much. After an error the process may be
+    /// counted for no user: the caller offers it to the next trace, or drops it.
     pub(crate) fn pay(&mut self, payer: &Charge) -> Result {
-        self.charge = payer.more(self.charge.bytes())?;
+        let charge = payer.more(self.charge.bytes())?;
+        // First given back: the owner of the trace may be its user, at the limit.
+        self.share = None;
+        self.share = Some(Share::of(
+            payer.user(),
+            Thing::Processes,
+            most_of_one(),
+            ENOSPC,
+        )?);
+        self.charge = charge;
         Ok(())
     }
 
@@ -672,21 +640,4 @@ impl Process {
     pub(crate) fn set_wanted(&self, number: usize, slot: usize, wanted: bool) {
         self.set_bit(number, slot, wanted && self.refs(number) != 0);
     }
-}
-
-/// A marker's name and fields, if they are right.
-fn texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
-    let name = filter::text(&marker.name).ok_or(EINVAL)?;
-    let fields = filter::text(&marker.fields).ok_or(EINVAL)?;
-    let kernels = name.starts_with(b"kernel:");
-    if kernels || !filter::check_name(name) || !filter::check_fields(fields) {
-        return Err(EINVAL);
-    }
-    Ok((name, fields))
-}
-
-fn copied(bytes: &[u8]) -> Result<KVec<u8>> {
-    let mut copy = KVec::with_capacity(bytes.len(), GFP_KERNEL_ACCOUNT)?;
-    copy.extend_from_slice(bytes, GFP_KERNEL_ACCOUNT)?;
-    Ok(copy)
 }

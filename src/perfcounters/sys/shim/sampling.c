@@ -477,14 +477,17 @@ void *pfm_memory_new(u64 size)
 		pages[i] = alloc_page(gfp | __GFP_ZERO);
 		if (!pages[i])
 			break;
+		cond_resched();
 	}
 	/* vfree() frees the pages and their list. */
 	if (i == nr)
 		memory = vmap(pages, nr, VM_MAP | VM_MAP_PUT_PAGES, PAGE_KERNEL);
 	if (memory)
 		return memory;
-	while (i--)
+	while (i--) {
 		__free_page(pages[i]);
+		cond_resched();
+	}
 	kvfree(pages);
 	return NULL;
 }
@@ -530,11 +533,17 @@ int pfm_memory_map(struct vm_area_struct *vma, void *memory, bool writable)
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = memory;
 	vma->vm_ops = &memory_ops;
-	/* All of it now: readers shall not wait for page faults. */
+	/*
+	 * All of it now: readers shall not wait for page faults. Up to 1 GiB, with the lock of the
+	 * address space held: a process that is killed meanwhile gives up, and others have the CPU.
+	 */
 	for (at = vma->vm_start; at < vma->vm_end; at += PAGE_SIZE, memory += PAGE_SIZE) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
 		error = vm_insert_page(vma, at, vmalloc_to_page(memory));
 		if (error)
 			return error;
+		cond_resched();
 	}
 	return 0;
 }

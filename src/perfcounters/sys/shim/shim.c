@@ -16,9 +16,11 @@
 #include <linux/perfcounters.h>
 #include <linux/preempt.h>
 #include <linux/ratelimit.h>
+#include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
 #include <linux/tracepoint.h>
 #include <linux/vmalloc.h>
+#include <linux/workqueue.h>
 #include <asm/cpufeature.h>
 #include <asm/tsc.h>
 #include <net/net_namespace.h>
@@ -210,9 +212,23 @@ EXPORT_SYMBOL_GPL(pfc_work_init);
 
 void pfc_work_queue(struct work_struct *work)
 {
-	schedule_work(work);
+	/* An unbound queue: a SCHED_FIFO thread can keep a CPU's own workers from running. */
+	queue_work(system_dfl_wq, work);
 }
 EXPORT_SYMBOL_GPL(pfc_work_queue);
+
+/* Takes the lock under which notices of network interfaces are sent. May sleep. */
+void pfc_notices_lock(void)
+{
+	rtnl_lock();
+}
+EXPORT_SYMBOL_GPL(pfc_notices_lock);
+
+void pfc_notices_unlock(void)
+{
+	rtnl_unlock();
+}
+EXPORT_SYMBOL_GPL(pfc_notices_unlock);
 
 /* The number of an interface of the initial namespace, 0 of another one. */
 unsigned int pfc_netdev_index(const struct net_device *dev)

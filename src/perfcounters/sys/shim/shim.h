@@ -37,6 +37,8 @@ bool pfc_irq_is_first(unsigned int irq, const struct irqaction *action);
 bool pfc_in_compat_syscall(void);
 void pfc_work_init(struct work_struct *work, work_func_t func);
 void pfc_work_queue(struct work_struct *work);
+void pfc_notices_lock(void);
+void pfc_notices_unlock(void);
 #define PFC_NETDEV_LEFT		1
 #define PFC_NETDEV_ARRIVED	2
 unsigned int pfc_netdev_index(const struct net_device *dev);

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Markers of processes: names and fields, as a process gives them and as readers get them.
+
+use core::cmp::Ordering;
+
+use engine::filter;
+use engine::trace::{Marker, Zero};
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVec;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A marker of a process, which stays what it is.
+pub(crate) struct Known {
+    pub(crate) name: KVec<u8>,
+    pub(super) fields: KVec<u8>,
+}
+
+impl Known {
+    /// As a process gives it. `EINVAL`: bad name or fields. May sleep.
+    pub(crate) fn new(marker: &Marker) -> Result<Self> {
+        let (name, fields) = texts(marker)?;
+        Ok(Self {
+            name: copied(name)?,
+            fields: copied(fields)?,
+        })
+    }
+
+    /// Bytes of its memory, its place in the order included.
+    pub(super) fn memory(&self) -> usize {
+        let texts = self.name.len().wrapping_add(self.fields.len());
+        let beside = size_of::<(Arc<Self>, u32, u16)>();
+        texts.wrapping_add(size_of::<Self>()).wrapping_add(beside)
+    }
+
+    pub(super) fn cmp(&self, name: &[u8], fields: &[u8]) -> Ordering {
+        let by_name = (*self.name).cmp(name);
+        by_name.then_with(|| (*self.fields).cmp(fields))
+    }
+
+    /// As the interface has it.
+    pub(crate) fn marker(&self, number: usize) -> Marker {
+        marker(&self.name, &self.fields, number)
+    }
+}
+
+/// A marker as the interface has it.
+pub(crate) fn marker(name: &[u8], fields: &[u8], number: usize) -> Marker {
+    let mut marker = Marker {
+        number: number as u32,
+        ..Marker::ZERO
+    };
+    for (to, byte) in marker.name.iter_mut().zip(name) {
+        *to = *byte;
+    }
+    for (to, byte) in marker.fields.iter_mut().zip(fields) {
+        *to = *byte;
+    }
+    marker
+}
+
+/// A marker's name and fields, if they are right.
+fn texts(marker: &Marker) -> Result<(&[u8], &[u8])> {
+    let name = filter::text(&marker.name).ok_or(EINVAL)?;
+    let fields = filter::text(&marker.fields).ok_or(EINVAL)?;
+    let kernels = name.starts_with(b"kernel:");
+    if kernels || !filter::check_name(name) || !filter::check_fields(fields) {
+        return Err(EINVAL);
+    }
+    Ok((name, fields))
+}
+
+fn copied(bytes: &[u8]) -> Result<KVec<u8>> {
+    let mut copy = KVec::with_capacity(bytes.len(), GFP_KERNEL_ACCOUNT)?;
+    copy.extend_from_slice(bytes, GFP_KERNEL_ACCOUNT)?;
+    Ok(copy)
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * guest: pmu-skylake
+ *
+ * A user's PERFMON_LOAD is not audited for capabilities that it does not need: each denial would be
+ * a line in the log of a security module. A probe at security_capable() counts the questions that
+ * are audited.
+ */
+#include "capabilities.h"
+#include "perfmon.h"
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define TRACING	"/sys/kernel/tracing/"
+#define EVENT	TRACING "events/kprobes/pcaudit/"
+
+/* The option CAP_OPT_NOAUDIT of security_capable() is bit 1. */
+static const char probe[] = "p:pcaudit security_capable cap=%dx:s32 opts=%cx:u32";
+
+static void probe_begin(void)
+{
+	char filter[120];
+
+	write_file(TRACING "kprobe_events", probe);
+	snprintf(filter, sizeof(filter), "(cap == %d || cap == %d) && !(opts & 2)", CAP_SYS_ADMIN,
+		 CAP_PERFMON);
+	write_file(EVENT "filter", filter);
+}
+
+static void probe_end(void)
+{
+	write_file(EVENT "enable", "0");
+	write_file(TRACING "kprobe_events", "-:pcaudit");
+}
+
+/* Questions since the trace was emptied. */
+static int questions(void)
+{
+	char line[400];
+	FILE *f = fopen(TRACING "trace", "re");
+	int nr = 0;
+
+	while (f && fgets(line, sizeof(line), f))
+		nr += line[0] != '#' && strstr(line, "pcaudit");
+	if (f)
+		fclose(f);
+	return nr;
+}
+
+/* A process of that user, which does nothing. */
+static pid_t somebody(int user)
+{
+	pid_t child = fork();
+
+	if (!child) {
+		become_user(user, -1);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	waitpid(child, NULL, WUNTRACED);
+	return child;
+}
+
+static struct {
+	volatile int step;
+} *shared;
+
+/* What PERFMON_LOAD says to a user, whose context has one register. */
+static int load_by_user(pid_t whom)
+{
+	int status = -1;
+	pid_t child;
+
+	shared->step = 0;
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		int fd, rc;
+
+		become_user(1000, -1);
+		fd = pfm_create(0);
+		pfm_write_pmc(fd, 0, pfm_instructions(this_model()));
+		shared->step = 1;
+		wait_until(shared->step == 2);
+		rc = pfm_load(fd, whom ?: (pid_t)this_thread());
+		shared->step = 3;
+		wait_until(shared->step == 4);
+		_exit(-rc);
+	}
+	wait_until(shared->step == 1);
+	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
+	write_file(EVENT "enable", "1");
+	shared->step = 2;
+	wait_until(shared->step == 3);
+	write_file(EVENT "enable", "0");
+	shared->step = 4;
+	waitpid(child, &status, 0);
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
+}
+
+int main(void)
+{
+	pid_t other;
+	int fd;
+
+	plan(8);
+	pfm_load_modules(this_model());
+	if (chmod("/dev/perfmon", 0666))
+		bail("chmod");
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	probe_begin();
+	is(load_by_user(0), 0, "9.3 PERFMON_LOAD of a user's own thread succeeds");
+	is(questions(), 0, "9.3 PERFMON_LOAD of a user's own thread: no capability is audited");
+	other = somebody(1000);
+	is(load_by_user(other), 0, "9.3 PERFMON_LOAD of another process of the user succeeds");
+	is(questions(), 0,
+	   "9.3 PERFMON_LOAD of another process of the user: no capability is audited");
+	end_child(other);
+	/* An administrator would evict for it; a user's load is EBUSY. */
+	on_cpu(0);
+	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	pfm_write_pmc(fd, 0, pfm_instructions(this_model()));
+	if (pfm_load(fd, 0))
+		bail("load of a CPU");
+	is(load_by_user(0), -EBUSY, "9.3 PERFMON_LOAD with a register of a CPU's context: EBUSY");
+	is(questions(), 0,
+	   "9.3 PERFMON_LOAD with a register of a CPU's context: no capability is audited");
+	/* The probe sees what is audited. */
+	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
+	write_file(EVENT "enable", "1");
+	is(in_child({ become_user(1000, -1); _exit(-pfm_create(PFM_FL_SYSTEM_WIDE)); }), EPERM,
+	   "9.3 PERFMON_CREATE of a CPU's context by a user: EPERM");
+	ok(questions() > 0, "9.3 PERFMON_CREATE of a CPU's context by a user is audited");
+	close(fd);
+	probe_end();
+	return finish();
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * worlds: stock
+ * timeout: 150
+ *
+ * pfc_net: an interface is renamed on a CPU that a SCHED_FIFO thread has for itself, by a thread of
+ * higher priority. The rename returns while the CPU is hogged, so it does not hold RTNL
+ * for that long, and a worker makes the instances of the new name.
+ */
+#include "provider.h"
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+static const char fair[] = "/sys/kernel/debug/sched/fair_server/cpu1/runtime";
+static const char rt[] = "/proc/sys/kernel/sched_rt_runtime_us";
+
+static struct {
+	volatile int going, over;
+} *hog;
+
+static void shell(const char *command)
+{
+	if (system(command))
+		bail(command);
+}
+
+static void be_real_time(int priority)
+{
+	struct sched_param param = { .sched_priority = priority };
+
+	if (sched_setscheduler(0, SCHED_FIFO, &param))
+		_exit(1);
+	on_cpu(1);
+}
+
+static pid_t begin_hog(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		be_real_time(50);
+		hog->going = 1;
+		while (!hog->over)
+			;
+		_exit(0);
+	}
+	wait_until(hog->going);
+	return pid;
+}
+
+static int rename_interface(const char *from, const char *to)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), rc;
+	struct ifreq request = { 0 };
+
+	snprintf(request.ifr_name, IFNAMSIZ, "%s", from);
+	snprintf(request.ifr_newname, IFNAMSIZ, "%s", to);
+	rc = ioctl(fd, SIOCSIFNAME, &request) ? errno : 0;
+	close(fd);
+	return rc;
+}
+
+int main(void)
+{
+	char was_fair[32] = "", was_rt[32] = "";
+	bool has_fair = !access(fair, W_OK);
+	int status = -1, waits = 0;
+	pid_t pid, renames;
+
+	plan(5);
+	on_cpu(0);
+	hog = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shell("modprobe veth");
+	load_provider("pfc_net");
+	shell("ip link add pcv0 type veth");
+	ok(pc_find(&pc, "net/pcv0/tx_packets"), "0.14 net: an interface has instances");
+	if (has_fair) {
+		slurp(fair, was_fair, sizeof(was_fair));
+		write_file(fair, "0");
+	}
+	slurp(rt, was_rt, sizeof(was_rt));
+	write_file(rt, "-1");
+	pid = begin_hog();
+	renames = fork();
+	if (!renames) {
+		be_real_time(60);
+		_exit(rename_interface("pcv0", "pcv9"));
+	}
+	while (waitpid(renames, &status, WNOHANG) != renames && waits++ < 10000)
+		sleep_ms(1);
+	if (!ok(waits < 10000 && WIFEXITED(status) && !WEXITSTATUS(status),
+		"9.2 net: a rename on a hogged CPU returns"))
+		note("status %#x after %d ms", status, waits);
+	if (waits < 10000)
+		wait_until(pc_find(&pc, "net/pcv9/tx_packets"));
+	ok(pc_find(&pc, "net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
+	   "9.2 net: instances of a new name are made while the CPU is hogged");
+	hog->over = 1;
+	waitpid(pid, NULL, 0);
+	write_file(rt, was_rt);
+	if (has_fair)
+		write_file(fair, was_fair);
+	if (waits >= 10000)
+		waitpid(renames, &status, 0);
+	/* Each row waits until the other one of the same name is deleted. */
+	shell("ip link set veth0 name pcv1");
+	if (rename_interface("pcv9", "pcvx") || rename_interface("pcv1", "pcv9") ||
+	    rename_interface("pcvx", "pcv1"))
+		bail("rename");
+	wait_until(pc_find(&pc, "net/pcv9/tx_packets") && pc_find(&pc, "net/pcv1/tx_packets") &&
+		   !pc_find(&pc, "net/pcvx/tx_packets"));
+	ok(pc_find(&pc, "net/pcv9/tx_packets") && pc_find(&pc, "net/pcv1/tx_packets") &&
+	   !pc_find(&pc, "net/pcvx/tx_packets"),
+	   "0.14 net: two interfaces that swap names have instances under both");
+	/* The interface may be deleted before the worker has made its row. */
+	if (rename_interface("pcv9", "pcv8"))
+		bail("rename");
+	shell("ip link del pcv8");
+	wait_until(!pc_find(&pc, "net/pcv8/tx_packets") && !pc_find(&pc, "net/pcv9/tx_packets"));
+	ok(!pc_find(&pc, "net/pcv8/tx_packets") && !pc_find(&pc, "net/pcv9/tx_packets"),
+	   "0.14 net: an interface deleted just after its rename has no live instances");
+	return finish();
+}
