@@ -46,6 +46,8 @@ pub(crate) enum Thing {
     Traces,
     /// All, with those that have ended and that files hold.
     Held,
+    /// Calls of PERFTRACE_OPEN that ask the security modules, by a kernel thread each.
+    Questions,
 }
 
 /// `struct pfm_amount`.

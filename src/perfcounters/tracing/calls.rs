@@ -15,13 +15,18 @@ use super::process::{self, Process};
 use super::trace::Trace;
 use super::{Caller, Held, Tracing};
 use crate::sys;
+use crate::sys::account::{Share, Thing};
 use crate::sys::buffers::Buffer;
 use crate::sys::lock::TRACING;
 use crate::sys::process::uid_of;
 use crate::sys::rights::{self, Seen};
 
+/// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
+const QUESTIONS: usize = 8;
+
 /// Opens a trace by its name: the caller's own or, with CAP_PERFMON, anybody's. `ENOENT`;
-/// `EPERM`: the security modules do not let the caller look at its maker.
+/// `EPERM`: the security modules do not let the caller look at its maker; `EBUSY`: the
+/// limit for concurrent calls without CAP_PERFMON.
 pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -32,6 +37,8 @@ pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
+        // may_see() creates a kernel thread for the time of the call: limit them by user.
+        let _asks = Share::of_caller(Thing::Questions, QUESTIONS, EBUSY)?;
         rights::may_see(&maker)?;
     }
     let mut all = TRACING.lock();
