@@ -7,9 +7,11 @@
 //! none. Slots are given out in turn, so that one is unused for long before it is another
 //! trace's.
 
+mod answers;
 pub(crate) mod attached;
 mod calls;
 pub(crate) mod children;
+mod ends;
 mod kernel_events;
 mod known;
 pub(crate) mod leave;
@@ -31,6 +33,7 @@ pub(crate) use self::calls::{
     any_process, describe, end, forget_all, has_ended, info, may_have, next, next_marker,
     next_trace, open, pause, process,
 };
+use self::ends::forget_trace;
 use self::kernel_events::KernelEvents;
 use self::news::tell_processes;
 use self::process::{Alive, Process};
@@ -71,18 +74,10 @@ pub(crate) struct Tracing {
     pub(crate) zeroes: Option<Page>,
     /// The module is about to go: nobody can be traced, nor trace.
     pub(crate) closed: bool,
-    /// A process has ended since those were looked for that nobody keeps.
-    pub(crate) has_ended: bool,
 }
 
 fn place_of(processes: &[KBox<Process>], key: u64) -> Option<usize> {
     search(processes, key, |process| process.key).ok()
-}
-
-/// What a process has, if it has ended.
-fn ended(processes: &[KBox<Process>], key: u64) -> Option<u64> {
-    let process = place_of(processes, key).and_then(|place| processes.get(place))?;
-    process.has_ended().then(|| process.memory())
 }
 
 /// What a trace is of those that its maker may have.
@@ -126,20 +121,21 @@ pub(crate) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut all = TRACING.lock();
-        let mut going = None;
-        if let Ok(trace) = all.trace(self.id) {
+        let ends = {
+            let mut all = TRACING.lock();
+            let Ok(trace) = all.trace(self.id) else {
+                return;
+            };
             trace.files = trace.files.wrapping_sub(1);
             if trace.reader == self.reader {
                 trace.reader = 0;
             }
-            if trace.files == 0 && !trace.is(flag::KEEP) {
-                going = all.end(self.id);
-            }
+            trace.files == 0 && !trace.is(flag::KEEP)
+        };
+        if ends {
+            let _ = calls::end(self.id);
         }
-        all.forget();
-        drop(all);
-        drop(going);
+        forget_trace(self.id);
     }
 }
 
@@ -159,7 +155,6 @@ impl Tracing {
         next_key: FIRST_KEY,
         zeroes: None,
         closed: false,
-        has_ended: false,
     };
 
     /// `ENODEV`: the module is about to go.
@@ -233,13 +228,6 @@ impl Tracing {
         Some((trace, self.processes.get_mut(at)?))
     }
 
-    /// Pages of a slot are taken out wherever they are mapped: of those who have touched some.
-    fn take_out(&mut self, slot: usize) {
-        for process in &mut self.processes {
-            process.take_out(slot);
-        }
-    }
-
     /// For a new trace of the caller, which is counted as his from now on. `EBUSY`, `ENOMEM`.
     fn free_slot(&self) -> Result<(usize, Shares)> {
         let capable = rights::is_perfmon_capable();
@@ -260,8 +248,6 @@ impl Tracing {
 
     /// A trace that is ready begins. There is room for it.
     fn begin(&mut self, mut trace: KBox<Trace>, slot: usize) -> Result {
-        // Late writers of the one before have touched pages again.
-        self.take_out(slot);
         trace.slot = Some(slot);
         let id = trace.id;
         if let (Some(place), Some(generation)) =
@@ -275,41 +261,9 @@ impl Tracing {
         Ok(())
     }
 
-    /// No event is wanted any more; what there is stays with the trace.
-    fn end(&mut self, id: u64) -> Going {
-        let trace = self.trace(id).ok()?;
-        let slot = trace.slot.take()?;
-        let (kernel, signal) = (trace.kernel.take(), trace.signal.clone());
-        trace.kept = None;
-        if let Some(shares) = &mut trace.shares {
-            shares.going = None;
-        }
-        let inside = |process: &&mut KBox<Process>| process.is_in(slot);
-        for process in self.processes.iter_mut().filter(inside) {
-            process.want_none(slot);
-        }
-        if let (Some(place), Some(generation)) =
-            (self.slots.get_mut(slot), self.generations.get_mut(slot))
-        {
-            *place = 0;
-            *generation = generation.wrapping_add(1);
-        }
-        let generation = self.generation(slot);
-        for process in self.processes.iter_mut().filter(inside) {
-            process.end_slot(slot, generation);
-            process.set_in(slot, false);
-        }
-        self.take_out(slot);
-        signal.end();
-        kernel
-    }
-
-    /// Traces go that have ended and that nobody holds, then processes that are in none.
-    pub(crate) fn forget(&mut self) {
-        let needless = |t: &KBox<Trace>| t.files == 0 && (t.slot.is_none() || !t.is(flag::KEEP));
-        let before = self.traces.len();
-        self.traces.retain(|trace| !needless(trace));
-        let mut news = self.traces.len() != before || core::mem::take(&mut self.has_ended);
+    /// Processes go that have ended and are in no trace, after a trace has fewer.
+    fn forget(&mut self) {
+        let mut news = false;
         for trace in &mut self.traces {
             news |= core::mem::take(&mut trace.shrunk);
         }
@@ -327,21 +281,22 @@ impl Tracing {
 
     /// What was read of processes that have ended goes, in one trace.
     fn tidy(&mut self, id: u64) {
-        let Self {
-            traces, processes, ..
-        } = self;
-        for trace in traces.iter_mut().filter(|trace| trace.id == id) {
-            trace.tidy(&|key| ended(processes, key).is_some());
+        for trace in self.traces.iter_mut().filter(|trace| trace.id == id) {
+            trace.tidy();
         }
     }
 
-    /// A process has ended: the traces that it is in have not too much of such ones.
+    /// A process has ended: the traces that it is in have not too much of such ones. Takes time for
+    /// those that go, and not for those that stay.
     pub(crate) fn limit(&mut self, key: u64) {
-        let Self {
-            traces, processes, ..
-        } = self;
-        for trace in traces.iter_mut().filter(|t| t.set(key).is_some()) {
-            trace.limit(&|key| ended(processes, key));
+        let memory = self.process(key).map_or(0, |process| process.memory());
+        for at in 0..self.traces.len() {
+            if let Some(trace) = self.traces.get_mut(at) {
+                trace.has_ended(key, memory);
+            }
+            while let Some(gone) = self.traces.get_mut(at).and_then(|t| t.drop_oldest()) {
+                self.forget_process(gone);
+            }
         }
     }
 
@@ -436,6 +391,8 @@ impl Tracing {
             // Nobody pays for them any more.
             process.take_out(slot);
         }
+        // It may have ended meanwhile.
+        self.forget_process(key);
     }
 
     /// A process has ended, and is kept by those whose traces it is in: the first one that
@@ -478,7 +435,7 @@ impl Tracing {
 
     fn info(&self, trace: &Trace) -> Info {
         let clock = Clock::of_traces();
-        let info = trace.info(&|key| ended(&self.processes, key));
+        let info = trace.info();
         let unstable = if clock.is_unstable() {
             flag::UNSTABLE
         } else {

@@ -19,6 +19,7 @@
 #define MAX_MAPS	16
 #define KIDS		3
 #define VARIANTS	24	/* of one call, at most */
+#define MAX_ERRNO	134
 
 /* What a descriptor is. A program has bits of its own between these. */
 #define R_NEW	0x0001	/* of the device, and nothing else yet */
@@ -81,7 +82,7 @@ struct last {
 static struct {
 	volatile __u64 steps;
 	unsigned long good[MAX_ROWS], refused[MAX_ROWS];
-	__u64 errnos[MAX_ROWS][3];
+	unsigned int errnos[MAX_ROWS][MAX_ERRNO];
 	__u64 ns[MAX_ROWS];
 	unsigned int wrong, hung, died, raced;
 	volatile bool done;
@@ -118,10 +119,9 @@ static long outcome(int row, const char *what, long ret)
 			count_up(shared->good[row]);
 		return ret;
 	}
-	if (sane(error > 0 && error < 134, "%s: errno %d", what, error) && row >= 0) {
+	if (sane(error > 0 && error < MAX_ERRNO, "%s: errno %d", what, error) && row >= 0) {
 		count_up(shared->refused[row]);
-		__atomic_fetch_or(&shared->errnos[row][error / 64], 1ULL << error % 64,
-				  __ATOMIC_RELAXED);
+		count_up(shared->errnos[row][error]);
 	}
 	errno = error;
 	return ret;
@@ -418,7 +418,9 @@ static void do_call(void)
 	if (ret >= 0)
 		learn();
 	if (!call->gives) {
-		if (o && !gen.lied && o->guarded && arg == (unsigned long)o->at)
+		/* Variants of a refused call are mostly refused as well. */
+		if (o && !gen.lied && o->guarded && arg == (unsigned long)o->at &&
+		    (ret >= 0 || !below(4)))
 			do_variants(row, opened, arg);
 	} else if (ret < 0) {
 		/* A copy of a descriptor that has become something. */

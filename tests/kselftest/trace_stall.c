@@ -5,10 +5,13 @@
  * timeout: 200
  *
  * What a user chooses takes his own time, and not that of others: many markers with long names,
- * traces whose globs take long to compare with them, and buffers that have to be freed.
+ * traces whose globs take long to compare with them, and buffers that have to be freed. Globs are
+ * matched once with each name, whatever the number of processes that have it. While a trace of many
+ * processes pauses or ends, calls of others are served.
  */
 #include "trace.h"
 #include <grp.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -17,10 +20,15 @@
 #define AT_ONCE		500
 #define ROUNDS		gate_or_long(8, 20)
 #define MOST_MS		1000
+#define MEMBERS		300
+#define TRIES		2
+/* Percent of the time that a call takes which has all of them. */
+#define MOST_WAITED	40
 
 static struct {
 	volatile int go, ready, created;
 	volatile bool stop;
+	volatile unsigned long us;
 } *shared;
 
 static void become(int user)
@@ -31,14 +39,10 @@ static void become(int user)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-/* A process with as many markers as there may be, nearly. */
-static void with_many(void)
+static void register_many(struct traced *t)
 {
 	static struct perftrace_marker markers[AT_ONCE];
-	struct traced t;
 
-	become(1001);
-	traced_open(&t, 0);
 	for (int i = 0; i < MARKERS; i += AT_ONCE) {
 		for (int k = 0; k < AT_ONCE; k++) {
 			char name[64];
@@ -47,29 +51,159 @@ static void with_many(void)
 				 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", i + k);
 			markers[k] = a_marker(name, "");
 		}
-		markers_call(t.fd, PERFTRACE_REGISTER, markers, AT_ONCE, NULL);
+		markers_call(t->fd, PERFTRACE_REGISTER, markers, AT_ONCE, NULL);
 	}
+}
+
+/* A process with as many markers as there may be, nearly. */
+static void with_many(void)
+{
+	struct traced t;
+
+	become(1001);
+	traced_open(&t, 0);
+	register_many(&t);
 	__atomic_fetch_add(&shared->ready, 1, __ATOMIC_SEQ_CST);
 	for (;;)
 		pause();
 }
 
-/* Traces that want none of them, after a long look; with buffers as large as may be. */
-static void with_globs(void)
+static const char *long_look(void)
 {
-	char globs[PERFTRACE_FIELDS_MAX] = "";
-	int slot, fd;
+	static char globs[PERFTRACE_FIELDS_MAX];
 
-	become(1001);
+	globs[0] = 0;
 	for (int i = 0; i < 4; i++)
 		snprintf(globs + strlen(globs), sizeof(globs) - strlen(globs), "%s%s", i ? " " : "",
 			 "stall:*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b");
+	return globs;
+}
+
+/* Traces that want none of them, after a long look; with buffers as large as may be. */
+static void with_globs(void)
+{
+	const char *globs = long_look();
+	int slot, fd;
+
+	become(1001);
 	while (!shared->stop) {
 		fd = trace_create("stall", globs, 0, PERFTRACE_BYTES_MAX, &slot);
 		shared->created++;
 		close(fd);
 	}
 	_exit(0);
+}
+
+/* How long a trace takes to begin that looks long at each name. */
+static unsigned long look_us(void)
+{
+	int status = in_child({
+		const char *globs = long_look();
+		__u64 began;
+		int slot;
+
+		become(1001);
+		began = now_ns();
+		trace_create("look", globs, 0, 4096, &slot);
+		shared->us = (now_ns() - began) / 1000;
+		_exit(0);
+	});
+
+	if (status)
+		bail("a child");
+	return shared->us;
+}
+
+/* Calls by another thread: how many, and the longest one's nanoseconds. */
+static unsigned long calls, longest_call;
+static bool calls_end;
+
+static void *make_calls(void *unused)
+{
+	int fd = trace_device();
+
+	(void)unused;
+	on_cpu(1);
+	while (!__atomic_load_n(&calls_end, __ATOMIC_RELAXED)) {
+		struct perftrace_info info = { .size = sizeof(info) };
+		__u64 began = now_ns(), took;
+
+		trace_call(fd, PERFTRACE_NEXT_TRACE, &info);
+		took = now_ns() - began;
+		if (took > __atomic_load_n(&longest_call, __ATOMIC_RELAXED))
+			__atomic_store_n(&longest_call, took, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
+	}
+	close(fd);
+	return NULL;
+}
+
+/* Percent of a call's time that a call of the other thread takes meanwhile, at most. */
+static unsigned long waited(int fd, unsigned long request, void *arg)
+{
+	unsigned long before;
+	__u64 began, took;
+
+	__atomic_store_n(&longest_call, 0, __ATOMIC_RELAXED);
+	began = now_ns();
+	if (trace_call(fd, request, arg))
+		bail("a call of a trace");
+	took = now_ns() - began;
+	/* The one that was under way. */
+	before = __atomic_load_n(&calls, __ATOMIC_RELAXED);
+	wait_until(__atomic_load_n(&calls, __ATOMIC_RELAXED) > before + 1);
+	note("%llu us; the other thread waits for %lu us", took / 1000,
+	     __atomic_load_n(&longest_call, __ATOMIC_RELAXED) / 1000);
+	return __atomic_load_n(&longest_call, __ATOMIC_RELAXED) * 100 / took;
+}
+
+/* Processes with many markers each, which they have by fork(). */
+static void members(void)
+{
+	unsigned long least[2] = { 100, 100 };
+	pid_t first = fork();
+	pthread_t thread;
+	__u32 yes = 1;
+
+	shared->ready = 0;
+	if (!first) {
+		struct traced t;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		traced_open(&t, 0);
+		register_many(&t);
+		for (int i = 1; i < MEMBERS; i++)
+			if (!fork()) {
+				prctl(PR_SET_PDEATHSIG, SIGKILL);
+				break;
+			}
+		if (t.control->pid)
+			__atomic_fetch_add(&shared->ready, 1, __ATOMIC_SEQ_CST);
+		for (;;)
+			pause();
+	}
+	wait_until(shared->ready == MEMBERS);
+	is(shared->ready, MEMBERS, "9.2 processes with %d markers each are in one trace", MARKERS);
+	on_cpu(0);
+	if (pthread_create(&thread, NULL, make_calls, NULL))
+		bail("pthread_create");
+	for (int i = 0; i < TRIES; i++) {
+		int slot, fd = trace_create("large", "stall:*", 0, 4096, &slot);
+		unsigned long some = waited(fd, PERFTRACE_PAUSE, &yes);
+
+		least[0] = some < least[0] ? some : least[0];
+		some = waited(fd, PERFTRACE_END, NULL);
+		least[1] = some < least[1] ? some : least[1];
+		close(fd);
+	}
+	__atomic_store_n(&calls_end, true, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	ok(least[0] < MOST_WAITED, "9.2 others wait for a part of the time that it pauses (%lu %%)",
+	   least[0]);
+	ok(least[1] < MOST_WAITED, "9.2 others wait for a part of the time that it ends (%lu %%)",
+	   least[1]);
+	kill(first, SIGKILL);
+	waitpid(first, NULL, 0);
 }
 
 /* The longest time of a process that begins, has a marker, is traced, and ends. */
@@ -101,20 +235,30 @@ static __u64 longest(void)
 int main(void)
 {
 	pid_t others[OTHERS + 1];
+	unsigned long one = 0, all;
 	__u64 alone, beside;
 	int status, before;
 
-	plan(4);
+	plan(8);
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	trace_load();
+	members();
+	shared->ready = 0;
 	alone = longest();
 	for (int i = 0; i < OTHERS; i++) {
 		others[i] = fork();
 		if (!others[i])
 			with_many();
+		if (!i) {
+			wait_until(shared->ready == 1);
+			one = look_us();
+		}
 	}
 	wait_until(shared->ready == OTHERS);
 	is(shared->ready, OTHERS, "9.2 processes of a user have %d markers each", MARKERS);
+	all = look_us();
+	ok(all < 3 * one, "9.2 globs are matched once with each name (%lu us, %lu us for %d processes)",
+	   one, all, OTHERS);
 	others[OTHERS] = fork();
 	if (!others[OTHERS])
 		with_globs();

@@ -320,6 +320,7 @@ struct perftrace_filter {
  * EPERM: no such right; of OPEN: the security modules do not let one look at who made it;
  * EEXIST: the name is taken; EBUSY: 16 are there, of users without CAP_PERFMON 12 in all or 8
  * of one's own; or this file is something else.
+ * EBUSY of OPEN: without CAP_PERFMON, 8 calls of the same user are running.
  */
 struct perftrace_create {
 	__u32	size;

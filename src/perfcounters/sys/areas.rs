@@ -150,6 +150,11 @@ extern "C" fn pt_shares(parent: u32) {
     children::shares(parent);
 }
 
+#[no_mangle]
+extern "C" fn pt_missed(mm: usize) {
+    children::missed(mm);
+}
+
 /// A child that looks at its pages for the first time. False: it is not the child that looks.
 fn wake(key: u64) -> bool {
     match children::wake(key) {

@@ -46,6 +46,8 @@ pub(crate) enum Thing {
     Traces,
     /// All, with those that have ended and that files hold.
     Held,
+    /// Calls of PERFTRACE_OPEN that ask the security modules, by a kernel thread each.
+    Questions,
 }
 
 /// `struct pfm_amount`.
@@ -299,6 +301,7 @@ extern "C" {
     pub(crate) fn pt_begins_later() -> c_int;
     pub(crate) fn pt_traced(mm: usize, is: bool);
     pub(crate) fn pt_shares_later(child: *mut bindings::task_struct);
+    pub(crate) fn pt_untold_end();
     pub(crate) fn pt_who(who: *mut super::process::Who, task: *mut bindings::task_struct);
     pub(crate) fn pt_is_dying() -> bool;
     pub(crate) fn pt_time_offset() -> i64;

@@ -56,6 +56,8 @@ struct Last;
 impl Drop for Last {
     fn drop(&mut self) {
         children::watch_no_more();
+        // SAFETY: Process context. The probe that adds to what the worker says has gone.
+        unsafe { super::shim::pt_untold_end() };
         tracing::forget_all();
     }
 }

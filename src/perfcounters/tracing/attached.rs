@@ -212,10 +212,9 @@ pub(crate) fn end_process(all: &mut Tracing, key: u64) {
         let _ = all.spaces.remove(at);
         set_traced(mm as usize, false);
     }
-    all.has_ended = true;
     all.keep_ended(key);
     all.limit(key);
-    all.forget();
+    all.forget_process(key);
 }
 
 /// A marker of a process: it gets its number, or the reason why it has none. May sleep.

@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::task::Task;
 
+use super::ends::{each_member, Member};
 use super::kernel_events::MARKERS;
 use super::known;
 use super::news::tell_markers;
@@ -16,28 +17,35 @@ use super::process::Process;
 use super::trace::Trace;
 use super::{Caller, Held, Tracing};
 use crate::sys;
+use crate::sys::account::{Share, Thing};
 use crate::sys::buffers::Buffer;
 use crate::sys::lock::TRACING;
 use crate::sys::process::uid_of;
 use crate::sys::rights::{self, Seen};
 
+/// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
+const QUESTIONS: usize = 8;
+
 /// Opens a trace by its name: the caller's own or, with CAP_PERFMON, anybody's. `ENOENT`;
-/// `EPERM`: the security modules do not let the caller look at its maker.
+/// `EPERM`: the security modules do not let the caller look at its maker; `EBUSY`: the
+/// limit for concurrent calls without CAP_PERFMON.
 pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
-    let has_name = |t: &&KBox<Trace>| t.slot.is_some() && t.has_name(name) && caller.may_open(t);
+    let has_name = |t: &&KBox<Trace>| t.is_on() && t.has_name(name) && caller.may_open(t);
     let named = || all.traces.iter().filter(has_name);
     let own = named().find(|trace| trace.owner == caller.uid);
     let found = own.or(named().next()).ok_or(ENOENT)?;
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
+        // may_see() creates a kernel thread for the time of the call: limit them by user.
+        let _asks = Share::of_caller(Thing::Questions, QUESTIONS, EBUSY)?;
         rights::may_see(&maker)?;
     }
     let mut all = TRACING.lock();
     let trace = all.trace(id).map_err(|_| ENOENT)?;
-    if trace.slot.is_none() {
+    if !trace.is_on() {
         return Err(ENOENT);
     }
     trace.files = trace.files.wrapping_add(1);
@@ -50,11 +58,14 @@ pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
 /// It ends, but can still be read.
 pub(crate) fn end(id: u64) -> Result {
     let mut all = TRACING.lock();
-    if all.trace(id)?.slot.is_none() {
-        return Err(ENOENT);
-    }
-    let going = all.end(id);
+    all.trace(id)?;
+    let (slot, going) = all.begin_end(id).ok_or(ENOENT)?;
     drop(all);
+    each_member(slot, |all, key| {
+        all.leave(key, slot);
+        true
+    });
+    TRACING.lock().finish_end(id, slot);
     drop(going);
     Ok(())
 }
@@ -75,25 +86,30 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         probes.state().pause(pause);
     }
     let slot = trace.slot.unwrap_or(NR_TRACES);
-    let inside = |process: &&mut KBox<Process>| process.is_in(slot);
-    for process in all.processes.iter_mut().filter(inside) {
-        process.want_none(slot);
-    }
     drop(all);
     if pause {
+        // A call that resumes or ends it meanwhile tells its processes itself.
+        each_member(slot, |all, key| {
+            let trace = all.traces.iter().find(|trace| trace.id == id);
+            let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.is(flag::PAUSED));
+            if let (true, Ok(process)) = (paused, all.process(key)) {
+                process.want_none(slot);
+            }
+            paused
+        });
         return Ok(());
     }
-    let mut after = 0u64;
-    loop {
-        let next = TRACING
-            .lock()
-            .next_in(after, |process| process.is_in(slot))
-            .map(|p| p.key);
-        let Some(key) = next.filter(|_| !sys::process::is_dying()) else {
-            break;
+    let mut from = 0u64;
+    while !sys::process::is_dying() {
+        let next = TRACING.lock().next_member(from, slot);
+        from = match next {
+            Member::Found(key) => {
+                tell_markers(id, key);
+                key.wrapping_add(1)
+            }
+            Member::From(key) => key,
+            Member::None => break,
         };
-        after = key;
-        tell_markers(id, key);
     }
     Ok(())
 }

@@ -49,6 +49,15 @@ pub(crate) fn watch_no_more() {
     *SHARING.lock() = None;
 }
 
+/// Counts a child that shares the memory of a traced process and is taken for a thread of it,
+/// because memory for its task work was short.
+pub(crate) fn missed(mm: usize) {
+    let mut all = TRACING.lock();
+    if let Some(key) = all.of_mm(mm) {
+        all.miss(key);
+    }
+}
+
 /// The calling process has the memory of another one, whose thread of this number made it: what
 /// that thread has of its own is marked, as the two share it.
 pub(crate) fn shares(parent: u32) {

@@ -18,6 +18,7 @@ use crate::sys::buffers::{Buffer, Page, PAGE};
 use crate::sys::cpu;
 use crate::sys::process::{Kept, Who};
 use crate::sys::rights;
+use crate::tracing::answers::{Answers, Wishes};
 use crate::tracing::kernel_events::KernelEvents;
 use crate::tracing::process::{Alive, Process, Slot};
 use crate::tracing::signal::Signal;
@@ -56,6 +57,9 @@ pub(crate) fn search<T>(all: &[T], key: u64, key_of: impl Fn(&T) -> u64) -> Resu
 /// Buffers of a process, by CPU; none yet where it has written nothing.
 pub(crate) struct Set {
     pub(crate) key: u64,
+    /// The bytes of the process without its buffers, if it has ended. Constant from then on, as are
+    /// the buffers' bytes.
+    ended: Option<u64>,
     pub(crate) buffers: KVec<Option<Arc<Buffer>>>,
 }
 
@@ -72,7 +76,11 @@ impl Set {
         for _ in 0..nr {
             buffers.push(None, GFP_KERNEL_ACCOUNT)?;
         }
-        Ok(Self { key, buffers })
+        Ok(Self {
+            key,
+            ended: None,
+            buffers,
+        })
     }
 
     pub(crate) fn there(&self) -> impl Iterator<Item = &Arc<Buffer>> {
@@ -83,6 +91,11 @@ impl Set {
         let empty = Self::empty_bytes(self.buffers.len() as u32) as u64;
         self.there()
             .fold(empty, |sum: u64, buffer| sum.wrapping_add(buffer.memory()))
+    }
+
+    /// Returns the bytes of the buffers and of the process, if that has ended.
+    fn ended(&self) -> Option<u64> {
+        Some(self.memory().wrapping_add(self.ended?))
     }
 }
 
@@ -214,31 +227,17 @@ impl Asks {
     }
 }
 
-/// What a trace wants, to be looked at without the lock.
-pub(crate) struct Wishes {
-    pub(crate) id: u64,
-    globs: [u8; trace::FIELDS_MAX],
-    paused: bool,
-}
-
-impl Wishes {
-    /// Was it paused?
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    /// Does it want a marker?
-    pub(crate) fn want(&self, marker: &[u8]) -> bool {
-        !self.paused && filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
-    }
-}
-
 /// A trace.
 pub(crate) struct Trace {
     /// Never given again.
     pub(crate) id: u64,
     /// `None`: it has ended.
     pub(crate) slot: Option<usize>,
+    /// Set while `calls::end` takes the processes out one by one: none can join.
+    pub(crate) ends: bool,
+    /// The number and the bytes of the sets of processes that have ended.
+    ended_nr: u64,
+    ended_bytes: u64,
     pub(crate) flags: u32,
     pub(crate) bytes: u32,
     /// Its user, in the initial name space.
@@ -247,6 +246,8 @@ pub(crate) struct Trace {
     pub(crate) wait_ms: u32,
     pub(crate) name: [u8; trace::NAME_MAX],
     pub(crate) globs: [u8; trace::FIELDS_MAX],
+    /// The cache of their matches.
+    pub(crate) answers: Answers,
     pub(crate) filter: Option<Page>,
     pub(crate) began: u64,
     /// By key.
@@ -306,6 +307,9 @@ impl Trace {
         Ok(Self {
             id,
             slot: None,
+            ends: false,
+            ended_nr: 0,
+            ended_bytes: 0,
             flags: create.flags | filtered,
             bytes,
             owner: Who::calls().uid,
@@ -315,6 +319,7 @@ impl Trace {
             },
             name: create.name,
             globs: create.markers,
+            answers: Answers::default(),
             filter,
             began,
             sets: KVVec::new(),
@@ -373,7 +378,12 @@ impl Trace {
     /// Does it have processes of a user, that take part in shared traces or not?
     pub(crate) fn is_for(&self, uid: u32, shared: bool) -> bool {
         let user = self.is(flag::ALL_USERS) || uid == self.owner;
-        self.slot.is_some() && user && (shared || !self.is(flag::SHARED))
+        self.is_on() && user && (shared || !self.is(flag::SHARED))
+    }
+
+    /// Returns whether processes can join.
+    pub(crate) fn is_on(&self) -> bool {
+        self.slot.is_some() && !self.ends
     }
 
     /// A process could not be traced.
@@ -394,11 +404,7 @@ impl Trace {
 
     /// The globs of what it wants.
     pub(crate) fn wishes(&self) -> Wishes {
-        Wishes {
-            id: self.id,
-            globs: self.globs,
-            paused: self.is(flag::PAUSED),
-        }
+        Wishes::of(self)
     }
 
     /// Its maker may not look at a process any more: what is there goes unread.
@@ -564,67 +570,66 @@ impl Trace {
 
     fn remove(&mut self, place: usize) {
         if let Ok(set) = self.sets.remove(place) {
-            self.shrunk = true;
             self.gone.add(&set);
             self.charge.give_back(set.memory() as usize);
+            if let Some(bytes) = set.ended() {
+                self.ended_nr = self.ended_nr.wrapping_sub(1);
+                self.ended_bytes = self.ended_bytes.wrapping_sub(bytes);
+            }
         }
     }
 
-    /// Buffers go that are read, of processes that have ended.
-    pub(crate) fn tidy(&mut self, has_ended: &dyn Fn(u64) -> bool) {
-        if self.flags & (flag::FLIGHT | flag::SHARED) != 0 {
+    /// Removes the sets of ended processes that were read.
+    pub(crate) fn tidy(&mut self) {
+        if self.flags & (flag::FLIGHT | flag::SHARED) != 0 || self.ended_nr == 0 {
             return;
         }
-        let done =
-            |set: &Set| has_ended(set.key) && set.there().all(|buffer| buffer.news().is_none());
-        self.remove_all(&mut |set| done(set));
-    }
-
-    /// Those go that are unwanted, in one pass.
-    fn remove_all(&mut self, unwanted: &mut dyn FnMut(&Set) -> bool) {
         let Self {
             sets,
             gone,
             charge,
             shrunk,
+            ended_nr,
+            ended_bytes,
             ..
         } = self;
         sets.retain(|set| {
-            if !unwanted(set) {
+            let is_read = || set.there().all(|buffer| buffer.news().is_none());
+            let Some(bytes) = set.ended().filter(|_| is_read()) else {
                 return true;
-            }
+            };
             *shrunk = true;
             gone.add(set);
             charge.give_back(set.memory() as usize);
+            *ended_nr = ended_nr.wrapping_sub(1);
+            *ended_bytes = ended_bytes.wrapping_sub(bytes);
             false
         });
     }
 
-    /// The oldest go unread, if those that have ended have too much.
-    ///
-    /// `ended` is what one has besides its buffers, if it has ended.
-    pub(crate) fn limit(&mut self, ended: &dyn Fn(u64) -> Option<u64>) {
-        let memory = |set: &Set| Some(set.memory().wrapping_add(ended(set.key)?));
-        let all = self.sets.iter().filter_map(memory);
-        let (mut bytes, mut nr) = all.fold((0u64, 0u64), |(bytes, nr), one| {
-            (bytes.wrapping_add(one), nr.wrapping_add(1))
-        });
-        let is_needed = bytes > ENDED_BYTES || nr > ENDED_MOST;
-        let mut dropped = 0u64;
-        // The oldest come first.
-        let mut is_beyond = |set: &Set| {
-            let Some(memory) = memory(set).filter(|_| bytes > ENDED_BYTES || nr > ENDED_MOST)
-            else {
-                return false;
-            };
-            dropped = dropped.wrapping_add(1);
-            (bytes, nr) = (bytes.saturating_sub(memory), nr.saturating_sub(1));
-            true
+    /// Counts the set of a process that has ended, with the process's own `bytes`.
+    pub(crate) fn has_ended(&mut self, key: u64, bytes: u64) {
+        let Some(set) = self.find(key).and_then(|at| self.sets.get_mut(at)) else {
+            return;
         };
-        if is_needed {
-            self.remove_all(&mut is_beyond);
+        if set.ended.is_none() {
+            set.ended = Some(bytes);
+            self.ended_nr = self.ended_nr.wrapping_add(1);
+            self.ended_bytes = self.ended_bytes.wrapping_add(set.ended().unwrap_or(0));
         }
-        self.dropped = self.dropped.wrapping_add(dropped);
+    }
+
+    /// Removes the oldest ended process if these have too much. Returns its key.
+    pub(crate) fn drop_oldest(&mut self) -> Option<u64> {
+        if self.ended_bytes <= ENDED_BYTES && self.ended_nr <= ENDED_MOST {
+            return None;
+        }
+        // The oldest come first.
+        let at = self.sets.iter().position(|set| set.ended.is_some())?;
+        let key = self.sets.get(at)?.key;
+        self.remove(at);
+        self.dropped = self.dropped.wrapping_add(1);
+        Some(key)
     }
 
     /// It has no memory for a process that has ended: that goes unread.
@@ -636,15 +641,13 @@ impl Trace {
     }
 
     /// How it stands, but for clocks and slot.
-    ///
-    /// `ended` is as in [`limit`](Self::limit).
-    pub(crate) fn info(&self, ended: &dyn Fn(u64) -> Option<u64>) -> Info {
+    pub(crate) fn info(&self) -> Info {
         let mut losses = self.gone;
         let (mut memory, mut processes) = (0u64, 0u64);
         for set in &self.sets {
             losses.add(set);
             memory = memory.wrapping_add(set.memory());
-            memory = memory.wrapping_add(ended(set.key).unwrap_or(0));
+            memory = memory.wrapping_add(set.ended.unwrap_or(0));
             processes = processes.wrapping_add(u64::from(set.key > KEY_SHARED));
         }
         Info {

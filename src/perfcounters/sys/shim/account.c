@@ -205,7 +205,7 @@ static int users_show(struct seq_file *seq, void *unused)
 			seq_printf(seq, "user:[%u]", account->space);
 		else
 			seq_printf(seq, "%u", from_kuid_munged(seq_user_ns(seq), account->uid));
-		for (int thing = 0; thing < PFM_THINGS; thing++)
+		for (int thing = 0; thing < PFM_QUESTIONS; thing++)
 			seq_printf(seq, "\t%llu", user->has[thing]);
 		seq_putc(seq, '\n');
 	}

@@ -39,6 +39,8 @@ enum pfm_thing {
 	/* That go on; and all. */
 	PFM_TRACES,
 	PFM_HELD,
+	/* Concurrent calls of PERFTRACE_OPEN; not shown in debugfs. */
+	PFM_QUESTIONS,
 	PFM_THINGS,
 };
 

@@ -21,6 +21,7 @@
 #include <linux/time_namespace.h>
 #include <linux/uaccess.h>
 #include <linux/uidgid.h>
+#include <linux/workqueue.h>
 #include <asm/fsgsbase.h>
 #include "../../../../include/uapi/linux/perftrace.h"
 #include "shim.h"
@@ -238,14 +239,61 @@ void pt_traced(unsigned long mm, bool is)
 	atomic_add(is ? 1 : -1, traced_of(mm));
 }
 
+/* Address spaces that have a child without its task work. A worker counts them in traces. */
+#define MAX_UNTOLD	64
+static DEFINE_RAW_SPINLOCK(untold_lock);
+static unsigned long untold[MAX_UNTOLD];
+static unsigned int nr_untold;
+
+static bool take_untold(unsigned long *mm)
+{
+	guard(raw_spinlock_irqsave)(&untold_lock);
+	if (!nr_untold)
+		return false;
+	*mm = untold[--nr_untold];
+	return true;
+}
+
+static void say_untold(struct work_struct *work)
+{
+	unsigned long mm;
+
+	while (take_untold(&mm))
+		pt_missed(mm);
+}
+
+static DECLARE_WORK(untold_work, say_untold);
+
+/* Probes of tracepoints cannot take the mutex of traces, so a worker takes it. */
+static void add_untold(unsigned long mm)
+{
+	scoped_guard(raw_spinlock_irqsave, &untold_lock) {
+		if (nr_untold < MAX_UNTOLD)
+			untold[nr_untold++] = mm;
+	}
+	queue_work(system_dfl_wq, &untold_work);
+	pr_warn_ratelimited("perftrace: %s[%d] has a child that shares its memory and writes as its thread (%d)\n",
+			    current->comm, task_tgid_nr(current), -ENOMEM);
+}
+
+/* Cancels the worker. Called after the probe that queues it is detached. May sleep. */
+void pt_untold_end(void)
+{
+	cancel_work_sync(&untold_work);
+}
+
 /*
  * The caller's child, which has not run yet, has its memory: where that is traced the child
- * calls pt_shares() first of all. Without memory for that it is a thread as its parent is.
+ * calls pt_shares() first of all. If memory for that is short, the child writes as its parent's
+ * thread, and the traces that the parent is in count it in no_memory.
  */
 void pt_shares_later(struct task_struct *child)
 {
-	if (current->mm && atomic_read(traced_of((unsigned long)current->mm)))
-		tell(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN);
+	unsigned long mm = (unsigned long)current->mm;
+
+	if (mm && atomic_read(traced_of(mm)) &&
+	    tell(child, pt_thread_nr(), GFP_ATOMIC | __GFP_NOWARN) == -ENOMEM)
+		add_untold(mm);
 }
 
 void pt_who(struct pt_who *who, struct task_struct *task)

@@ -44,6 +44,7 @@ void pt_thread_change(s64 at, u64 was, u64 first, u64 second);
 int pt_begins_later(void);
 void pt_traced(unsigned long mm, bool is);
 void pt_shares_later(struct task_struct *child);
+void pt_untold_end(void);
 void pt_who(struct pt_who *who, struct task_struct *task);
 bool pt_is_dying(void);
 s64 pt_time_offset(void);
@@ -55,6 +56,7 @@ void pt_wake_put(struct file *wake);
 /* Of sys/trace.rs. */
 void pt_begins(void);
 void pt_shares(u32 parent);
+void pt_missed(unsigned long mm);
 bool pt_is_closed(void);
 void pt_leaves_later(void);
 bool pt_is_attached(struct file *file);

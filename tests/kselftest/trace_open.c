@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * PERFTRACE_OPEN without CAP_PERFMON creates a kernel thread for the time of the call. The number
+ * of concurrent calls of one user is limited.
+ */
+#include "trace.h"
+#include <grp.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define OPENERS	32
+#define MOST	8
+
+static struct {
+	volatile int ready, stop;
+	unsigned long opened, busy, other;
+} *shared;
+
+static void become_user(void)
+{
+	if (setgroups(0, NULL) || setresgid(1001, 1001, 1001) || setresuid(1001, 1001, 1001))
+		_exit(97);
+	prctl(PR_SET_DUMPABLE, 1);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+static int try_open(void)
+{
+	struct perftrace_create create = { .size = sizeof(create), .name = "asked" };
+	int fd = trace_try(PERFTRACE_OPEN, &create);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
+}
+
+static void opener(void)
+{
+	become_user();
+	while (!shared->stop) {
+		int rc = try_open();
+
+		__atomic_fetch_add(!rc ? &shared->opened : rc == -EBUSY ? &shared->busy :
+				   &shared->other, 1, __ATOMIC_RELAXED);
+	}
+	_exit(0);
+}
+
+/* Counts these kernel threads. */
+static int stand_ins(void)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	int nr = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		char path[300], comm[32] = "";
+
+		if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
+		slurp(path, comm, sizeof(comm));
+		nr += !strncmp(comm, "perftrace_owner", 15);
+	}
+	if (dir)
+		closedir(dir);
+	return nr;
+}
+
+int main(void)
+{
+	int most = 0, status, alone;
+	pid_t maker;
+
+	plan(5);
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	maker = fork();
+	if (!maker) {
+		int slot;
+
+		become_user();
+		trace_create("asked", "none:*", 0, 4096, &slot);
+		shared->ready = 1;
+		for (;;)
+			pause();
+	}
+	wait_until(shared->ready);
+	for (int i = 0; i < OPENERS; i++)
+		if (!fork())
+			opener();
+	for (int i = 0; i < 20; i++) {
+		int nr = stand_ins();
+
+		most = nr > most ? nr : most;
+		usleep(20000);
+	}
+	shared->stop = 1;
+	for (int i = 0; i < OPENERS; i++)
+		wait(NULL);
+	note("%lu opened, %lu refused; %d threads at most", shared->opened, shared->busy, most);
+	ok(shared->opened, "9.3 open: a user opens his trace");
+	ok(shared->busy, "9.4 open: EBUSY beyond %d calls of one user at a time", MOST);
+	ok(most <= MOST, "9.4 open: there are no more kernel threads than that (%d)", most);
+	is(shared->other, 0, "9.4 open: and no other error");
+	alone = in_child({
+		become_user();
+		_exit(-try_open());
+	});
+	is(alone, 0, "9.4 open: it succeeds when the others have done");
+	kill(maker, SIGKILL);
+	waitpid(maker, &status, 0);
+	return finish();
+}
