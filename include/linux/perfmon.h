@@ -42,8 +42,10 @@ struct task_struct;
  * @address: the MSR; of a virtual register whatever read() understands
  * @reset: PMC: value before it is written, and for ever of its @reserved bits
  * @reserved: PMC: bits that a write does not change
- * @enable: PMC: bits of which a counter needs one to count
- * @interrupt: PMC: bits that make an overflow interrupt; the kernel's to set
+ * @enable: PMC: bits of which a counter needs one to count. PMD: bits of its PMC that
+ *	are for this counter alone, where several share the PMC
+ * @interrupt: PMC: bits that make an overflow interrupt; the kernel's to set. PMD: those
+ *	of them that are for this counter; 0: all
  * @kernel: PMC: bits that let it count in the kernel; they want CAP_PERFMON
  * @pmcs: PMD: bit n: PMC n of this table controls it
  * @rdpmc: PMD: what RDPMC calls it
@@ -91,6 +93,9 @@ struct perfmon_register {
  * @cpu: a CPU has come (@online) or goes; on that CPU; also for each that is there
  *	when the description is registered, with interrupts off; perhaps twice; may
  *	be NULL
+ * @here: returns whether this CPU has the hardware's register at @address; a counter
+ *	must have @width bits. Called on that CPU, interrupts off. If it is NULL a register
+ *	exists if its MSR can be read. Registration fails if no CPU has one of the registers
  */
 struct perfmon_pmu {
 	u32 size;
@@ -110,6 +115,7 @@ struct perfmon_pmu {
 	u64 (*read)(u64 address, u64 control, struct task_struct *task,
 		    struct pid_namespace *ns);
 	void (*cpu)(unsigned int cpu, bool online);
+	bool (*here)(u64 address, unsigned int width);
 };
 
 /*

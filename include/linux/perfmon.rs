@@ -153,10 +153,13 @@ pub struct RawPmu {
     pub check: Option<Check>,
     pub read: Option<Read>,
     pub cpu: Option<unsafe extern "C" fn(c_uint, bool)>,
+    pub here: Option<Here>,
 }
 
 /// `perfmon_pmu.check`.
 pub type Check = unsafe extern "C" fn(pmc: c_uint, value: *mut u64) -> c_int;
+/// `perfmon_pmu.here`.
+pub type Here = unsafe extern "C" fn(address: u64, width: c_uint) -> bool;
 /// `perfmon_pmu.read`.
 pub type Read = unsafe extern "C" fn(
     address: u64,
@@ -181,6 +184,7 @@ pub struct Pmu {
     pub global_clear: u64,
     pub check: Option<Check>,
     pub read: Option<Read>,
+    pub here: Option<Here>,
 }
 
 impl Pmu {
@@ -197,6 +201,7 @@ impl Pmu {
             global_clear: 0,
             check: None,
             read: None,
+            here: None,
         }
     }
 }
@@ -246,6 +251,7 @@ impl Pmu {
                 check: self.check,
                 read: self.read,
                 cpu: None,
+                here: self.here,
             },
             GFP_KERNEL,
         )?;

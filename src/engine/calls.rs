@@ -14,6 +14,8 @@ pub const FL_SYSTEM_WIDE: u32 = 0x02;
 pub const FL_NOTIFY_BLOCK: u32 = 0x01;
 /// The same.
 pub const FL_OVFL_NO_MSG: u32 = 0x80;
+/// `PERFMON_FL_CORE`.
+pub const FL_CORE: u32 = 0x100;
 /// `PERFMON_FORMAT_NAME`.
 pub const FORMAT_NAME: usize = 32;
 /// `PERFMON_FORMAT_ARG`.
@@ -27,7 +29,7 @@ pub const VECTOR_MAX: usize = 4096;
 #[allow(missing_docs, reason = "documented in the uapi header")]
 pub struct Ctx {
     pub ctx_flags: u32,
-    pub ctx_reserved1: u32,
+    pub ctx_core: u32,
     pub ctx_reserved2: [u64; 7],
 }
 
@@ -134,7 +136,7 @@ pub struct SetInfo {
 pub struct Runs {
     pub reg_num: u16,
     pub reg_set: u16,
-    pub reserved: u32,
+    pub reg_flags: u32,
     pub runs: u64,
     pub time: u64,
     pub time2: [u64; 2],
@@ -177,7 +179,8 @@ pub struct Status {
     pub nr_throttles: u32,
     pub throttled: u64,
     pub lost: u64,
-    pub reserved: [u64; 5],
+    pub elsewhere: u64,
+    pub reserved: [u64; 4],
 }
 
 /// Bits of [`Status::flags`]: `PERFMON_STATUS_*`.
@@ -187,6 +190,7 @@ pub mod status {
     pub const MASKED: u32 = 0x02;
     pub const THROTTLED: u32 = 0x04;
     pub const ENDED: u32 = 0x08;
+    pub const ELSEWHERE: u32 = 0x10;
 }
 
 /// `PERFMON_TYPE`: free in the kernel's ioctl-number.rst.
@@ -248,9 +252,9 @@ impl Ctx {
     /// What it is for.
     pub fn scope(&self) -> Result<Scope, Error> {
         unless(
-            self.ctx_flags & !(FL_SYSTEM_WIDE | FL_OVFL_NO_MSG | FL_NOTIFY_BLOCK) != 0
+            self.ctx_flags & !(FL_SYSTEM_WIDE | FL_OVFL_NO_MSG | FL_NOTIFY_BLOCK | FL_CORE) != 0
                 || self.ctx_flags & BLOCKED_CPU == BLOCKED_CPU
-                || self.ctx_reserved1 != 0
+                || (self.ctx_flags & FL_CORE == 0) != (self.ctx_core == 0)
                 || self.ctx_reserved2 != [0; 7],
             Error::Flags,
         )?;

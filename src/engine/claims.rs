@@ -35,6 +35,11 @@ impl Claims {
         }
     }
 
+    /// Returns whether `other` contains all of them.
+    pub const fn is_within(&self, other: &Self) -> bool {
+        self.pmcs & !other.pmcs == 0 && self.pmds & !other.pmds == 0
+    }
+
     /// In both?
     pub fn meets(&self, other: &Self) -> bool {
         self.pmcs & other.pmcs != 0 || self.pmds & other.pmds != 0

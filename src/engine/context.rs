@@ -100,6 +100,15 @@ fn claims(map: &Map<'_>, pmcs: &Numbers, pmds: &Numbers) -> Claims {
     claims
 }
 
+/// The counters in `partial` that share their PMC with others and that are not in `asked`. They are
+/// not programmed, so that the others can be used on CPUs that lack these.
+fn spare(map: &Map<'_>, asked: &Numbers) -> u64 {
+    let asked = asked.0.first().copied().unwrap_or(0);
+    let rows = map.hardware.pmds.iter().take(ROWS).enumerate();
+    let shared = rows.filter(|(_, register)| register.enable != 0);
+    shared.fold(0, |all, (n, _)| all | 1u64.wrapping_shl(n as u32)) & map.partial & !asked
+}
+
 /// The values; by default nothing is written, and there is no room for any.
 #[derive(Default)]
 pub struct Registers<M: Memory> {
@@ -313,6 +322,14 @@ impl<M: Memory> Registers<M> {
         self.short.has(number)
     }
 
+    /// Returns [`SHORT`] if something is missing in a PMD's value, else 0.
+    pub fn short_flag(&self, number: u16) -> u32 {
+        match self.is_short(number) {
+            true => SHORT,
+            false => 0,
+        }
+    }
+
     /// Is something missing in the value of any PMD?
     #[inline]
     pub fn is_any_short(&self) -> bool {
@@ -323,6 +340,14 @@ impl<M: Memory> Registers<M> {
     pub fn cut_short(&mut self) {
         self.distrust();
         for growth in self.program.growths() {
+            self.short.set(growth.pmd);
+        }
+    }
+
+    /// Marks what counts only while the context is in a PMU: its thread ran elsewhere.
+    pub fn miss(&mut self) {
+        self.distrust();
+        for growth in self.program.growths().iter().filter(|g| !g.carried) {
             self.short.set(growth.pmd);
         }
     }
@@ -370,13 +395,28 @@ impl<M: Memory> Registers<M> {
     /// A counter counts because its PMC was written; whether its PMD was, too,
     /// does not matter.
     pub fn claims(&self, map: &Map<'_>, more: Claims) -> Claims {
+        let (written, asked) = self.with(more);
+        claims(map, &written, &asked)
+    }
+
+    /// Registers of the hardware that a CPU must have for these to count there, once `more` were
+    /// written, too.
+    pub fn uses(&self, map: &Map<'_>, more: Claims) -> Claims {
+        let (written, asked) = self.with(more);
+        let mut uses = claims(map, &written, &asked);
+        uses.pmds &= !spare(map, &asked);
+        uses
+    }
+
+    /// The numbers of PMCs and of PMDs that are used, and `more`.
+    fn with(&self, more: Claims) -> (Numbers, Numbers) {
         let (mut written, mut asked) = (self.pmc_used, self.pmd_used);
         for (all, more) in [(&mut written, more.pmcs), (&mut asked, more.pmds)] {
             if let Some(first) = all.0.first_mut() {
                 *first |= more;
             }
         }
-        claims(map, &written, &asked)
+        (written, asked)
     }
 
     /// The value of the PMC that controls a virtual register; 0 if none does.
@@ -393,29 +433,41 @@ impl<M: Memory> Registers<M> {
     pub fn plan(&mut self, map: &Map<'_>, scope: Scope) {
         let claims = self.claims(map, Claims::NONE);
         let written = self.pmc_used.0.first().copied().unwrap_or(0);
-        let mut interrupting = 0;
+        let spare = spare(map, &self.pmd_used);
         let own = |r: &Register| r.is(kind::NO_64);
         let rows = [map.hardware.pmds, map.soft.pmds];
         self.mixed = !self.narrow.is_empty() || rows.into_iter().flatten().any(own);
         self.program.clear();
         for (n, register) in map.hardware.pmds.iter().take(ROWS).enumerate() {
-            if (claims.pmds >> n) & 1 != 0 {
+            if ((claims.pmds & !spare) >> n) & 1 != 0 {
                 let narrow = self.is_narrow(register, n as u16);
                 let armed = self.armed.has(n as u16);
-                if armed {
-                    interrupting |= register.pmcs;
-                }
                 self.program.counter(register, n as u16, narrow, armed);
             }
         }
         // What another context left in a PMC must not make a counter of ours move.
         for (n, register) in map.hardware.pmcs.iter().take(ROWS).enumerate() {
             if (claims.pmcs >> n) & 1 != 0 && register.exists() {
-                let value = match (written >> n) & 1 {
+                let mut value = match (written >> n) & 1 {
                     0 => register.reset,
                     _ => value(&self.pmc, n as u16),
                 };
-                let interrupts = (interrupting >> n) & 1 != 0;
+                let mut interrupts = 0;
+                let counters = map.hardware.pmds.iter().take(ROWS).enumerate();
+                for (pmd, counter) in counters.filter(|(_, r)| (r.pmcs >> n) & 1 != 0) {
+                    if (spare >> pmd) & 1 != 0 {
+                        // Its bits are set, so the caller may read it: mark the value.
+                        if value & counter.enable & register.enable != 0 {
+                            self.short.set(pmd as u16);
+                        }
+                        value &= !counter.enable;
+                    } else if self.armed.has(pmd as u16) {
+                        interrupts |= match counter.interrupt {
+                            0 => register.interrupt,
+                            own => own,
+                        };
+                    }
+                }
                 self.program.control(register, value, interrupts);
             }
         }

@@ -308,6 +308,8 @@ pub struct Map<'a> {
     pub global_status: u64,
     /// `perfmon_pmu.global_clear`.
     pub global_clear: u64,
+    /// The hardware's PMDs that some CPUs do not have, a bit each.
+    pub partial: u64,
 }
 
 /// What a context is for.

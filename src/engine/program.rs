@@ -269,10 +269,10 @@ impl<M: Memory> Program<M> {
         all.iter_mut().filter(move |g| g.carried == carried)
     }
 
-    pub(crate) fn control(&mut self, register: &Register, value: u64, interrupts: bool) {
-        let interrupt = match interrupts && value & register.enable != 0 {
-            true => register.interrupt,
-            false => 0,
+    pub(crate) fn control(&mut self, register: &Register, value: u64, interrupts: u64) {
+        let interrupt = match value & register.enable {
+            0 => 0,
+            _ => interrupts,
         };
         if let Some(free) = self.controls.get_mut(self.nr_controls) {
             *free = Control {

@@ -31,6 +31,7 @@ use kernel::sync::{Arc, Mutex};
 use kernel::task::Task;
 
 use crate::costs::Cost;
+use crate::kinds::Elsewhere;
 use crate::pmu::{self, refused};
 use crate::sampling::Sampling;
 use crate::session;
@@ -43,8 +44,7 @@ use crate::sys::rawlock::RawLock;
 use crate::sys::rights::Process;
 use crate::sys::selfpage::Page;
 use crate::sys::threads::Place;
-use crate::sys::{msr, nmi};
-use crate::sys::{rights, sched};
+use crate::sys::{msr, nmi, rights, sched};
 use crate::target::Target;
 use crate::watch::Watch;
 
@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub(crate) started: bool,
     /// The CPU in whose hardware it is.
     pub(crate) cpu: Option<u32>,
+    /// CPUs on which it does not count.
+    pub(crate) elsewhere: Elsewhere,
     /// A register was not there; the bell ends it.
     pub(crate) broken: bool,
     /// What the session knows it to use. Changes under `SESSION` only.
@@ -133,6 +135,8 @@ pub(crate) struct Kind {
     pub(crate) silent: bool,
     /// The thread waits while its tool looks.
     pub(crate) blocks: bool,
+    /// The type of core that it counts on; 0: any.
+    pub(crate) core: u32,
     /// What it samples into.
     pub(crate) buffer: Option<(Buffer, Arc<Areas>)>,
 }
@@ -150,13 +154,7 @@ impl Context {
         let ns = ARef::from(current!().active_pid_ns().ok_or(ESRCH)?);
         let (registers, pins) = pmu::Registers::now()?;
         let global_ctrl = registers.map().global_ctrl;
-        let Kind {
-            scope,
-            silent,
-            blocks,
-            buffer,
-        } = kind;
-        let (buffer, areas) = match buffer {
+        let (buffer, areas) = match kind.buffer {
             Some((buffer, areas)) => (Some(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?), Some(areas)),
             None => (None, None),
         };
@@ -165,10 +163,10 @@ impl Context {
         let context = Arc::pin_init(
             try_pin_init!(Self {
                 bell: Bell::new()?,
-                scope,
+                scope: kind.scope,
                 privileged: rights::is_kernel_open(),
-                silent,
-                blocks,
+                silent: kind.silent,
+                blocks: kind.blocks,
                 registers,
                 charge,
                 ns,
@@ -181,6 +179,7 @@ impl Context {
                     thread: None,
                     started: false,
                     cpu: None,
+                    elsewhere: Elsewhere::new(kind.core),
                     broken: false,
                     claims: Claims::NONE,
                     page: None,
@@ -319,7 +318,7 @@ impl Context {
     /// Into this CPU's hardware, unless it is there or something holds it.
     #[inline]
     pub(crate) fn enter_if_it_counts(&self, state: &mut State) {
-        if state.started && state.cpu.is_none() && !state.sampling.masked {
+        if state.started && state.cpu.is_none() && !state.sampling.masked && self.fits_here(state) {
             self.enter(state);
         }
     }
@@ -399,6 +398,8 @@ impl Context {
             if !there {
                 self.take_out(state);
             }
+        } else if state.elsewhere.is_now() {
+            self.settle_elsewhere(state);
         }
         self.settle_carried(state);
     }
@@ -432,6 +433,7 @@ impl Context {
         if state.cpu.is_some() {
             self.leave(state);
         }
+        self.settle_elsewhere(state);
         self.settle_carried(state);
         state.started = false;
     }
@@ -511,8 +513,11 @@ impl Context {
 
     /// Counting begins, whenever its thread runs.
     pub(crate) fn resume(&self, state: &mut State) {
+        // Time before the start is not missing.
+        self.settle_elsewhere(state);
         self.set_out_carried(state);
         state.started = true;
+        self.settle_elsewhere(state);
     }
 
     /// Counts from now on, with that set or the active one.

@@ -21,6 +21,7 @@ pub mod description;
 pub mod driver;
 mod entries;
 mod formats;
+mod kinds;
 mod messages;
 mod names;
 mod pages;

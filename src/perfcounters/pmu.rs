@@ -17,18 +17,20 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 
 use crate::description::RawPmu;
-use crate::sys::cpuid;
+use crate::kinds::{self, Kind};
 use crate::sys::lock::PMUS;
+use crate::sys::msr::{self, Reserved};
 use crate::sys::pmu::{request_module, Calls, Description, Pinned, Tree};
-use crate::sys::{msr, sched};
+use crate::sys::sched;
+use crate::sys::{cpu, cpuid};
 
 /// The descriptions, in the order of their numbers.
 pub(crate) struct Pmus {
     all: KVec<Description>,
     /// What contexts have of them, until there are others.
     shared: Option<Arc<Registers>>,
-    /// What the CPUs of the hardware's description say of their counters.
-    counters: [u32; 6],
+    /// The last number that a kind of CPUs got. None is used again.
+    last_kind: u32,
 }
 
 impl Pmus {
@@ -36,7 +38,7 @@ impl Pmus {
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
         shared: None,
-        counters: [0; 6],
+        last_kind: 0,
     };
 }
 
@@ -58,6 +60,8 @@ pub(crate) struct Registers {
     soft_pmcs: KVec<Register>,
     soft_pmds: KVec<Register>,
     global: [u64; 3],
+    /// See [`Map::partial`].
+    partial: u64,
     parts: KVec<Part>,
 }
 
@@ -109,6 +113,7 @@ impl Registers {
             soft_pmcs: KVec::new(),
             soft_pmds: KVec::new(),
             global: [0; 3],
+            partial: kinds::partial(),
             parts: KVec::new(),
         };
         for pmu in pmus {
@@ -151,6 +156,7 @@ impl Registers {
             global_ctrl: self.global[0],
             global_status: self.global[1],
             global_clear: self.global[2],
+            partial: self.partial,
         }
     }
 
@@ -253,58 +259,92 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     })
 }
 
-/// Do its counters keep what is written?
-fn is_there(new: &Description) -> Result<bool> {
-    let controls = || new.named_pmcs().map(|(_, r)| r).filter(Register::exists);
-    let counters = || new.named_pmds().map(|(_, r)| r).filter(Register::exists);
-    if controls().next().is_none() || counters().next().is_none() {
-        return Ok(false);
-    }
-    msr::are_there(controls().map(|r| r.address), counters().map(|r| r.address))
-}
-
-/// Has this CPU all of its registers? Interrupts off, or on the CPU's own thread.
-fn is_here(new: &Description) -> bool {
-    let mut registers = new.registers().filter(Register::exists);
-    registers.all(|register| msr::is_there(register.address))
-}
-
-/// A CPU for which `is` not so, if there is one.
-fn where_not(is: &dyn Fn() -> bool) -> Option<u32> {
-    let found = Atomic::new(u32::MAX);
-    sched::call_on_all(&|| {
-        if !is() {
-            // Relaxed: the call is waited for.
-            found.store(sched::this_cpu(), Relaxed);
+/// Sets the [`Kind`] of each CPU that is online: which of the description's registers it has. `PMUS`
+/// is held.
+///
+/// # Errors
+///
+/// `ENODEV` if a counter keeps no value, as in a virtual machine without a PMU, or if no CPU has one
+/// of the registers.
+fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
+    let controls = new.named_pmcs().map(|(_, r)| r).filter(Register::exists);
+    // If perf has reserved the control registers, the counters are taken to work.
+    let reserved = match Reserved::all(controls.map(|r| r.address)) {
+        Ok(reserved) => Some(reserved),
+        Err(error) if error == EBUSY => None,
+        Err(error) => return Err(error),
+    };
+    let mut hold = true;
+    cpuid::on_each_cpu(&mut || {
+        let kind = Kind::here(new);
+        if let Some(reserved) = &reserved {
+            let mut counters = new.named_pmds().map(|(_, r)| r).enumerate();
+            hold &= counters.all(|(n, r)| !kind.has_pmd(n) || msr::holds(r.address, reserved));
         }
+        learn(kind, last);
     });
-    Some(found.load(Relaxed)).filter(|cpu| *cpu != u32::MAX)
+    let (pmcs, pmds) = kinds::all().fold((0, 0), |(pmcs, pmds), (_, kind)| {
+        (pmcs | kind.pmcs, pmds | kind.pmds)
+    });
+    let lacks = |has: u64, (n, r): (usize, Register)| {
+        r.exists() && has.checked_shr(n as u32).unwrap_or(0) & 1 == 0
+    };
+    let mut rows = new.named_pmcs().map(|(_, r)| r).enumerate();
+    let lacking = rows.any(|row| lacks(pmcs, row));
+    let mut rows = new.named_pmds().map(|(_, r)| r).enumerate();
+    let lacking = lacking || rows.any(|row| lacks(pmds, row));
+    match hold && !lacking && pmcs != 0 && pmds != 0 {
+        true => Ok(()),
+        false => {
+            pr_info!(
+                "perfmon: {}: the processor says that it has these registers, but they keep \
+                 nothing; a virtual machine without a PMU?\n",
+                text(new.name())
+            );
+            Err(ENODEV)
+        }
+    }
 }
 
-/// Are all CPUs alike, as far as the hardware's description goes? `ENODEV`, and the log says
-/// which is not.
-fn are_alike(new: &Description) -> Result {
-    if let Some(cpu) = where_not(&|| is_here(new)) {
-        pr_info!(
-            "perfmon: {}: CPU {} has not all of these registers: processors that differ are not \
-             supported, as a thread may run on any; perf knows them\n",
-            text(new.name()),
-            cpu
-        );
-        return Err(ENODEV);
+/// Sets the kind of this CPU. A kind that no other CPU is of gets a new number.
+///
+/// Context: interrupts off, or the CPU's hotplug thread; `PMUS` is held.
+fn learn(kind: Kind, last: &mut u32) {
+    let id = kind.known().unwrap_or_else(|| {
+        *last = last.wrapping_add(1);
+        *last
+    });
+    sched::set_kind(sched::this_cpu(), &Kind { id, ..kind });
+}
+
+/// Logs that CPUs differ, and each CPU that has no register.
+fn tell_kinds(pmu: &Description) {
+    let mut nr = 0u32;
+    for (cpu, kind) in kinds::all() {
+        nr = nr.wrapping_add(u32::from(!kind.is_empty()));
+        if kind.is_empty() {
+            pr_info!(
+                "perfmon: {}: CPUID does not describe counters of CPU {}: nothing is counted there\n",
+                text(pmu.name()),
+                cpu
+            );
+        }
     }
-    let counters = cpuid::counters();
-    if let Some(cpu) = where_not(&|| cpuid::counters() == counters) {
+    let first = kinds::all().map(|(_, kind)| kind.id).min();
+    if kinds::all().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
         pr_info!(
-            "perfmon: {}: CPU {} says that its counters are others, in number or width: \
-             processors that differ are not supported, as a thread may run on any; perf knows \
-             them\n",
-            text(new.name()),
-            cpu
+            "perfmon: {}: CPUs differ: a context counts on those that have all of its registers; \
+             /proc/perfmon_map says which have which\n",
+            text(pmu.name())
         );
-        return Err(ENODEV);
     }
-    Ok(())
+}
+
+/// Clears the kinds of all CPUs: the hardware's description goes. `PMUS` is held.
+fn forget_kinds() {
+    for cpu in cpu::possible() {
+        sched::set_kind(cpu, &Kind::default());
+    }
 }
 
 /// Takes a description in, or says why not.
@@ -326,22 +366,11 @@ pub(crate) fn register(new: Description) -> Result {
         return Err(EINVAL);
     }
     new.probe()?;
-    if new.first() == 0 && !is_there(&new)? {
-        pr_info!(
-            "perfmon: {}: the processor says that it has these registers, but they keep \
-             nothing; a virtual machine without a PMU?\n",
-            text(new.name())
-        );
-        return Err(ENODEV);
-    }
-    if new.first() == 0 {
-        are_alike(&new)?;
-    }
     let mut pmus = PMUS.lock();
     let Pmus {
         all,
         shared,
-        counters,
+        last_kind,
     } = &mut *pmus;
     let taken = |old: &Description| {
         old.name() == new.name() || (old.first() < new.end() && new.first() < old.end())
@@ -350,15 +379,16 @@ pub(crate) fn register(new: Description) -> Result {
         return Err(EEXIST);
     }
     all.reserve(1, GFP_KERNEL)?;
+    if new.first() == 0 {
+        look_at_cpus(&new, last_kind).inspect_err(|_| forget_kinds())?;
+        tell_kinds(&new);
+    }
     let before = all.iter().take_while(|d| d.first() < new.first());
     let place = before.count();
     Tree::grow(&new);
     let told = &new;
     sched::call_on_all(&|| told.cpu(sched::this_cpu(), true));
     *shared = None;
-    if new.first() == 0 {
-        *counters = cpuid::counters();
-    }
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
 
@@ -369,6 +399,9 @@ pub(crate) fn unregister(raw: *const RawPmu) {
     if let Some(place) = all.iter().position(|d| d.is(raw)) {
         if let Ok(gone) = all.remove(place) {
             Tree::cut(&gone);
+            if gone.first() == 0 {
+                forget_kinds();
+            }
         }
         // Nobody frees what a static holds when the module goes.
         *shared = None;
@@ -380,16 +413,24 @@ pub(crate) fn unregister(raw: *const RawPmu) {
 
 /// A CPU has come or goes; on that CPU.
 pub(crate) fn cpu(cpu: u32, online: bool) {
-    let pmus = PMUS.lock();
-    for pmu in &pmus.all {
+    let mut pmus = PMUS.lock();
+    let Pmus {
+        all,
+        shared,
+        last_kind,
+    } = &mut *pmus;
+    for pmu in &*all {
         pmu.cpu(cpu, online);
-        if online && pmu.first() == 0 && !(is_here(pmu) && cpuid::counters() == pmus.counters) {
-            pr_warn!(
-                "perfmon: CPU {} comes, and has other counters than the CPUs before it: \
-                 contexts end there with a message, or count wrong; keep it offline, or remove \
-                 the PMU's description\n",
-                cpu
-            );
+        if online && pmu.first() == 0 {
+            let (known, before) = (*last_kind, sched::kind_of(cpu).id);
+            learn(Kind::here(pmu), last_kind);
+            if sched::kind_of(cpu).id != before {
+                // `Registers::partial` is of the CPUs that are known.
+                *shared = None;
+            }
+            if *last_kind != known {
+                tell_kinds(pmu);
+            }
         }
     }
 }
@@ -423,6 +464,9 @@ pub(crate) fn load() {
 pub(crate) fn show(seq: &SeqFile) {
     for pmu in &PMUS.lock().all {
         seq_print!(seq, "# {}\n", text(pmu.name()));
+        if pmu.first() == 0 {
+            show_cores(seq);
+        }
         for (n, (name, r)) in pmu
             .named_pmcs()
             .enumerate()
@@ -430,7 +474,7 @@ pub(crate) fn show(seq: &SeqFile) {
         {
             seq_print!(
                 seq,
-                "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}\n",
+                "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}",
                 usize::from(pmu.first()).wrapping_add(n),
                 text(name),
                 r.address,
@@ -438,6 +482,7 @@ pub(crate) fn show(seq: &SeqFile) {
                 r.reserved | r.interrupt,
                 scope(r)
             );
+            show_cpus(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n));
         }
         for (n, (name, r)) in pmu
             .named_pmds()
@@ -448,7 +493,7 @@ pub(crate) fn show(seq: &SeqFile) {
             if !r.is(kind::VIRTUAL) {
                 seq_print!(
                     seq,
-                    "PMD{} {} address={:#x} width={} pmcs={:#x} rdpmc={:#x}{}\n",
+                    "PMD{} {} address={:#x} width={} pmcs={:#x} rdpmc={:#x}{}",
                     n,
                     text(name),
                     r.address,
@@ -457,6 +502,7 @@ pub(crate) fn show(seq: &SeqFile) {
                     r.rdpmc,
                     scope(r)
                 );
+                show_cpus(seq, &|kind| kind.has_pmd(n));
             } else {
                 let what = match r.is(kind::COUNTER) {
                     true => "counter",
@@ -474,6 +520,65 @@ pub(crate) fn show(seq: &SeqFile) {
                 );
             }
         }
+    }
+}
+
+/// Ends the line of a register with the CPUs that have it, unless all do.
+fn show_cpus(seq: &SeqFile, has: &dyn Fn(&Kind) -> bool) {
+    let known = || kinds::all().filter(|(_, kind)| !kind.is_empty());
+    if !known().all(|(_, kind)| has(&kind)) {
+        show_list(
+            seq,
+            &mut known().filter(|(_, kind)| has(kind)).map(|(cpu, _)| cpu),
+        );
+    }
+    seq_print!(seq, "\n");
+}
+
+/// The types of cores, of a hybrid processor, with the CPUs of each.
+fn show_cores(seq: &SeqFile) {
+    let mut last = None;
+    while let Some(core) = kinds::all()
+        .map(|(_, kind)| kind.core)
+        .filter(|core| *core != 0 && last.is_none_or(|last| *core > last))
+        .min()
+    {
+        last = Some(core);
+        seq_print!(seq, "CORE {:#x}", core);
+        let of = |kind: &Kind| kind.core == core;
+        show_list(
+            seq,
+            &mut kinds::all()
+                .filter(|(_, kind)| of(kind))
+                .map(|(cpu, _)| cpu),
+        );
+        seq_print!(seq, "\n");
+    }
+}
+
+/// A word with a list of CPUs, such as cpus=0,2-3.
+fn show_list(seq: &SeqFile, cpus: &mut dyn Iterator<Item = u32>) {
+    let mut range: Option<(u32, u32)> = None;
+    let mut before = " cpus=";
+    let mut end = |(first, last): (u32, u32)| {
+        match first == last {
+            true => seq_print!(seq, "{}{}", before, first),
+            false => seq_print!(seq, "{}{}-{}", before, first, last),
+        }
+        before = ",";
+    };
+    for cpu in cpus {
+        range = match range {
+            Some((first, last)) if last.wrapping_add(1) == cpu => Some((first, cpu)),
+            Some(whole) => {
+                end(whole);
+                Some((cpu, cpu))
+            }
+            None => Some((cpu, cpu)),
+        };
+    }
+    if let Some(whole) = range {
+        end(whole);
     }
 }
 

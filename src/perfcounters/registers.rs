@@ -9,11 +9,12 @@ use engine::sampling::{is_read, Attr};
 use kernel::prelude::*;
 
 use crate::contexts::{Context, State};
+use crate::kinds;
 use crate::pmu::refused;
 use crate::session::Session;
 use crate::sets::Asked;
 use crate::sys::lock::SESSION;
-use crate::sys::sched;
+use crate::sys::{msr, sched};
 use crate::target::Target;
 
 impl Context {
@@ -106,7 +107,7 @@ impl Context {
         function: &mut dyn FnMut(&mut State),
     ) -> Result {
         let map = self.registers.map();
-        let (attached, old, new) = {
+        let (attached, old, new, uses, (core, cpu)) = {
             let state = self.state.lock();
             if state.loading {
                 return Err(EBUSY);
@@ -114,8 +115,14 @@ impl Context {
             let new = state.claims_with(&map, |id| more(id).claims());
             // What has ended takes nothing: it counts no more until it is loaded again.
             let attached = !matches!(state.target, Target::None | Target::Ended);
-            (attached, state.claims, new)
+            let uses = state.uses_with(&map, |id| more(id).claims());
+            let place = (state.elsewhere.core(), state.target.cpu());
+            (attached, state.claims, new, uses, place)
         };
+        if attached && !kinds::can_count(&uses, core, cpu) {
+            msr::say_lacking(cpu);
+            return Err(ENODEV);
+        }
         let counted = if attached { new } else { old };
         session.claim(self.scope(), &self.registers, &old, &counted)?;
         // The caller stays on the CPU, so that `call()` is not refused after contexts were ended.
@@ -133,11 +140,12 @@ impl Context {
                     set.registers.plan(&map, self.scope());
                 }
                 state.claims = counted;
+                state.elsewhere.set_uses(uses);
                 if started {
                     self.resume(state);
                 }
-                match inside && !state.sampling.masked {
-                    true => self.enter(state),
+                match inside {
+                    true => self.enter_if_it_counts(state),
                     false => state.publish(false),
                 }
             })
@@ -170,10 +178,7 @@ impl Context {
                 let Some(set) = state.find_set(pmd.reg_set) else {
                     continue;
                 };
-                pmd.reg_flags &= !SHORT;
-                if set.registers.is_short(pmd.reg_num) {
-                    pmd.reg_flags |= SHORT;
-                }
+                pmd.reg_flags = pmd.reg_flags & !SHORT | set.registers.short_flag(pmd.reg_num);
                 if let Some(attr) = set.attr(pmd.reg_num) {
                     pmd.reg_last_reset_val = attr.last;
                 }

@@ -296,6 +296,7 @@ impl Context {
                 nr_throttles: nr,
                 throttled: time,
                 lost,
+                elsewhere: state.elsewhere.time(),
                 ..Status::default()
             };
             if let Some((since, until)) = state.sampling.throttled {
@@ -309,6 +310,7 @@ impl Context {
                 (state.started, status::STARTED),
                 (state.sampling.masked, status::MASKED),
                 (state.target == Target::Ended, status::ENDED),
+                (state.started && state.elsewhere.is_now(), status::ELSEWHERE),
             ] {
                 told.flags |= if is { flag } else { 0 };
             }
@@ -340,11 +342,7 @@ impl Context {
             state = self.state.lock();
         }
         if state.broken {
-            self.end_broken(&mut state);
-            drop(state);
-            msr::say_fault();
-            // Interrupts are off: who sleeps in it is woken with the readers.
-            return self.bell.ring();
+            return self.end_broken(state);
         }
         if state.cpu != Some(sched::this_cpu()) {
             return;

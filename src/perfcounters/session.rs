@@ -329,10 +329,12 @@ fn global(registers: &pmu::Registers) -> Global {
 fn forget_overflows(global: &Global) {
     if global.clear != 0 {
         // Its NMI may still be under way.
-        if global.late != 0 && msr::read(global.status) & global.bits != 0 {
+        // The bit of a counter that this CPU does not have cannot be written.
+        let over = msr::read(global.status) & global.bits;
+        if global.late != 0 && over != 0 {
             nmi::expect(msr::time_stamp());
         }
-        msr::write(global.clear, global.bits);
+        msr::write(global.clear, over);
     }
     nmi::unmask();
 }

@@ -293,6 +293,18 @@ impl State {
         })
     }
 
+    /// The hardware's registers that a CPU must have for it to count there, `more` of each set
+    /// included.
+    pub(crate) fn uses_with(
+        &self,
+        map: &engine::pmu::Map<'_>,
+        more: impl Fn(u16) -> Claims,
+    ) -> Claims {
+        self.each_set().fold(Claims::NONE, |all, set| {
+            all.with(&set.registers.uses(map, more(set.id)))
+        })
+    }
+
     fn is_detached(&self) -> Result<(), Error> {
         match self.target {
             Target::None if !self.loading => Ok(()),
@@ -513,6 +525,7 @@ impl Context {
             (runs.runs, runs.time, runs.time2) = (set.turns.runs(), time, halves(time2));
             (runs.value, runs.value2) = (value, halves(value2));
             runs.value_time = halves(products);
+            runs.reg_flags = set.registers.short_flag(runs.reg_num);
             Ok(())
         })
     }

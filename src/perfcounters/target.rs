@@ -12,9 +12,11 @@ use kernel::sync::aref::ARef;
 use kernel::task::Task;
 
 use crate::contexts::{Context, State};
+use crate::kinds;
 use crate::pmu::refused;
 use crate::session::{self, Session};
 use crate::sys::lock::SESSION;
+use crate::sys::rawlock::Guard;
 use crate::sys::rights::Process;
 use crate::sys::threads::{Place, Unplaced};
 use crate::sys::{msr, rights, sched};
@@ -31,6 +33,16 @@ pub(crate) enum Target {
     Cpu(u32),
     /// A thread or CPU that is no more.
     Ended,
+}
+
+impl Target {
+    /// The CPU, if it is one.
+    pub(crate) fn cpu(self) -> Option<u32> {
+        match self {
+            Self::Cpu(cpu) => Some(cpu),
+            Self::None | Self::Thread(_) | Self::Ended => None,
+        }
+    }
 }
 
 impl Context {
@@ -53,6 +65,14 @@ impl Context {
             session::make_room()?;
             session = SESSION.lock();
         }
+        // Writes of registers take `SESSION`, which is held.
+        let (uses, core) = {
+            let state = self.state.lock();
+            let uses = state.uses_with(&self.registers.map(), |_| Claims::NONE);
+            (uses, state.elsewhere.core())
+        };
+        let cpu = task.is_none().then_some(number);
+        let can_count = kinds::can_count(&uses, core, cpu);
         let claims = {
             let mut state = self.state.lock();
             if state.target != Target::None || state.loading {
@@ -68,6 +88,12 @@ impl Context {
                 None => Self::is_free_here(number)?,
             }
             state.order().map_err(refused)?;
+            if !can_count {
+                drop(state);
+                msr::say_lacking(cpu);
+                return Err(ENODEV);
+            }
+            state.elsewhere.set_uses(uses);
             self.choose(&mut state, set).map_err(refused)?;
             state.claims_with(&self.registers.map(), |_| Claims::NONE)
         };
@@ -247,6 +273,7 @@ impl Context {
             loader = state.loader.take();
             watch = state.watch.take();
             state.sampling.rest();
+            state.elsewhere.rest();
             let _ = state.set.registers.take_pending();
             let _ = state.set.registers.take_skipped();
             state.set.end_turn();
@@ -330,14 +357,18 @@ impl Context {
         claims
     }
 
-    /// Ends a context that uses a register which this CPU lacks, and tells its reader. Called on
-    /// the CPU of its registers. The caller calls `msr::say_fault()` after it has dropped the
-    /// context's lock: printk may wake tasks, which takes a run-queue lock, and `depart()` takes
-    /// the context's lock under a run-queue lock.
-    pub(crate) fn end_broken(&self, state: &mut State) {
-        self.cut_short(state);
-        self.tell_of(state, sampling::FAULT);
+    /// A register that it uses was not there, on this CPU, on which the bell is: it ends, and
+    /// its reader gets a message.
+    pub(crate) fn end_broken(&self, mut state: Guard<'_, State>) {
+        self.cut_short(&mut state);
+        self.tell_of(&mut state, sampling::FAULT);
         self.bell.let_go();
+        // printk() may wake a thread, which takes a run-queue lock. The probes take the context's
+        // lock under that.
+        drop(state);
+        msr::say_fault();
+        // With interrupts off, threads that sleep in the bell are woken with its readers.
+        self.bell.ring();
     }
 
     /// It ends though its target does not. If it counts, or would have, something is missing in

@@ -5,9 +5,10 @@
 //! control.
 
 use kernel::alloc::flags::GFP_KERNEL;
+use kernel::ffi::c_uint;
 use kernel::prelude::*;
 use perfcounters::description::{Pmu, Register, Registered};
-use perfcounters::sys::cpuid::{cpuid, vendor};
+use perfcounters::sys::cpuid::{self, cpuid, vendor};
 
 module! {
     type: Amd,
@@ -101,12 +102,20 @@ fn kind() -> Option<Kind> {
     })
 }
 
-/// How many counters there are: of version 2 the processor says so, and a virtual
-/// machine may have fewer than the real one.
+/// Returns the number of this CPU's counters, which CPUID gives from version 2 on. A virtual
+/// machine may have fewer than the processor.
 fn counters() -> usize {
     match cpuid(0x8000_0022, 0) {
         leaf if leaf.eax & 1 != 0 => (leaf.ebx & 0xf) as usize,
         _ => usize::MAX,
+    }
+}
+
+/// Returns whether this CPU has the register at an address.
+extern "C" fn here(address: u64, _: c_uint) -> bool {
+    match address.wrapping_sub(0xc001_0200) {
+        n @ 0..=0xf => ((n / 2) as usize) < counters(),
+        _ => true,
     }
 }
 
@@ -123,10 +132,13 @@ impl kernel::Module for Amd {
             None => return Err(ENODEV),
         };
         let mut pmu = Pmu::new(name, 0);
-        let nr = counters().min(tables.0.len());
+        let mut most = 0;
+        cpuid::on_each_cpu(&mut || most = counters().max(most));
+        let nr = most.min(tables.0.len());
         let rows = |table: &'static [Register]| table.get(..nr).unwrap_or(table);
         pmu.pmcs.extend_from_slice(rows(tables.0), GFP_KERNEL)?;
         pmu.pmds.extend_from_slice(rows(tables.1), GFP_KERNEL)?;
+        pmu.here = Some(here);
         if global_ctrl != 0 {
             pmu.global_ctrl = global_ctrl;
             pmu.global_status = GLOBAL_STATUS;

@@ -28,12 +28,12 @@
 	FIELD(type, zeroes, K_RESERVED)
 
 static const struct field ctx_thread[] = {
-	CTX(struct pfarg_ctx, ctx_flags, ctx_reserved1, ctx_reserved2,
+	CTX(struct pfarg_ctx, ctx_flags, ctx_core, ctx_reserved2,
 	    PFM_FL_OVFL_NO_MSG | PFM_FL_NOTIFY_BLOCK, 0),
 };
 
 static const struct field ctx_cpu[] = {
-	CTX(struct pfarg_ctx, ctx_flags, ctx_reserved1, ctx_reserved2, PFM_FL_OVFL_NO_MSG,
+	CTX(struct pfarg_ctx, ctx_flags, ctx_core, ctx_reserved2, PFM_FL_OVFL_NO_MSG,
 	    PFM_FL_SYSTEM_WIDE),
 };
 
@@ -87,7 +87,7 @@ static const struct field histogram_arg[] = {
 #define FORMAT(id, type, table, format)						\
 	static const struct shape id##_arg_shape = SHAPE(type, table);		\
 	static const struct field id##_create[] = {				\
-		CTX(struct perfmon_create, ctx.ctx_flags, ctx.ctx_reserved1,	\
+		CTX(struct perfmon_create, ctx.ctx_flags, ctx.ctx_core,	\
 		    ctx.ctx_reserved2, PFM_FL_OVFL_NO_MSG | PFM_FL_NOTIFY_BLOCK, 0), \
 		FIELD_OF(struct perfmon_create, name, K_STRING, 0, 0, format),	\
 		FIELD(struct perfmon_create, uuid, K_ANY),			\
@@ -194,7 +194,7 @@ static const struct field set_info_fields[] = {
 static const struct field runs_fields[] = {
 	FIELD(struct perfmon_runs, reg_num, K_COUNTER),
 	FIELD(struct perfmon_runs, reg_set, K_SET),
-	FIELD(struct perfmon_runs, reserved, K_RESERVED),
+	FIELD(struct perfmon_runs, reg_flags, K_RESERVED),
 	FIELD(struct perfmon_runs, runs, K_OUT),
 	FIELD(struct perfmon_runs, time, K_OUT),
 	FIELD(struct perfmon_runs, time2, K_OUT),
@@ -259,6 +259,7 @@ static const struct field status_fields[] = {
 	FIELD(struct perfmon_status, nr_throttles, K_OUT),
 	FIELD(struct perfmon_status, throttled, K_OUT),
 	FIELD(struct perfmon_status, lost, K_OUT),
+	FIELD(struct perfmon_status, elsewhere, K_OUT),
 	FIELD(struct perfmon_status, reserved, K_OUT),
 };
 

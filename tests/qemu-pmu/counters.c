@@ -174,6 +174,10 @@ void x86_pmu_cpuid(CPUX86State *env, uint32_t leaf, uint32_t *eax,
         if (leaf == 7 && env->pmu->config.hybrid) {
             *edx |= 1 << 15;
         }
+        if (leaf == 0x1a && env->pmu->config.hybrid) {
+            /* Native model 1 of Atom or of Core. */
+            *eax = (env->pmu->cpu->apic_id & 1 ? 0x20 : 0x40) << 24 | 1;
+        }
     }
 }
 
@@ -226,6 +230,9 @@ bool x86_pmu_realize(X86CPU *cpu, Error **errp)
     }
     if (config->unequal && cpu->apic_id & 1) {
         config->counters = config->unequal;
+    }
+    if (config->unequal_fixed && cpu->apic_id & 1) {
+        config->fixed = config->unequal_fixed;
     }
     if (config->counters > X86_PMU_MAX_GENERAL ||
         (amd && config->counters != usual)) {

@@ -23,7 +23,8 @@ typedef struct X86PMUConfig {
     bool constrained;       /* some events count on some counters only, Intel */
     /* Processors that differ, by the last bit of their APIC numbers. */
     uint8_t unequal;        /* general counters of the odd ones; 0: as the others */
-    bool hybrid;            /* CPUID says that there are two kinds, Intel */
+    uint8_t unequal_fixed;  /* the same of fixed counters */
+    bool hybrid;            /* CPUID says that they are of another core type, Intel */
 } X86PMUConfig;
 
 #define X86_PMU_PROPERTIES \
@@ -40,6 +41,7 @@ typedef struct X86PMUConfig {
     DEFINE_PROP_BOOL("pmu-constrained", X86CPU, pmu_config.constrained, false), \
     DEFINE_PROP_UINT32("pmu-held", X86CPU, pmu_config.held, 0), \
     DEFINE_PROP_UINT8("pmu-unequal", X86CPU, pmu_config.unequal, 0), \
+    DEFINE_PROP_UINT8("pmu-unequal-fixed", X86CPU, pmu_config.unequal_fixed, 0), \
     DEFINE_PROP_BOOL("pmu-hybrid", X86CPU, pmu_config.hybrid, false)
 
 /* What came of an access to a register. */

@@ -26,6 +26,7 @@
 #define PFM_FL_NOTIFY_BLOCK	0x01	/* block the thread while its tool looks */
 #define PFM_FL_SYSTEM_WIDE	0x02	/* a CPU, not a thread */
 #define PFM_FL_OVFL_NO_MSG	0x80	/* no message for an overflow */
+#define PERFMON_FL_CORE		0x100	/* only on CPUs of the type ctx_core */
 
 /* set_flags */
 #define PFM_SETFL_OVFL_SWITCH	0x01	/* the next set after an overflow */
@@ -36,18 +37,19 @@
 #define PFM_REGFL_OVFL_NOTIFY	0x01	/* PMD: tell of its overflow */
 #define PFM_REGFL_RANDOM	0x02	/* PMD: randomise the next period */
 #define PFM_REGFL_NO_EMUL64	0x04	/* PMC: the counter is as wide as it is */
-/* PERFMON_READ_PMDS alone sets it: */
+/* PERFMON_READ_PMDS and PERFMON_READ_RUNS alone set it: */
 #define PERFMON_REGFL_SHORT	0x100	/* PMD: something is missing in its value */
 
 /**
  * struct pfarg_ctx - a new context
- * @ctx_flags: PFM_FL_*
- * @ctx_reserved1: zero
+ * @ctx_flags: PFM_FL_*, PERFMON_FL_CORE
+ * @ctx_core: with PERFMON_FL_CORE the core type, CPUID leaf 0x1a, bits 24 to 31 of EAX;
+ *	else zero
  * @ctx_reserved2: zero
  */
 struct pfarg_ctx {
 	__u32	ctx_flags;
-	__u32	ctx_reserved1;
+	__u32	ctx_core;
 	__u64	ctx_reserved2[7];
 };
 
@@ -177,7 +179,7 @@ struct pfarg_setinfo {
  * struct perfmon_runs - how the turns of a set differed
  * @reg_num: a PMD that counts, was written, and does not sample
  * @reg_set: its set
- * @reserved: zero
+ * @reg_flags: zero; gives back PERFMON_REGFL_SHORT if something is missing in @value
  * @runs: turns, the one that is on included
  * @time: nanoseconds of all
  * @time2: the sum of their squares, the low half first
@@ -190,7 +192,7 @@ struct pfarg_setinfo {
 struct perfmon_runs {
 	__u16	reg_num;
 	__u16	reg_set;
-	__u32	reserved;
+	__u32	reg_flags;
 	__u64	runs;
 	__u64	time;
 	__u64	time2[2];
@@ -364,6 +366,7 @@ struct perfmon_create {
 #define PERFMON_STATUS_MASKED	 0x02	/* nothing counts until PERFMON_RESTART */
 #define PERFMON_STATUS_THROTTLED 0x04	/* it samples no more, for some milliseconds */
 #define PERFMON_STATUS_ENDED	 0x08	/* its thread or CPU has gone, or could not be used */
+#define PERFMON_STATUS_ELSEWHERE 0x10	/* its thread is on a CPU without its registers */
 
 /**
  * struct perfmon_status - how a context stands
@@ -371,6 +374,8 @@ struct perfmon_create {
  * @nr_throttles: how often it sampled too much, and did not for a while
  * @throttled: nanoseconds of that; it counted all the same
  * @lost: samples that were not taken then
+ * @elsewhere: nanoseconds, to a tick of the clock, that its thread ran on CPUs that do not
+ *	have all of its registers, or are of another core type: it did not count there
  * @reserved: zero
  *
  * All since PERFMON_LOAD.
@@ -380,7 +385,8 @@ struct perfmon_status {
 	__u32	nr_throttles;
 	__u64	throttled;
 	__u64	lost;
-	__u64	reserved[5];
+	__u64	elsewhere;
+	__u64	reserved[4];
 };
 
 /* Bytes of a format's name with its NUL, and of its argument, at most. */

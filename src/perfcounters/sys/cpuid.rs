@@ -4,6 +4,11 @@
 
 use core::arch::x86_64::{CpuidResult, __cpuid_count};
 
+use kernel::bindings;
+use kernel::ffi::{c_int, c_void};
+
+use super::release::WAIT;
+
 /// A leaf. All zero if there is none of that number.
 #[inline]
 pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
@@ -25,18 +30,44 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     }
 }
 
-/// What this CPU says of its counters' number and width: Intel's leaf 0xa, AMD's 0x80000022.
+/// Returns whether the processor is hybrid: CPUID leaf 7 of each of its CPUs says so.
 #[inline]
-pub fn counters() -> [u32; 6] {
-    let (intel, amd) = (cpuid(0xa, 0), cpuid(0x8000_0022, 0));
-    [
-        intel.eax,
-        intel.ebx,
-        intel.ecx,
-        intel.edx,
-        amd.eax,
-        amd.ebx & 0xf,
-    ]
+pub fn is_hybrid() -> bool {
+    vendor() == *b"GenuineIntel" && cpuid(7, 0).edx >> 15 & 1 != 0
+}
+
+/// Returns the core type of this CPU, such as 0x20 (Atom) or 0x40 (Core). It is 0 if the processor is
+/// not hybrid or if CPUID has no leaf 0x1a.
+#[inline]
+pub fn core_type() -> u32 {
+    match is_hybrid() {
+        true => cpuid(0x1a, 0).eax >> 24,
+        false => 0,
+    }
+}
+
+/// Calls a function on each CPU that is online, one after the other, with interrupts off.
+/// Process context.
+#[inline]
+pub fn on_each_cpu(mut function: &mut dyn FnMut()) {
+    /// # Safety
+    ///
+    /// `function` is an exclusive `&mut &mut dyn FnMut()`.
+    #[inline]
+    unsafe extern "C" fn call(function: *mut c_void) {
+        // SAFETY: By the function's requirement.
+        unsafe { (*function.cast::<&mut dyn FnMut()>())() }
+    }
+    // SAFETY: Constant after boot.
+    let nr = unsafe { bindings::nr_cpu_ids };
+    for cpu in 0..nr {
+        let function: *mut &mut dyn FnMut() = &mut function;
+        // SAFETY: With `WAIT` this returns after the call, so the function outlives it. For a CPU
+        // that is not online it returns an error.
+        unsafe {
+            bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT);
+        }
+    }
 }
 
 /// The vendor's twelve letters.

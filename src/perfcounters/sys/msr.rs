@@ -103,6 +103,13 @@ pub(crate) fn say_fault() {
     unsafe { shim::pfm_say_fault() }
 }
 
+/// Logs that this CPU, or every CPU (`None`), lacks registers of a context. Process context.
+pub(crate) fn say_lacking(cpu: Option<u32>) {
+    let cpu = cpu.and_then(|cpu| i32::try_from(cpu).ok());
+    // SAFETY: As the function's text asks.
+    unsafe { shim::pfm_say_lacking(cpu.unwrap_or(-1)) }
+}
+
 /// The lower half of the time stamp counter.
 #[inline]
 pub(crate) fn time_stamp_low() -> u32 {
@@ -119,18 +126,11 @@ pub(crate) fn time_stamp() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Are there counters at all these addresses? If perf has their control registers
-/// there are; else each must keep a value.
-pub(crate) fn are_there(
-    controls: impl Iterator<Item = u64>,
-    mut counters: impl Iterator<Item = u64>,
-) -> kernel::error::Result<bool> {
-    match Reserved::all(controls) {
-        // SAFETY: They are ours: nobody else counts with them meanwhile.
-        Ok(_reserved) => Ok(counters.all(|c| unsafe { shim::pfm_msr_holds(c as u32) })),
-        Err(error) if error == kernel::error::code::EBUSY => Ok(true),
-        Err(error) => Err(error),
-    }
+/// Returns whether a counter of this CPU keeps a value. `_reserved` must contain its control register,
+/// so that perf does not use it at the same time.
+pub(crate) fn holds(counter: u64, _reserved: &Reserved) -> bool {
+    // SAFETY: Its control register is reserved for us.
+    unsafe { shim::pfm_msr_holds(counter as u32) }
 }
 
 /// perf remembers counters that it has used, and clears them when a thread comes that uses

@@ -8,7 +8,7 @@ use core::mem::{offset_of, size_of};
 use engine::calls::{
     self, Create, Ctx, Load, Pmc, Pmd, Runs, SetDesc, SetInfo, Start, Status, Vector,
 };
-use engine::context::{check_pmc, Error};
+use engine::context::{check_pmc, Error, SHORT};
 use engine::pmu::{kind, Scope};
 use engine::sampling::Message;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_KERNEL_ACCOUNT};
@@ -300,6 +300,7 @@ fn create(opened: &Opened, ctx: Ctx, format: Option<&Create>) -> Result {
         scope,
         silent: ctx.ctx_flags & calls::FL_OVFL_NO_MSG != 0,
         blocks: ctx.ctx_flags & calls::FL_NOTIFY_BLOCK != 0,
+        core: ctx.ctx_core,
         buffer,
     });
     let mut opened = opened.lock();
@@ -429,7 +430,7 @@ fn set_infos(context: &Context, vector: Vector) -> Result {
 
 fn read_runs(context: &Context, vector: Vector) -> Result {
     let mut given = elements::<Runs>(&vector)?;
-    if given.iter().any(|runs| runs.reserved != 0) {
+    if given.iter().any(|runs| runs.reg_flags & !SHORT != 0) {
         return Err(EINVAL);
     }
     context.read_runs(&mut given)?;

@@ -103,11 +103,6 @@ impl Description {
         self.pmds().iter().map(named)
     }
 
-    /// All of them, without names.
-    pub(crate) fn registers(&self) -> impl Iterator<Item = Register> + '_ {
-        Iterator::chain(self.pmcs().iter(), self.pmds()).map(register)
-    }
-
     /// Its tables do not agree with its sizes.
     pub(crate) fn is_cut(&self) -> bool {
         let raw = self.raw();
@@ -133,6 +128,15 @@ impl Description {
         if let Some(told) = self.raw().cpu {
             // SAFETY: On that CPU, as C's interface says.
             unsafe { told(cpu, online) }
+        }
+    }
+
+    /// Returns whether this CPU has the register, by the description's `here()`. Interrupts off.
+    pub(crate) fn is_here(&self, row: &Register) -> bool {
+        match self.raw().here {
+            // SAFETY: On that CPU, as C's interface says.
+            Some(here) => unsafe { here(row.address, row.width.into()) },
+            None => true,
         }
     }
 

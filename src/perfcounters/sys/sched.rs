@@ -16,6 +16,7 @@ use super::release::WAIT;
 use super::shim;
 use crate::contexts::Context;
 use crate::driver::{preempt_count, PREEMPT_INLINE};
+use crate::kinds::Kind;
 
 /// The task that runs, as an address: only ever compared.
 #[inline]
@@ -208,6 +209,38 @@ pub(crate) fn call_on_all_that(which: &dyn Fn(u32) -> bool, function: &dyn Fn())
             &raw const bindings::__cpu_online_mask,
         )
     }
+}
+
+/// Returns [`Kind::id`] of this CPU. Interrupts off.
+#[inline]
+pub(crate) fn kind() -> u32 {
+    let id;
+    // SAFETY: Reads the first word of the per-CPU variable `pfm_kind`.
+    unsafe {
+        asm!("movl %gs:{kind}(%rip), {id:e}", id = out(reg) id, kind = sym shim::pfm_kind,
+            options(att_syntax, nostack, readonly, preserves_flags))
+    }
+    id
+}
+
+/// Returns the kind of a CPU; the default for a number that no CPU can have.
+pub(crate) fn kind_of(cpu: u32) -> Kind {
+    let mut kind = Kind::default();
+    // SAFETY: It checks the number, and writes one `Kind`.
+    unsafe { shim::pfm_kind_of(cpu, &mut kind) };
+    kind
+}
+
+/// Sets the kind of a CPU. Called on that CPU, or while no context uses the hardware. `PMUS` is held.
+pub(crate) fn set_kind(cpu: u32, kind: &Kind) {
+    // SAFETY: It checks the number, and reads one `Kind`.
+    unsafe { shim::pfm_kind_set(cpu, kind) }
+}
+
+/// Returns for how many nanoseconds a thread ran, up to the last tick or switch.
+pub(crate) fn run_time(task: &Task) -> u64 {
+    // SAFETY: The reference keeps the task.
+    unsafe { shim::pfm_run_time(task.as_ptr()) }
 }
 
 /// Of this CPU: which taking of the PMU its registers were made quiet for. Interrupts off.

@@ -10,6 +10,7 @@ use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use super::costs::File;
 use crate::costs::NR;
 use crate::description::Overflow;
+use crate::kinds::Kind;
 
 /// Bits of [`pfc_netdev_change`].
 pub(crate) const PFC_NETDEV_LEFT: c_uint = 1;
@@ -106,10 +107,15 @@ extern "C" {
     pub(crate) fn pfc_skb_wire_len(skb: *const bindings::sk_buff) -> u32;
     pub(crate) static pfm_loaded: [usize; 2];
     pub(crate) static pfm_counting: [u64; 2];
+    pub(crate) static pfm_kind: Kind;
+    pub(crate) fn pfm_kind_of(cpu: u32, kind: *mut Kind);
+    pub(crate) fn pfm_kind_set(cpu: u32, kind: *const Kind);
+    pub(crate) fn pfm_run_time(task: *const bindings::task_struct) -> u64;
     pub(crate) static pfm_quiet_since: u64;
     pub(crate) fn pfm_quiet_since_of(cpu: u32) -> u64;
     pub(crate) fn pfm_lock_init(lock: *mut bindings::raw_spinlock_t);
     pub(crate) fn pfm_say_fault();
+    pub(crate) fn pfm_say_lacking(cpu: c_int);
     pub(crate) fn pfm_msr_exists(msr: u32) -> bool;
     pub(crate) fn pfm_msr_holds(msr: u32) -> bool;
     pub(crate) fn pfm_reserve(msr: u32) -> bool;

@@ -331,12 +331,25 @@ fn r1_3_reserved_fields_are_zero() {
         (0x82, Ok(Scope::System)),
         (4, Err(Error::Flags)),
         (0x100, Err(Error::Flags)),
+        (0x200, Err(Error::Flags)),
     ] {
         let ctx = Ctx {
             ctx_flags,
             ..Ctx::default()
         };
         assert_eq!(ctx.scope(), scope, "{ctx_flags:#x}");
+    }
+    for (ctx_flags, ctx_core, scope) in [
+        (0x100, 0x20, Ok(Scope::Thread)),
+        (0x102, 0x40, Ok(Scope::System)),
+        (0, 0x20, Err(Error::Flags)),
+    ] {
+        let ctx = Ctx {
+            ctx_flags,
+            ctx_core,
+            ..Ctx::default()
+        };
+        assert_eq!(ctx.scope(), scope, "{ctx_flags:#x} {ctx_core:#x}");
     }
     assert_eq!(
         Pmc {

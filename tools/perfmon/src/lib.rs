@@ -34,5 +34,6 @@ pub use abi::{
 };
 pub use context::{on_cpu, sampled, Context, Message, Reading, Scope, Value, DEVICE};
 pub use engine::calls::{status, Pmd, Runs, SetDesc, SetInfo, Status};
+pub use engine::context::SHORT;
 pub use engine::sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
 pub use map::{Control, Data, Description, Map, MAP};

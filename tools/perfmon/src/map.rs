@@ -25,6 +25,8 @@ pub struct Control {
     pub reserved: u64,
     /// Only for a thread, or only system-wide; empty for both.
     pub scope: String,
+    /// The CPUs that have it, such as 0,2-3; empty: all.
+    pub cpus: String,
 }
 
 /// A PMD.
@@ -46,6 +48,8 @@ pub struct Data {
     pub is_counter: bool,
     /// Only for a thread, or only system-wide; empty for both.
     pub scope: String,
+    /// The CPUs that have it, such as 0,2-3; empty: all.
+    pub cpus: String,
 }
 
 /// The registers of one description.
@@ -57,6 +61,8 @@ pub struct Description {
     pub pmcs: Vec<Control>,
     /// Hold data.
     pub pmds: Vec<Data>,
+    /// The types of cores, where there are several: 0x20 is Intel's Atom, 0x40 its Core.
+    pub cores: Vec<String>,
 }
 
 impl Description {
@@ -98,6 +104,15 @@ impl Map {
         // made does not matter here.
         drop(Context::create(Scope::Thread));
         Ok(Self::parse(&std::fs::read_to_string(MAP)?))
+    }
+
+    /// Removes the registers that some CPUs lack, so that a thread is counted on each CPU.
+    pub fn of_all_cpus(mut self) -> Self {
+        if let Some(hardware) = &mut self.hardware {
+            hardware.pmcs.retain(|r| r.cpus.is_empty());
+            hardware.pmds.retain(|r| r.cpus.is_empty());
+        }
+        self
     }
 
     /// The PMC of a number.
@@ -159,6 +174,8 @@ fn register(line: &str, into: &mut Description) -> Option<()> {
         .iter()
         .find(|w| matches!(**w, "thread" | "system-wide"))
         .map_or(String::new(), |w| (*w).to_owned());
+    let cpus = words.iter().find_map(|w| w.strip_prefix("cpus="));
+    let cpus = cpus.unwrap_or_default().to_owned();
     if let Some(number) = number.strip_prefix("PMC") {
         into.pmcs.push(Control {
             number: number.parse().ok()?,
@@ -167,7 +184,10 @@ fn register(line: &str, into: &mut Description) -> Option<()> {
             reset: value("reset").unwrap_or_default(),
             reserved: value("reserved").unwrap_or_default(),
             scope,
+            cpus,
         });
+    } else if number == "CORE" {
+        into.cores.push(name);
     } else if let Some(number) = number.strip_prefix("PMD") {
         into.pmds.push(Data {
             number: number.parse().ok()?,
@@ -180,6 +200,7 @@ fn register(line: &str, into: &mut Description) -> Option<()> {
             rdpmc: value("rdpmc").and_then(|n| n.try_into().ok()),
             is_counter: !words.contains(&"value"),
             scope,
+            cpus,
         });
     }
     Some(())
@@ -222,6 +243,28 @@ not a register
         assert_eq!(clock.scope, "thread");
         assert!(map.pmd(264).is_some_and(|r| !r.is_counter));
         assert!(map.pmc(272).is_some() && map.pmc(273).is_none());
+    }
+
+    #[test]
+    fn r1_4_registers_that_some_cpus_lack_can_be_left_out() {
+        let map = Map::parse(
+            "\
+# intel-arch
+CORE 0x20 cpus=1
+CORE 0x40 cpus=0,2-3
+PMC0 A address=0x186 reset=0x0 reserved=0x0
+PMC1 B address=0x187 reset=0x0 reserved=0x0 cpus=0,2-3
+PMD0 C address=0xc1 width=48 pmcs=0x1 rdpmc=0x0
+PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
+",
+        );
+        let hardware = map.hardware.as_ref().expect("a PMU");
+        assert_eq!(hardware.cores, ["0x20", "0x40"]);
+        assert_eq!(map.pmc(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
+        assert_eq!(map.pmd(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
+        let map = map.of_all_cpus();
+        assert!(map.pmc(0).is_some() && map.pmd(0).is_some());
+        assert!(map.pmc(1).is_none() && map.pmd(1).is_none());
     }
 
     #[test]

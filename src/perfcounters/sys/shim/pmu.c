@@ -30,7 +30,7 @@
 /* include/linux/perfmon.rs holds the twins of these. */
 static_assert(sizeof(struct perfmon_register) == 72);
 static_assert(offsetof(struct perfmon_register, pmcs) == 56);
-static_assert(sizeof(struct perfmon_pmu) == 104);
+static_assert(sizeof(struct perfmon_pmu) == 112);
 /* src/engine/selfpage.rs holds the twin of this. */
 static_assert(sizeof(struct perfmon_self) == 48 + PERFMON_SELF_COUNTERS * 24);
 
@@ -41,6 +41,28 @@ EXPORT_SYMBOL_GPL(perfmon_pmu_unregister);
 /* Contexts that have the CPU, a thread's and its own: sys/sched.rs. */
 DEFINE_PER_CPU(unsigned long[2], pfm_loaded);
 DEFINE_PER_CPU(u64[2], pfm_counting);
+
+/* Which registers a CPU has: src/perfcounters/kinds.rs. */
+DEFINE_PER_CPU(struct pfm_kind, pfm_kind);
+
+/* Nothing of a CPU that there cannot be. */
+void pfm_kind_of(u32 cpu, struct pfm_kind *kind)
+{
+	if (cpu < nr_cpu_ids && cpu_possible(cpu))
+		*kind = per_cpu(pfm_kind, cpu);
+}
+
+void pfm_kind_set(u32 cpu, const struct pfm_kind *kind)
+{
+	if (cpu < nr_cpu_ids && cpu_possible(cpu))
+		per_cpu(pfm_kind, cpu) = *kind;
+}
+
+/* Nanoseconds, up to the last tick or switch. */
+u64 pfm_run_time(const struct task_struct *task)
+{
+	return READ_ONCE(task->se.sum_exec_runtime);
+}
 
 /* Which taking of the PMU a CPU's registers were made quiet for: src/perfcounters/session.rs. */
 DEFINE_PER_CPU(u64, pfm_quiet_since);
@@ -63,6 +85,16 @@ void pfm_say_fault(void)
 {
 	pr_notice_ratelimited("perfmon: a context ends: CPU %d has not all of its registers; see Documentation/perfmon.md, \"Processors that differ\"\n",
 			      smp_processor_id());
+}
+
+/* A context that cannot count on this CPU, or on any (-1). Process context. */
+void pfm_say_lacking(int cpu)
+{
+	if (cpu < 0)
+		pr_notice_ratelimited("perfmon: no CPU has all registers of a context; /proc/perfmon_map says which CPUs have which\n");
+	else
+		pr_notice_ratelimited("perfmon: CPU %d does not have all registers of a context; /proc/perfmon_map says which CPUs have which\n",
+				      cpu);
 }
 
 bool pfm_msr_exists(u32 msr)

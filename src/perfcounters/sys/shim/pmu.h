@@ -21,11 +21,25 @@ struct vm_operations_struct;
 
 DECLARE_PER_CPU(unsigned long[2], pfm_loaded);
 DECLARE_PER_CPU(u64[2], pfm_counting);
+/* Registers and core type of a CPU; kinds.rs has the twin. */
+struct pfm_kind {
+	u32 id;
+	u32 core;
+	u64 pmcs;
+	u64 pmds;
+};
+
+DECLARE_PER_CPU(struct pfm_kind, pfm_kind);
+void pfm_kind_of(u32 cpu, struct pfm_kind *kind);
+void pfm_kind_set(u32 cpu, const struct pfm_kind *kind);
+u64 pfm_run_time(const struct task_struct *task);
+
 DECLARE_PER_CPU(u64, pfm_quiet_since);
 u64 pfm_quiet_since_of(u32 cpu);
 
 void pfm_lock_init(raw_spinlock_t *lock);
 void pfm_say_fault(void);
+void pfm_say_lacking(int cpu);
 bool pfm_msr_exists(u32 msr);
 bool pfm_msr_holds(u32 msr);
 bool pfm_reserve(u32 msr);

@@ -68,7 +68,8 @@ int pfm_read_runs(int fd, struct perfmon_runs *runs, int n);
 /*
  * Nor this: the state of a context since it was attached, from any CPU. With
  * PERFMON_STATUS_ENDED a message, to be read from it, says why: PFM_MSG_END,
- * PFM_MSG_FAULT or PFM_MSG_EVICTED.
+ * PFM_MSG_FAULT or PFM_MSG_EVICTED. perfmon_status.elsewhere is time of its thread that
+ * was not counted, on CPUs that lack some of its registers.
  */
 int pfm_get_status(int fd, struct perfmon_status *status);
 

@@ -172,7 +172,16 @@ impl Recipe {
             }
             Source::In(..) => runs.next().map(Sums::of_runs).unwrap_or_default(),
         };
-        Ok(self.sources.iter().map(sums).collect())
+        let sums: Vec<Sums> = self.sources.iter().map(sums).collect();
+        if causes(&sums).is_none() {
+            return Ok(sums);
+        }
+        let why = Causes::of_status(&context.status()?);
+        let told = |sum: &Sums| match sum.short.is_none() {
+            true => *sum,
+            false => sum.short(why),
+        };
+        Ok(sums.iter().map(told).collect())
     }
 
     /// Can it be had, of this thread or of that CPU?

@@ -63,7 +63,10 @@ impl Sums {
             time2: wide(runs.time2),
             value2: wide(runs.value2),
             value_time: wide(runs.value_time),
-            short: Causes::NONE,
+            short: match runs.reg_flags & perfmon::SHORT {
+                0 => Causes::NONE,
+                _ => Causes::SHORT,
+            },
         }
     }
 

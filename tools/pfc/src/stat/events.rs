@@ -199,7 +199,7 @@ impl Machine {
     /// This one.
     pub fn here(system_wide: bool) -> Self {
         // Without the module there are no registers.
-        let map = Map::read().unwrap_or_default();
+        let map = Map::read().unwrap_or_default().of_all_cpus();
         let vendor = map.hardware.as_ref().and_then(|d| match &d.name {
             name if name.starts_with("intel") => Some(Vendor::Intel),
             name if name.starts_with("amd") => Some(Vendor::Amd),
@@ -309,6 +309,12 @@ impl Machine {
         let Some(vendor) = self.vendor else {
             return Ok(Err(self.unknown("")));
         };
+        let cores = self.map.hardware.as_ref().map_or(0, |d| d.cores.len());
+        if cores > 1 {
+            return Ok(Err(
+                "its code may be another event's on the other type of cores".to_owned(),
+            ));
+        }
         let hex = name.strip_prefix('r').filter(|h| !h.is_empty());
         if let Some(Ok(raw)) = hex.map(|h| u64::from_str_radix(h, 16)) {
             return Ok(Ok(coded(raw, vendor)));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use perfmon::{Message, Scope};
+use perfmon::{status, Message, Scope, Status};
 
 /// Why counts are missing: nothing, or several causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,9 +21,11 @@ impl Causes {
     pub const OFFLINE: Self = Self(4);
     /// A count is short, and no message has said why.
     pub const SHORT: Self = Self(8);
+    /// A thread ran on CPUs that lack some of the registers.
+    pub const ELSEWHERE: Self = Self(16);
 
     /// Each with its name in CSV and JSON, and with a sentence about `{}`.
-    const ALL: [(Self, &'static str, &'static str); 4] = [
+    const ALL: [(Self, &'static str, &'static str); 5] = [
         (
             Self::FAULT,
             "fault",
@@ -44,6 +46,11 @@ impl Causes {
             "short",
             "counting {} ended early: the kernel does not say why; its log may",
         ),
+        (
+            Self::ELSEWHERE,
+            "elsewhere",
+            "counting {} left out the time on CPUs that lack some of the registers; take CPUs of one kind (taskset)",
+        ),
     ];
 
     /// The cause that a message names, if its context has ended before its target.
@@ -53,6 +60,14 @@ impl Causes {
             Message::Evicted => Self::EVICTED,
             Message::End if scope == Scope::System => Self::OFFLINE,
             Message::End | Message::Overflow { .. } | Message::Other(_) => Self::NONE,
+        }
+    }
+
+    /// The cause that the status of a context names.
+    pub fn of_status(told: &Status) -> Self {
+        match told.elsewhere != 0 || told.flags & status::ELSEWHERE != 0 {
+            true => Self::ELSEWHERE,
+            false => Self::NONE,
         }
     }
 
@@ -147,6 +162,25 @@ mod tests {
         );
         assert_eq!(Causes::SHORT.and(Causes::NONE).names(), ["short"]);
         assert_eq!(Causes::SHORT.and(Causes::EVICTED).names(), ["evicted"]);
+    }
+
+    #[test]
+    fn r9_6_time_elsewhere_is_a_cause() {
+        let told = |flags, elsewhere| {
+            Causes::of_status(&Status {
+                flags,
+                elsewhere,
+                ..Status::default()
+            })
+        };
+        assert!(told(status::STARTED, 0).is_none());
+        assert_eq!(told(status::STARTED, 1), Causes::ELSEWHERE);
+        assert_eq!(told(status::ELSEWHERE, 0), Causes::ELSEWHERE);
+        assert_eq!(Causes::SHORT.and(Causes::ELSEWHERE).names(), ["elsewhere"]);
+        let mut shorts = Shorts::default();
+        shorts.add(5, Causes::ELSEWHERE);
+        let said = shorts.sentences(Scope::Thread, "sampling");
+        assert!(said[0].starts_with("sampling thread 5 left out the time "));
     }
 
     #[test]
