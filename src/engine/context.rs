@@ -453,9 +453,11 @@ impl<M: Memory> Registers<M> {
                     _ => value(&self.pmc, n as u16),
                 };
                 let mut interrupts = 0;
-                let counters = map.hardware.pmds.iter().take(ROWS).enumerate();
-                for (pmd, counter) in counters.filter(|(_, r)| (r.pmcs >> n) & 1 != 0) {
-                    if (spare >> pmd) & 1 != 0 {
+                for (pmd, counter) in (0..u64::BITS).zip(map.hardware.pmds) {
+                    if counter.pmcs.wrapping_shr(n as u32) & 1 == 0 {
+                        continue;
+                    }
+                    if spare.wrapping_shr(pmd) & 1 != 0 {
                         // Its bits are set, so the caller may read it: mark the value.
                         if value & counter.enable & register.enable != 0 {
                             self.short.set(pmd as u16);

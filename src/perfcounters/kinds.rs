@@ -38,16 +38,17 @@ impl Kind {
     /// Context: interrupts off, or the CPU's hotplug thread.
     pub(crate) fn here(description: &Description) -> Self {
         let has = |rows: &mut dyn Iterator<Item = Register>| {
-            rows.enumerate().fold(0, |bits, (n, row)| {
+            // Zipped, because `enumerate()` checks for an overflow, which panics.
+            rows.zip(0..u64::BITS).fold(0, |bits, (row, n)| {
                 let there = row.exists() && description.is_here(&row) && msr::is_there(row.address);
-                bits | u64::from(there).wrapping_shl(n as u32)
+                bits | u64::from(there).wrapping_shl(n)
             })
         };
         Self {
             id: 0,
             core: cpuid::core_type(),
-            pmcs: has(&mut description.named_pmcs().map(|(_, row)| row)),
-            pmds: has(&mut description.named_pmds().map(|(_, row)| row)),
+            pmcs: has(&mut description.pmc_rows()),
+            pmds: has(&mut description.pmd_rows()),
         }
     }
 
@@ -63,13 +64,13 @@ impl Kind {
     }
 
     /// Returns whether the CPU has a PMC.
-    pub(crate) fn has_pmc(&self, number: usize) -> bool {
-        self.pmcs.checked_shr(number as u32).unwrap_or(0) & 1 != 0
+    pub(crate) fn has_pmc(&self, number: u32) -> bool {
+        self.pmcs.checked_shr(number).unwrap_or(0) & 1 != 0
     }
 
     /// Returns whether the CPU has a PMD.
-    pub(crate) fn has_pmd(&self, number: usize) -> bool {
-        self.pmds.checked_shr(number as u32).unwrap_or(0) & 1 != 0
+    pub(crate) fn has_pmd(&self, number: u32) -> bool {
+        self.pmds.checked_shr(number).unwrap_or(0) & 1 != 0
     }
 
     fn has(&self) -> Claims {

@@ -267,7 +267,7 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
 /// `ENODEV` if a counter keeps no value, as in a virtual machine without a PMU, or if no CPU has one
 /// of the registers.
 fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
-    let controls = new.named_pmcs().map(|(_, r)| r).filter(Register::exists);
+    let controls = new.pmc_rows().filter(Register::exists);
     // If perf has reserved the control registers, the counters are taken to work.
     let reserved = match Reserved::all(controls.map(|r| r.address)) {
         Ok(reserved) => Some(reserved),
@@ -278,20 +278,20 @@ fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
     cpuid::on_each_cpu(&mut || {
         let kind = Kind::here(new);
         if let Some(reserved) = &reserved {
-            let mut counters = new.named_pmds().map(|(_, r)| r).enumerate();
-            hold &= counters.all(|(n, r)| !kind.has_pmd(n) || msr::holds(r.address, reserved));
+            let mut counters = new.pmd_rows().zip(0..u64::BITS);
+            hold &= counters.all(|(r, n)| !kind.has_pmd(n) || msr::holds(r.address, reserved));
         }
         learn(kind, last);
     });
     let (pmcs, pmds) = kinds::all().fold((0, 0), |(pmcs, pmds), (_, kind)| {
         (pmcs | kind.pmcs, pmds | kind.pmds)
     });
-    let lacks = |has: u64, (n, r): (usize, Register)| {
-        r.exists() && has.checked_shr(n as u32).unwrap_or(0) & 1 == 0
+    let lacks = |has: u64, (r, n): (Register, u32)| {
+        r.exists() && has.checked_shr(n).unwrap_or(0) & 1 == 0
     };
-    let mut rows = new.named_pmcs().map(|(_, r)| r).enumerate();
+    let mut rows = new.pmc_rows().zip(0..u64::BITS);
     let lacking = rows.any(|row| lacks(pmcs, row));
-    let mut rows = new.named_pmds().map(|(_, r)| r).enumerate();
+    let mut rows = new.pmd_rows().zip(0..u64::BITS);
     let lacking = lacking || rows.any(|row| lacks(pmds, row));
     match hold && !lacking && pmcs != 0 && pmds != 0 {
         true => Ok(()),
@@ -482,7 +482,7 @@ pub(crate) fn show(seq: &SeqFile) {
                 r.reserved | r.interrupt,
                 scope(r)
             );
-            show_cpus(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n));
+            show_cpus(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n as u32));
         }
         for (n, (name, r)) in pmu
             .named_pmds()
@@ -502,7 +502,7 @@ pub(crate) fn show(seq: &SeqFile) {
                     r.rdpmc,
                     scope(r)
                 );
-                show_cpus(seq, &|kind| kind.has_pmd(n));
+                show_cpus(seq, &|kind| kind.has_pmd(n as u32));
             } else {
                 let what = match r.is(kind::COUNTER) {
                     true => "counter",

@@ -93,6 +93,16 @@ impl Description {
         unsafe { rows(self.raw().pmds, self.raw().nr_pmds) }
     }
 
+    /// Iterates over its PMCs.
+    pub(crate) fn pmc_rows(&self) -> impl Iterator<Item = Register> + '_ {
+        self.pmcs().iter().map(register)
+    }
+
+    /// Iterates over its PMDs.
+    pub(crate) fn pmd_rows(&self) -> impl Iterator<Item = Register> + '_ {
+        self.pmds().iter().map(register)
+    }
+
     /// Its PMCs, with their names.
     pub(crate) fn named_pmcs(&self) -> impl Iterator<Item = (&CStr, Register)> {
         self.pmcs().iter().map(named)
