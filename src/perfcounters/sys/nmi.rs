@@ -93,10 +93,10 @@ pub(crate) fn was_expected() -> bool {
 #[inline]
 pub(crate) fn storm(began: u64) -> u64 {
     let timed: u8;
-    // SAFETY: A per-CPU word of ours, in one instruction. The samples of NMIs that come before
-    // `pfm_storm` has set it anew are not counted, and no more than that.
+    // SAFETY: A per-CPU word of ours, in one instruction. NMIs that come before `pfm_storm` has set
+    // it anew find it below 0: each is timed, as they may be all that this CPU does.
     unsafe {
-        asm!("decl %gs:{word}(%rip)", "setz {timed}", timed = out(reg_byte) timed,
+        asm!("decl %gs:{word}(%rip)", "setle {timed}", timed = out(reg_byte) timed,
             word = sym shim::pfm_storm_left,
             options(att_syntax, nostack))
     }

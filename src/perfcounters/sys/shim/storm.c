@@ -8,6 +8,8 @@
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/sched.h>
+#include <asm/apic.h>
+#include <asm/irq_vectors.h>
 #include <asm/tsc.h>
 #include "sampling.h"
 
@@ -26,9 +28,16 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define STORM_BITS	4
 
 /*
+ * Samples further apart than that, on the average, are timed each: where NMIs are so dear that few
+ * of them are all that a CPU does, that is found after a few.
+ */
+#define STORM_RARE_MS	1
+
+/*
  * So many samples are timed at least, and for so long, before a CPU is found to starve; of those
  * that come so rarely that it takes longer than that it does not. The pause is three times that
- * time, but no longer than the last one.
+ * time, but no longer than the last one: what the samples of STARVED_TIMED that are not rare take
+ * at most, on the average, three times.
  */
 #define STARVED_TIMED		8
 #define STARVED_MS		5
@@ -42,6 +51,8 @@ struct storm {
 	u32 samples;
 	/* Of how many the next one that is timed is the last. */
 	u32 drawn;
+	/* When the last one was timed. */
+	u64 last;
 	/* How many were timed since that time; in how many of them something waited for the CPU. */
 	u64 timed_since;
 	u32 timed;
@@ -49,8 +60,20 @@ struct storm {
 };
 
 static DEFINE_PER_CPU(struct storm, storms) = { .drawn = 1 };
-/* Samples until the next one that is timed. */
+/* Samples until the next one that is timed; below 0 for NMIs that come before it is set anew. */
 DEFINE_PER_CPU(u32, pfm_storm_left) = 1;
+
+/*
+ * An interrupt of the system waits: a tick, or another CPU's call. An NMI that is due when the one
+ * before it ends comes before both the next instruction and all interrupts. So where each NMI has
+ * the next one, nothing but this says that the CPU gets nothing done: no tick finds that its thread
+ * is to be switched out. Our own irq_work says nothing: samples ask for that.
+ */
+static bool interrupt_waits(void)
+{
+	return boot_cpu_has(X86_FEATURE_APIC) &&
+	       apic->read(APIC_IRR + LOCAL_TIMER_VECTOR / 32 * 0x10) & ~BIT(IRQ_WORK_VECTOR % 32);
+}
 
 /*
  * For how long did the CPU get nothing done? 0: it does. What a sample takes besides our handler,
@@ -75,7 +98,7 @@ static u64 starved_for(struct storm *storm, u64 now)
 	 * those do; others are an interrupt's end, which ticks may follow one another by.
 	 */
 	if (hardirq_count() >= 2 * HARDIRQ_OFFSET || need_resched() ||
-	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)))
+	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)) || interrupt_waits())
 		storm->starved++;
 	gone = now - storm->timed_since;
 	if (storm->timed < STARVED_TIMED || gone < (u64)tsc_khz * STARVED_MS)
@@ -90,9 +113,14 @@ static u64 starved_for(struct storm *storm, u64 now)
  * After a sample that began at @began, which is timed, for all since the last one that was:
  * nanoseconds for which there must not be more; 0: none.
  *
- * Which one is timed is drawn, one in sixteen on the average. Were it each sixteenth, a storm whose
- * NMIs come in step with what they interrupt would have the same of its samples timed for ever: the
- * short ones, those of one context of two, or those that find no interrupt.
+ * Which one is timed is drawn, one in sixteen on the average, unless they are rare. Were it each
+ * sixteenth, a storm whose NMIs come in step with what they interrupt would have the same of its
+ * samples timed for ever: the short ones, those of one context of two, or those that find no
+ * interrupt.
+ *
+ * An NMI may come at any time here, with a pfm_storm() of its own: if it did not, and each NMI has
+ * the next one, a tick that is interrupted here would never end. Then times may be later than @now,
+ * and counts those of both, or of one: that ends a window, or makes a pause of the usual length.
  */
 u64 pfm_storm(u64 began)
 {
@@ -100,6 +128,7 @@ u64 pfm_storm(u64 began)
 	u64 now = rdtsc(), window = (u64)tsc_khz * STORM_MS, gone = now - storm->began;
 	u32 rate = READ_ONCE(max_sample_rate), percent = READ_ONCE(max_sample_percent);
 	u64 least = 0, pause = 0, starved = rate || percent ? starved_for(storm, now) : 0;
+	bool rare;
 
 	/* The time in which there may be as many, that take as long. */
 	storm->samples += storm->drawn;
@@ -120,8 +149,10 @@ u64 pfm_storm(u64 began)
 	} else {
 		pause = 0;
 	}
-	storm->drawn = STORM_LEAST + hash_64(now, STORM_BITS);
-	/* Pairs with an NMI's own pfm_storm(): until pfm_storm_left is set there is none. */
+	rare = now - storm->last > (u64)tsc_khz * STORM_RARE_MS * storm->drawn;
+	storm->last = now;
+	storm->drawn = rare ? 1 : STORM_LEAST + hash_64(now, STORM_BITS);
+	/* Pairs with an NMI's own pfm_storm(), which goes by what it finds: drawn is set before. */
 	barrier();
 	this_cpu_write(pfm_storm_left, storm->drawn);
 	return tsc_khz ? pause * NSEC_PER_MSEC / tsc_khz : 0;
