@@ -319,7 +319,7 @@ impl Context {
     }
 
     /// Writes a word of the kernel's own into the ring, if there is one.
-    fn tell_ring(&self, state: &mut State, kind: u16, word: u64) {
+    pub(crate) fn tell_ring(&self, state: &mut State, kind: u16, word: u64) {
         let Some(buffer) = &mut state.sampling.buffer else {
             return;
         };

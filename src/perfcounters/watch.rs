@@ -9,6 +9,7 @@
 //! no right that could be lost, unless it stops the thread. Nor does a process for its own threads,
 //! though another one may have the same file.
 
+use engine::ring::EXEC;
 use kernel::cred::Credential;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -16,7 +17,7 @@ use kernel::task::Task;
 
 use crate::contexts::{Context, State};
 use crate::sys::rights::{self, Seen};
-use crate::sys::sched;
+use crate::sys::{nmi, sched};
 use crate::target::Target;
 
 /// A right that may be lost.
@@ -75,11 +76,16 @@ impl Context {
         }
     }
 
-    /// The current thread has executed a program: [`doubt`](Self::doubt), if the context is still
-    /// attached to it.
-    pub(crate) fn doubt_of(&self, target: Target) {
+    /// The current thread has executed a program. If the context is still attached to it, this
+    /// writes the record of the exec into the ring of a started context, and calls
+    /// [`doubt`](Self::doubt).
+    /// Samples before the record are of the former program.
+    pub(crate) fn executed(&self, target: Target) {
         let mut state = self.state.lock();
         if state.target == target {
+            if state.started {
+                self.tell_ring(&mut state, EXEC, nmi::now());
+            }
             self.doubt(&mut state);
         }
     }

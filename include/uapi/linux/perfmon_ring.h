@@ -75,6 +75,7 @@ struct perfmon_record {
 #define PERFMON_RECORD_LOST		2	/* a __u64: records lost before the next one */
 #define PERFMON_RECORD_THROTTLE		3	/* a __u64, the time: too many overflows */
 #define PERFMON_RECORD_UNTHROTTLE	4	/* a __u64, the time: sampling goes on */
+#define PERFMON_RECORD_EXEC		5	/* a __u64, the time of an exec of the thread */
 
 /* Before the frames of the kernel's, and of user space's stack. */
 #define PERFMON_STACK_KERNEL	((__u64)-128)

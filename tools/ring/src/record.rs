@@ -2,7 +2,7 @@
 
 //! What records say.
 
-use engine::ring::{LOST, SAMPLE, THROTTLE, UNTHROTTLE};
+use engine::ring::{EXEC, LOST, SAMPLE, THROTTLE, UNTHROTTLE};
 
 /// Before the frames of the kernel's stack.
 pub const STACK_KERNEL: u64 = -128_i64 as u64;
@@ -23,6 +23,8 @@ pub enum Record {
     Throttle(u64),
     /// It went on. Nanoseconds.
     Unthrottle(u64),
+    /// The thread has executed a program at this time, in nanoseconds.
+    Exec(u64),
     /// Of a kind that is not known here.
     Other {
         /// `PERFMON_RECORD_*`.
@@ -97,6 +99,7 @@ impl Record {
             (LOST, Some(lost)) => Self::Lost(lost),
             (THROTTLE, Some(time)) => Self::Throttle(time),
             (UNTHROTTLE, Some(time)) => Self::Unthrottle(time),
+            (EXEC, Some(time)) => Self::Exec(time),
             (SAMPLE, _) => match Sample::parse(words) {
                 Some(sample) => Self::Sample(sample),
                 None => Self::other(kind, words),

@@ -290,6 +290,7 @@ impl Contexts {
                 Record::Lost(lost) => harvest.records.lost(lost, &common(now())),
                 Record::Throttle(time) => harvest.records.throttle(true, &common(time)),
                 Record::Unthrottle(time) => harvest.records.throttle(false, &common(time)),
+                Record::Exec(_) => {}
                 // Of a later kernel side.
                 Record::Other { .. } => {}
             }
