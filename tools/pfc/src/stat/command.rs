@@ -29,6 +29,9 @@ pub trait Crew {
     /// A new thread, which has not run yet. Failures are theirs to remember.
     fn follow(&mut self, thread: u32);
 
+    /// The command's process exists, and has not run its program yet.
+    fn forked(&mut self, _process: u32) {}
+
     /// The command's first thread, in its exec.
     fn begin(&mut self, thread: u32) {
         self.follow(thread);
@@ -92,7 +95,7 @@ fn exec(words: &[String], trouble: &mut File, before: impl FnOnce() -> io::Resul
 
 impl Child {
     /// Followed: it waits until it is, and counting begins in its exec.
-    pub fn traced<C: Crew>(words: &[String], _: &C) -> io::Result<Self> {
+    pub fn traced<C: Crew>(words: &[String], crew: &mut C) -> io::Result<Self> {
         let (trouble, mut theirs) = pipe()?;
         let (mut wait, mut go) = pipe()?;
         let pid = process::fork(|| {
@@ -108,6 +111,7 @@ impl Child {
             }
             return Err(error);
         }
+        crew.forked(pid.unsigned_abs());
         go.write_all(&[0])?;
         Ok(Self {
             pid,
@@ -124,8 +128,10 @@ impl Child {
     pub fn alone(words: &[String], crew: &mut impl Crew) -> Result<Self, Failure> {
         let context = crew.open()?;
         let (trouble, mut theirs) = pipe()?;
+        let (mut wait, mut go) = pipe()?;
         let pid = process::fork(|| {
             exec(words, &mut theirs, || {
+                wait.read_exact(&mut [0])?;
                 let Some(context) = &context else {
                     return Ok(());
                 };
@@ -134,6 +140,8 @@ impl Child {
             })
         })?;
         drop(theirs);
+        crew.forked(pid.unsigned_abs());
+        go.write_all(&[0])?;
         if let Some(context) = context {
             crew.insert(pid.unsigned_abs(), context)?;
         }
