@@ -136,8 +136,9 @@ static void traced_afresh(void)
 }
 
 static const struct operation tracing = {
+	/* The cache of matched names may have no memory: names are matched again then. */
 	"a process attaches, a trace begins", nothing, try_to_trace, no_trace, is_written,
-	trace_no_more, 15, false, 0
+	trace_no_more, 15, true, 0
 }, touching = {
 	"a traced process touches a buffer", traced_afresh, touch, always, goes_without,
 	trace_no_more, 2, true, 0

@@ -128,6 +128,7 @@ static struct point points[] = {
 	POINT("__rhashtable_init_noprof", -ENOMEM, false),
 	POINT("alloc_workqueue_noprof", 0, false),
 	POINT("kthread_create_on_node", -ENOMEM, false),
+	POINT("shmem_kernel_file_setup", -ENOMEM, false),
 };
 
 static int set_nth(const char *text, const struct kernel_param *kp)

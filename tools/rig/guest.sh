@@ -36,7 +36,7 @@ need_of() {
 	# shellcheck disable=SC2034
 	local -a qemu=()
 	# shellcheck disable=SC2034
-	local cpu="" accel="" pmu="" emulator=""
+	local cpu="" accel="" pmu="" emulator=pmu
 	be_guest "$1" && printf '%s' "${!3}"
 }
 
