@@ -77,16 +77,17 @@ static bool good(const struct operation *op, const char *of, int n, int ret)
 }
 
 /*
- * The number of the call to fail after call @n of @calls. Of more than 100 calls, as where a driver
- * adds 400 instances, the first and the last fail, and one in 31 between, which are the same in a
- * loop. make test does so with more than 16 calls, and fails fewer of them.
+ * Returns the number of the call to fail after call @n of @calls. Up to 100 calls all fail. Of more,
+ * as where a driver adds 400 instances, the first 20 and the last 10 fail, and one in 31 between,
+ * which are the same in a loop. In make test more than 8 calls are many: the first 4 and the last 2
+ * fail, and 5 between.
  */
 static int next(int n, int calls)
 {
-	int first = gate_or_long(10, 20), last = gate_or_long(3, 10);
-	int stride = gate_or_long(calls <= 100 ? 11 : 61, 31);
+	int first = gate_or_long(4, 20), last = gate_or_long(2, 10);
+	int stride = gate_or_long(calls / 6 + 1, 31);
 
-	if (calls <= gate_or_long(16, 100) || n < first || n >= calls - last)
+	if (calls <= gate_or_long(8, 100) || n < first || n >= calls - last)
 		return n + 1;
 	return n + stride < calls - last ? n + stride : calls - last;
 }
