@@ -43,7 +43,9 @@ cargo)
 	fi | collect host "$name" 0 1500 1
 	;;
 script)
-	out=$(bash "tests/host/$name") || rc=$?
+	eval "$(grep '^ALONE=' tools/rig/lib.sh)"
+	[ "$(id -u)" = 0 ] || ALONE=()
+	out=$("${ALONE[@]}" bash "tests/host/$name") || rc=$?
 	collect host "$name" "$rc" 120 1 <<<"$out"
 	;;
 guest)
@@ -99,7 +101,7 @@ lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
 # remove TEST...: as if they had never been; the runs that counted them, too.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 
-plan 42
+plan 43
 said=$(run)
 ends "a green run ends with its count" "11 passed, 0 failed status 0"
 as_wanted "rig a green whole run of a committed tree is in proved" \
@@ -225,7 +227,7 @@ ends "what was asked for by name runs once" "0 passed, 1 failed status 1"
 remove host/moody.sh host/moodier.sh
 
 # LIMIT=
-test_is host/slow.sh "echo 1..1; sleep 60; echo ok 1 slow"
+test_is host/slow.sh "echo 1..1; (sleep 4711 &); sleep 60; echo ok 1 slow"
 commit
 begin=$SECONDS
 said=$(run LIMIT=2)
@@ -233,6 +235,7 @@ says "a run ends when its time is up" "^[0-9]+ passed, [1-9][0-9]* failed$"
 [ $((SECONDS - begin)) -lt 40 ]
 result $? "rig and not later"
 says "it names what did not run" "^  host: slow.sh$"
+as_wanted "rig LIMIT=, a script with processes in the background: they end with it" "$(grep -lsxz "[4]711" /proc/[0-9]*/cmdline | wc -l)" 0
 as_wanted "rig and is not proved" "$(tail -n 1 "$cache/runs" | cut -d' ' -f4 | cut -d/ -f2 | grep -c '^0$') $(grep -c "$(git -C "$clone" rev-parse 'HEAD^{tree}')" "$cache/proved")" "0 0"
 remove host/slow.sh
 

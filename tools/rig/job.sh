@@ -56,10 +56,9 @@ script() {
 		return
 	}
 	start=$SECONDS
-	# A network of its own, so that ports are this script's alone. All of cargo's packages
-	# are there by now.
-	local -a alone=(unshare --net sh -c 'busybox ip link set lo up && exec "$@"' sh)
+	local -a alone=("${ALONE[@]}" sh -c 'busybox ip link set lo up && "$@"' sh)
 	[ "$(id -u)" = 0 ] || alone=()
+	# All of cargo's packages are there by now.
 	inside "${alone[@]}" env CARGO_NET_OFFLINE=true "RELEASE=$RELEASE" "PACKAGED=$PACKAGED" "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TARGET=$TARGET" \
 		"TOOLS_OUT=$TOOLS_OUT" "LIB_OUT=$LIB_OUT" "EMULATOR=$emulator" "PREPARED=$prepared" \
 		timeout -s KILL "$limit" bash "$s" >>"$log" 2>&1 </dev/null || rc=$?

@@ -55,6 +55,11 @@ kill_tree() {
 	kill -CONT "$1" 2>/dev/null || :
 }
 
+# "${ALONE[@]}" COMMAND...: as root with a network and processes of its own. Its ports do not meet
+# those of others, and all that it has started ends with it, in the background or not.
+# shellcheck disable=SC2034 # job.sh uses it
+ALONE=(unshare --net --pid --fork --kill-child --mount-proc)
+
 # lock FILE WHAT: alone with WHAT for as long as this script or anything it started
 # lives. Locks are held while something is made, never while it is used.
 lock() {
