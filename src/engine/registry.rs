@@ -88,8 +88,8 @@ pub struct Registry<S> {
 }
 
 impl<S: Store> Registry<S> {
-    /// Creates an empty set. `key` is random and makes the chains unpredictable, because names come
-    /// from devices, and users may have chosen some of them.
+    /// Creates an empty set. `key` is random, so that the chains are unpredictable: users can
+    /// choose the names of some devices, and thereby names of instances.
     pub fn new(layout: Layout, key: (u64, u64), mut store: S) -> Result<Self, Error> {
         store.grow(1)?;
         store.set_nr_slots(1);
@@ -161,8 +161,8 @@ impl<S: Store> Registry<S> {
         (desc.state == LIVE).then_some(desc)
     }
 
-    /// Returns the number of a name, live or dormant. Only the simulated device of the tests uses
-    /// it.
+    /// Returns the number of a name, live or dormant. The simulated device (`tools/fake`) and
+    /// tests use it; the kernel does not.
     #[cfg(not(engine_kernel))]
     pub fn find(&self, name: &[u8]) -> Option<u32> {
         self.find_in(self.bucket(name), name).map(|(n, _)| n)
