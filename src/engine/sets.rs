@@ -176,14 +176,14 @@ impl Turns {
     }
 }
 
-/// Sums over the runs of an event set of what a PMD counted in each, for its variance.
+/// Sums of a PMD's increments over the runs of its event set, from which a variance follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moments {
     /// Number of the PMD.
     pub pmd: u16,
     /// Value of the PMD when this run began, or when the PMD was last set or reset.
     begin: u64,
-    /// The increment of the PMD in this run before that.
+    /// Increment of the PMD in this run, before `begin` was stored.
     carried: u64,
     over: u64,
     squares: u128,
@@ -201,20 +201,20 @@ impl Moments {
         }
     }
 
-    /// Sets the PMD's value after a write. The run's increment before the write is discarded.
+    /// Records that the PMD was written with `value`. The increment before that is discarded.
     pub fn set(&mut self, value: u64) {
         self.begin = value;
         self.carried = 0;
     }
 
-    /// Sets the PMD's value after an overflow reset it from `before` to `value`. The run's increment
-    /// before the reset is kept.
+    /// Records that an overflow reset the PMD from `before` to `value`. The increment before that
+    /// is kept.
     pub fn reset(&mut self, before: u64, value: u64) {
         self.carried = self.counted(before);
         self.begin = value;
     }
 
-    /// Returns what the PMD counted in this run.
+    /// Returns the increment of the PMD in this run.
     fn counted(&self, value: u64) -> u64 {
         self.carried.wrapping_add(value.wrapping_sub(self.begin))
     }
@@ -225,8 +225,8 @@ impl Moments {
         self.set(value);
     }
 
-    /// Returns sums over all runs, including the present one of `time` nanoseconds: of what the PMD
-    /// counted, of the squares, and of the products with the time.
+    /// Returns sums over all runs, including the present one of `time` nanoseconds: of the
+    /// increments, of their squares, and of their products with the time.
     pub fn totals(&self, value: u64, time: u64) -> (u64, u128, u128) {
         let counted = self.counted(value);
         (
