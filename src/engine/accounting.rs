@@ -80,8 +80,8 @@ const USER: u64 = 0;
 const SYSTEM: u64 = 1;
 const IDLE: u64 = 2;
 
-/// The accounting words of a CPU. Only this CPU writes them; the words of interrupts only in the
-/// functions for interrupts.
+/// The accounting words of a CPU. Only this CPU writes them while it is online. The words of
+/// interrupts are written only in the functions for interrupts.
 #[derive(Default)]
 #[repr(C)]
 pub struct Cpu {
@@ -539,7 +539,7 @@ impl Cpu {
     }
 
     /// Returns all values up to now; on any CPU. `online`: the CPU is online. Returns `None` if the
-    /// values are being changed. `clock` must not be read before loads that precede it.
+    /// values are being changed. The read of `clock` must be ordered after earlier loads.
     pub fn values(&self, online: bool, clock: impl Fn() -> u64) -> Option<[u64; NR_CPU_VALUES]> {
         let mut all = tried(|| {
             let start = self.changes.start();

@@ -131,7 +131,7 @@ pub struct Registers<M: Memory> {
     short: Rows,
     /// Some PMDs show only the bits that their counter has.
     mixed: bool,
-    /// Number of hardware counters that wrapped, each of which raises an interrupt, until
+    /// Number of armed hardware counters that wrapped, each of which raises an interrupt, until
     /// [`Self::take_turned`].
     turned: u32,
     /// Values of the hardware's registers, and of soft ones.
@@ -300,8 +300,8 @@ impl<M: Memory> Registers<M> {
         }
     }
 
-    /// [`Self::reset`] for a PMD that shows all 64 bits. After the end of the old period its value
-    /// is what it has counted since.
+    /// [`Self::reset`] for a PMD that shows all 64 bits: its value is what it has counted since the
+    /// end of the old period.
     #[inline]
     pub fn reset_plain(&mut self, number: u16, value: u64) {
         if let Some(place) = value_mut(&mut self.pmd, number) {

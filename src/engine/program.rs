@@ -147,7 +147,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Returns the number of values that these registers need, of the hardware and soft.
+    /// Returns the number of values that these registers need: hardware registers, soft ones.
     pub(crate) fn values(numbers: &Numbers) -> [usize; 2] {
         [0, usize::from(FIRST_SOFT) / 64].map(|word| {
             let word = numbers.0.get(word).copied().unwrap_or(0);
@@ -232,9 +232,9 @@ pub struct Program<M: Memory> {
     pub(crate) nr_growths: usize,
     /// Bits of the counters in the global control, if the PMU has one.
     pub global: u64,
-    /// A virtual counter samples that follows its thread.
+    /// Some virtual counter that follows its thread is armed.
     pub carries: bool,
-    /// A clock samples, so that a timer is needed.
+    /// Some clock is armed, so a timer is needed.
     pub clocks: bool,
 }
 

@@ -121,7 +121,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// The context is loaded into a PMU. Returns true if a run begins.
+    /// Records that the context was loaded into a PMU. Returns true if a run begins.
     #[inline]
     pub fn enter(&mut self, now: u64) -> bool {
         self.since = Some(now);
@@ -133,7 +133,7 @@ impl Turns {
         begins
     }
 
-    /// The context is removed from the PMU.
+    /// Records that the context was removed from the PMU.
     #[inline]
     pub fn leave(&mut self, now: u64) {
         self.spent = self.spent(now);

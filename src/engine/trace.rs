@@ -327,11 +327,11 @@ pub fn plausible(seen: u64, claimed: u64, ticks: u64) -> Option<u64> {
 /// A range of a buffer's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Number of bytes written before this range. In a flight recorder: number of all bytes written.
+    /// Number of bytes written before this range; in a flight recorder, of all bytes written.
     pub position: u64,
     /// Offset of the first byte in the buffer.
     pub from: u32,
-    /// Number of bytes. The range continues at the beginning of the buffer.
+    /// Number of bytes. At the end of the buffer the range continues at its beginning.
     pub bytes: u32,
     /// Position at which the next range begins.
     pub next: u64,

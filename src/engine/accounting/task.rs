@@ -79,7 +79,7 @@ pub struct Task<V> {
 
 /// Reason of a wait, in the two bits below the time: the task was preempted, or its slice was over.
 const READY: u64 = 1;
-/// The task was woken before it had left its CPU, and may sleep nevertheless.
+/// The task was woken before it had left its CPU; it may sleep nevertheless.
 const WOKEN_MAYBE: u64 = 2;
 /// The task was woken.
 const WOKEN: u64 = 3;
@@ -108,7 +108,7 @@ pub struct Read {
     pub values: [u64; NR_VALUES],
     /// Ticks that the task waited for a CPU, but not after a wakeup.
     pub runq: u64,
-    /// Ticks since the accounting of the task began.
+    /// Ticks from the beginning of the task's accounting to its end, or until now.
     pub counted: u64,
     /// Number of wakeups for each class of latency.
     pub latencies: [u64; NR_LATENCIES],
@@ -139,8 +139,8 @@ impl<V: Values> Task<V> {
         }
     }
 
-    /// Begins the accounting of the task. `calling`: it is going to return from a system call
-    /// before it makes one.
+    /// Begins the accounting of the task. `calling`: the task first enters user mode by a return
+    /// from a system call, as a new child does.
     pub fn set_out(&self, calling: bool, told_apart: bool, now: u64) {
         self.calling.store_relaxed(calling.into());
         self.told_apart.store_relaxed(told_apart.into());
@@ -223,7 +223,7 @@ impl<V: Values> Task<V> {
     /// [`comes`](Self::comes).
     #[inline(always)]
     pub(super) fn come(&self, cpu: u32, bounds: &Bounds, now: u64) -> u64 {
-        // For the group in which the task waited, where readers have seen the wait.
+        // The wait belongs to the group in which the task waited, where readers have reported it.
         let since = self.since.load_relaxed();
         if since & WOKEN_MAYBE != 0 {
             let latency = waited(now, since);
