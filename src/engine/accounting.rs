@@ -468,10 +468,12 @@ impl Cpu {
     /// Returns a time and the interrupt time at that moment; on any CPU. `None` if an interrupt is
     /// just beginning or ending, because its time stamp may turn out to be earlier than this time.
     fn settled(&self, clock: &impl Fn() -> u64) -> Option<(u64, u64)> {
+        // Acquire: pairs with the release in `turned`.
         let turning = self.turning.load_acquire();
         let before = self.span.0.load_relaxed();
         let now = clock();
         let total = self.span.total(now);
+        // Fence: both words are read again after the clock.
         fence_acquire();
         let turning = turning | self.turning.load_relaxed();
         (turning == 0 && self.span.0.load_relaxed() == before).then_some((now, total))

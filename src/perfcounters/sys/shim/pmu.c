@@ -486,8 +486,8 @@ bool pfm_rdpmc_allow(void)
 	/* CR4 of this CPU is representative of the others only if RDPMC was allowed before. */
 	if (atomic_inc_return(&current->mm->context.perf_rdpmc_allowed) == 1 || !rdpmc_works()) {
 		/*
-		 * Orders the increment before the read of the mask: a CPU that is not in the mask
-		 * yet sees the increment when it switches to this address space.
+		 * Barrier between the increment and the read of the mask: a CPU that is not in the
+		 * mask yet sees the increment when it switches to this address space.
 		 */
 		smp_mb();
 		done = !rdpmc_switch_on(mm_cpumask(current->mm));
