@@ -48,7 +48,8 @@ struct task_struct;
  *	bits in its PMC that belong to this counter only, if several counters share the PMC
  * @interrupt: PMC: bits that enable the overflow interrupt; only the kernel sets them.
  *	PMD: those of the bits that belong to this counter; 0: all of them
- * @kernel: PMC: bits that enable counting in kernel mode; setting them needs CAP_PERFMON
+ * @kernel: PMC: bits that enable counting in kernel mode; setting them needs CAP_PERFMON, or
+ *	kernel.perf_event_paranoid <= 1, and no lockdown for confidentiality
  * @pmcs: PMD: bit n is set if PMC n of the table controls this counter
  * @rdpmc: PMD: operand (ECX) of RDPMC for this counter
  * @type: PERFMON_REG_*
