@@ -4,8 +4,9 @@
  * guest: pmu-skylake
  * timeout: 120
  *
- * Who may stop a thread at its overflows: who might as a debugger, asked of the security
- * modules, too; and only as long as that is so.
+ * Contexts that stop their thread at overflows (PFM_FL_NOTIFY_BLOCK). PERFMON_LOAD needs the same
+ * permission as ptrace, including the consent of the security modules. If that permission is lost
+ * later, the thread continues and the context ends.
  */
 #include "capabilities.h"
 #include "sampling.h"
@@ -19,7 +20,10 @@
 
 static volatile __u64 *shared;
 
-/* A process that counts its rounds; at its own wish it becomes another user. */
+/*
+ * Forks a process of @user that counts its rounds in shared[0]. When shared[1] is set, it changes
+ * to that user ID and clears the word.
+ */
 static pid_t worker(int user)
 {
 	pid_t child;
@@ -57,7 +61,7 @@ static int blocking(pid_t whom)
 	return rc;
 }
 
-/* By a user of its own, as a child: does it get that? */
+/* Calls @try in a child of user 1000 without capabilities. Returns 0 or a negative errno. */
 static int as_user(int (*try)(pid_t whom), pid_t whom)
 {
 	int status;
@@ -99,7 +103,10 @@ static int own_child(pid_t unused)
 	return fd;
 }
 
-/* Yama lets a user stop descendants only; and perf watch the others. */
+/*
+ * With ptrace_scope 1, Yama lets a user stop descendants only. A context that only counts is
+ * allowed for the user's other processes as well, as perf's events are.
+ */
 static void yama(void)
 {
 	char before[8];
@@ -123,7 +130,7 @@ static void yama(void)
 	end_child(other);
 }
 
-/* Rounds go on, and go on. */
+/* Returns true if the worker does 1,000 more rounds within ten seconds. */
 static bool goes_on(void)
 {
 	__u64 at = shared[0];
@@ -160,7 +167,7 @@ static bool says_end(int fd)
 	return false;
 }
 
-/* A tool that may stop others' processes, and does not any more. */
+/* The tool drops CAP_SYS_PTRACE while its context has stopped another user's process. */
 static void dropped(void)
 {
 	pid_t child, tool;
@@ -191,7 +198,7 @@ static void dropped(void)
 	end_child(child);
 }
 
-/* A tool that ends while its descriptor lives on. */
+/* The tool is killed while another process still has the file descriptor of its context. */
 static void handed_on(void)
 {
 	int pipes[2], fd = -1;
@@ -243,7 +250,7 @@ static void handed_on(void)
 	end_child(child);
 }
 
-/* A process that becomes another user's while it is monitored. */
+/* The monitored process changes its user ID between two overflows. */
 static void changed(void)
 {
 	pid_t child, tool;
@@ -254,7 +261,10 @@ static void changed(void)
 	if (!tool) {
 		int fd, good = 0;
 
-		/* As much as the process may. */
+		/*
+		 * The process has CAP_SETUID. Without the same capability the tool could not stop
+		 * it.
+		 */
 		become_user(1000, CAP_SETUID);
 		fd = blocking(child);
 		if (fd < 0)
@@ -276,14 +286,17 @@ static void changed(void)
 	end_child(child);
 }
 
-/* As the process's second thread: this program again, which has no capability then. */
+/*
+ * Second thread of the tool: executes this program again. As the user is not root, the new program
+ * has no capabilities.
+ */
 static void *other_program(void *unused)
 {
 	execl("/proc/self/exe", "perfmon_block", "holder", NULL);
 	return unused;
 }
 
-/* What that is then: it has the descriptor, and nothing to do. */
+/* The program that the thread executes: it keeps the inherited descriptor open and sleeps. */
 static void holder(void)
 {
 	for (;;)
@@ -291,8 +304,9 @@ static void holder(void)
 }
 
 /*
- * A tool that may stop others' processes runs another program, which may not, from a thread that
- * is not its first: the first one's rights are nobody's any more.
+ * A tool with CAP_SYS_PTRACE executes another program from a thread that is not the group leader.
+ * The program has no capabilities, and the credentials of the leader that loaded the context are no
+ * longer those of any task.
  */
 static void by_exec(void)
 {

@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 120
  *
- * Memory of buffers of samples and of self pages: charged to the control group and to the user
- * who caused it, whichever user of a name space of its own that is, refused at a limit; and what
- * becomes of pages that a process gives back.
+ * Memory of sampling buffers and self pages. It is charged to the control group and to the user who
+ * created the context, and to the owner of a user namespace for all users in it. At a limit the
+ * call fails. Pages that a process drops with MADV_DONTNEED come back with the same contents.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -30,7 +30,7 @@ struct told {
 
 static struct told *told;
 
-/* A word's number in a file of the group. */
+/* Returns the number that follows @word in a file of the control group. */
 static long long of_group(const char *file, const char *word)
 {
 	char path[80], line[100];
@@ -48,7 +48,10 @@ static long long of_group(const char *file, const char *word)
 	return value;
 }
 
-/* Buffers until one is refused, or so many; they stay until the parent says "go". */
+/*
+ * Creates buffers of @size bytes until one is refused or there are @most. Sets `go` to 1 and keeps
+ * the buffers until the parent changes it.
+ */
 static void hoard(struct told *told, int most, int size)
 {
 	int rc = 0;
@@ -101,7 +104,10 @@ static void group(void)
 	write_file(OURS "/memory.max", "max");
 }
 
-/* At the limit, and one past it. */
+/*
+ * Buffers and self pages are charged to their user. A user can have as much as user_kb allows, and
+ * root can have more.
+ */
 static void limit(void)
 {
 	__u64 one, page;
@@ -109,7 +115,7 @@ static void limit(void)
 	void *self;
 	int fd;
 
-	/* What the group had. */
+	/* Memory of the processes in group() may still be charged. */
 	wait_until(nobody_has_any());
 	fd = pfm_create_default(0, SIZE / 16);
 	one = bytes_of(0);
@@ -143,7 +149,10 @@ static void limit(void)
 	ok(nobody_has_any(), "9.1 all is given back");
 }
 
-/* Each user of a name space may lock so much memory; all are one who made that. */
+/*
+ * RLIMIT_MEMLOCK is per user of a namespace. user_kb is a limit for all of them together, because
+ * their memory is charged to the owner of the namespace as well.
+ */
 static void subordinate(void)
 {
 	const struct rlimit lock = { SIZE, SIZE };
@@ -179,8 +188,9 @@ static void subordinate(void)
 }
 
 /*
- * Mappings do not come to a child. One that shares the memory is all that dies when there is no
- * page; and it says whether the pages are the same.
+ * A child of fork() does not inherit the mappings, so the pages are read in a child of vfork(),
+ * which shares the address space. If a page is missing, the signal kills only that child. Its exit
+ * status says whether the pages have the same contents as before.
  */
 static void given_back(void)
 {

@@ -4,8 +4,10 @@
  * guest: pmu-skylake pmu-amd2
  * timeout: 120
  *
- * What the calls of /dev/perfmon refuse, and with which errno; who may watch
- * whom; what happens to a context whose thread, program or CPU goes.
+ * Errors and lifetimes of /dev/perfmon:
+ *  - what each call refuses, and with which errno;
+ *  - permissions of a user without capabilities;
+ *  - contexts whose thread exits, executes a program or is killed, and whose CPU goes offline.
  */
 #include "perfmon.h"
 #include <sys/stat.h>
@@ -74,7 +76,7 @@ static void registers(void)
 	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 0, 48), 0, "1.4 none at all");
 	is(vector(fd, PERFMON_WRITE_PMCS, NULL, 1, 48), -EFAULT, "1.4 at a bad address");
 	is(vector(fd, PERFMON_READ_PMDS, (void *)-8UL, 1, 176), -EFAULT, "1.4 at the end of all");
-	/* All or nothing. */
+	/* If one register of a vector is invalid, none is written. */
 	pfm_write_pmd(fd, 0, 5);
 	{
 		struct pfarg_pmd two[2] = { { .reg_num = 0, .reg_value = 6 }, { .reg_num = 15 } };
@@ -86,7 +88,7 @@ static void registers(void)
 	close(fd);
 }
 
-/* What a program without rights may do; runs in a child. */
+/* Tests as a user without capabilities. Runs in a child; returns 1 if a test failed, else 0. */
 static int unprivileged(pid_t stranger)
 {
 	int fd, failed = ksft_failed;
@@ -120,7 +122,7 @@ static void permissions(void)
 	int status;
 
 	fflush(stdout);
-	/* Root's, until the administrator says otherwise. */
+	/* Only root may open the device, until the administrator changes its mode. */
 	child = fork();
 	if (!child)
 		_exit(setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534) ||
@@ -171,7 +173,7 @@ static void lives(void)
 	close(fd);
 	close(system);
 
-	/* A child is not counted; it may use the context of its parent. */
+	/* A child of fork() is not counted. It can use the context by the inherited descriptor. */
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_load(fd, this_thread());
@@ -190,7 +192,7 @@ static void lives(void)
 	is(pfm_read_pmd(fd, 0), got, "1.2 and it is stopped");
 	close(fd);
 
-	/* Across exec; the descriptor is its parent's. */
+	/* A context of a child counts across its exec. Only the parent has the descriptor. */
 	if (pipe(out))
 		bail("pipe");
 	child = fork();
@@ -215,8 +217,8 @@ static void lives(void)
 }
 
 /*
- * Programs that never unload their contexts are killed: one half while they count, the other half
- * at any moment on their way there.
+ * Kills programs that never unload their contexts. Those with odd numbers are killed while they
+ * count, those with even numbers at any moment before or after they have started.
  */
 static void killed(void)
 {

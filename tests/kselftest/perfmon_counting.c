@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
- * Contexts count exactly on each model of the emulated PMU: the caller, another
- * thread, a CPU, many threads at once; and agree with perf.
+ * Contexts count exactly on each model of the emulated PMU: the calling thread, another thread, a
+ * CPU, and 64 threads with a context each. The counts agree with perf's.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -53,7 +53,7 @@ static void self(void)
 	}
 	if (!ok(i > 100000000 && around < 200, "1.6 instructions of the caller, exactly"))
 		note("%llu for 2 * %d", got, i);
-	/* What it holds does not depend on the counter's width. */
+	/* A PMD has 64 bits, whatever the width of the hardware counter. */
 	pfm_write_pmd(fd, 0, 0xfffffffffffffff0ULL);
 	got = pfm_spin(fd, 0, 1000);
 	is(got, 2000 + around, "1.5 64 bits, whatever the counter has");
@@ -94,7 +94,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Another thread, attached while it runs, stopped while it runs. */
+/* Attaches a context to a running thread, reads it and stops it while the thread runs. */
 static void other(void)
 {
 	struct job j = { .rounds = 50000000 };
@@ -165,7 +165,7 @@ static void threads(int nr)
 	is(wrong, 0, "1.6 %d threads with a context each, each exact", nr);
 }
 
-/* A child on CPU 1 while CPU 1 is counted. */
+/* Counts CPU 1 while a child runs there, and then while a child runs on CPU 0. */
 static void system_wide(void)
 {
 	__u64 got, idle, rounds = 20000000;
