@@ -5,9 +5,10 @@
  * gate: pmu-echo
  * timeout: 120
  *
- * AMD's late NMIs: every third interrupt of the PMU comes a second time, within its handler
- * or after it, when the overflow is handled and its status is cleared. Nobody may call them
- * unknown, no sample is taken twice, and NMIs of others are not claimed.
+ * AMD's late NMIs: every third interrupt of the PMU is delivered a second time, within its handler
+ * or after it, when the overflow is handled and its status is cleared. The second NMI must not be
+ * reported as unknown, must not produce a second sample, and NMIs of other sources must not be
+ * claimed.
  */
 #include "sampling.h"
 
@@ -27,7 +28,7 @@ static long unknown(void)
 	return atol(text);
 }
 
-/* NMIs of all CPUs, as the kernel counts them. */
+/* Returns the number of NMIs of all CPUs, from /proc/interrupts. */
 static long nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");
@@ -69,7 +70,10 @@ static void samples(const struct pmu_model *model)
 	close(fd);
 }
 
-/* The last interrupt's echo comes when nothing counts any more, or the PMU is given back. */
+/*
+ * The second NMI of the last overflow may arrive when the context is closed: nothing counts then,
+ * and the PMU may be released already.
+ */
 static void ends(const struct pmu_model *model)
 {
 	long before = unknown();
@@ -99,7 +103,10 @@ static void strangers(void)
 	is(unknown() - before, 3, "1.7 late NMIs: others' are not claimed");
 }
 
-/* While samples are taken: each overflow handled stands for one NMI more, no second one. */
+/*
+ * NMIs of other sources while a context samples. A handled overflow lets one later NMI be claimed,
+ * not more.
+ */
 static void strangers_between(const struct pmu_model *model)
 {
 	int fd = pfm_create_default(0, SIZE);

@@ -4,15 +4,15 @@
  * worlds: debug
  * guest: pmu-skylake
  *
- * The kernel's own fault injection (nth.h) in each call of /dev/perfmon that asks
- * for memory: opening, creating, writing, reading, attaching, mapping, closing.
- * Whatever fails: nothing is half done, the PMU is nobody's, and it works when
- * tried again.
+ * The kernel's fault injection (nth.h) in each call of /dev/perfmon that allocates memory or copies
+ * from user space: open, create, write, read, load, mmap, unload, close. After a failure nothing is
+ * half done, and perf can use the PMU unless the context was loaded before. The call works when it
+ * is tried again.
  */
 #include "sampling.h"
 #include "nth.h"
 
-#define REGISTERS	4	/* of each kind */
+#define REGISTERS	4	/* PMCs, and PMDs, of one vector */
 
 static int context = -1;
 static struct perfmon_self *self;
@@ -35,7 +35,7 @@ static bool perf_has_it(void)
 	return says(event >= 0, "perf cannot have the PMU");
 }
 
-/* Nobody has it; nothing is attached to this thread. */
+/* Returns true if this thread has no context and perf can use the PMU. */
 static bool is_free(void)
 {
 	int other = pfm_create(0), ret = pfm_load(other, this_thread());
@@ -44,7 +44,7 @@ static bool is_free(void)
 	return says(!ret, "the thread still has a context") & perf_has_it();
 }
 
-/* Calls with several registers. */
+/* Calls with a vector of REGISTERS registers. */
 
 static int write_pmcs(void)
 {
@@ -126,7 +126,7 @@ static int open_and_create(void)
 	return ret;
 }
 
-/* Into a ring, that is mapped. */
+/* The header page of the context's ring, if it is mapped. */
 static void *ring_page;
 
 static void leave_ring(void)
@@ -171,7 +171,7 @@ static bool samples(void)
 	       says(pfm_spin(context, 0, 10000) && page->head, "it does not sample");
 }
 
-/* Two more sets, and a register in one. */
+/* Creates event sets 3 and 9. */
 static int create_sets(void)
 {
 	struct pfarg_setdesc sets[2] = { { .set_id = 3 }, { .set_id = 9 } };
@@ -222,7 +222,7 @@ static void written(void)
 		bail("write of registers");
 }
 
-/* Attached, with no register of the hardware yet. */
+/* Creates and attaches a context that uses no hardware register yet. */
 static void attached(void)
 {
 	created();
@@ -240,14 +240,14 @@ static int load_cpu(void)
 	return pfm_load(context, 0);
 }
 
-/* Exactly, once it is attached; and perf has to do without. */
+/* Returns true if the attached context counts exactly and perf cannot open an event. */
 static bool counts_self(void)
 {
 	__u64 more, less;
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	/* It may have been started. */
+	/* pfm_spin() starts it. The context may have been started before. */
 	pfm_stop(context);
 	more = pfm_spin(context, 0, 2000);
 	less = pfm_spin(context, 0, 1000);
@@ -301,7 +301,7 @@ static int map_self(void)
 		self = NULL;
 		return -errno;
 	}
-	/* The page comes with the first look. */
+	/* The page is mapped by the fault of this access. */
 	return *(volatile __u32 *)&self->version == PERFMON_SELF_VERSION ? 0 : -EIO;
 }
 
@@ -338,7 +338,7 @@ int main(void)
 	on_cpu(0);
 	pfm_load_modules(SKYLAKE);
 	insmod("pfm_ring", "");
-	/* What the first context alone asks for is asked for here. */
+	/* The first context allocates memory that later ones share. That is not under test here. */
 	close(pfm_create(0));
 	set_up();
 	for (int i = 0; i < CALLS; i++)

@@ -4,8 +4,9 @@
  * guest: plain
  * timeout: 600
  *
- * The sampling formats, and what they refuse; clocks that sample on every machine, of a
- * thread and of a CPU; storms. Rings that are read while they are written: perfmon_ring.c.
+ * The sampling formats and the arguments that they refuse; sampling by clocks, which every machine
+ * has, of a thread and of a CPU; throttling of periods that are too short. perfmon_ring.c tests
+ * rings that are read while they are written.
  */
 #include "kselftest_pc.h"
 #include <signal.h>
@@ -28,9 +29,9 @@ static void burn(__u64 ms)
 }
 
 /*
- * How many samples there are in some time depends on how much of it the host gives to
- * the guest: late, several periods are one sample. So programs burn until something is
- * so, for a minute of processor time at most.
+ * Uses CPU time until the condition is true, for one minute of CPU time at most. The number of
+ * samples in a given time depends on how much time the host gives to the guest: if a timer expires
+ * late, several periods become one sample.
  */
 #define burn_until(condition) do {					\
 	for (int left_ = 60000 / 5; left_ && !(condition); left_--)	\
@@ -69,7 +70,10 @@ static void refusals(void)
 	close(fd);
 }
 
-/* Records from @at on, forward; or from the head on, backward. */
+/*
+ * Copies the record at position @at of a ring's data, which may continue at the beginning of the
+ * data. Bails out if its size is 0, over 4,096 or no multiple of 8.
+ */
 static const struct perfmon_sample *record(const char *data, __u64 size, __u64 at, char *to)
 {
 	__u32 bytes, i;
@@ -86,7 +90,10 @@ static const struct perfmon_sample *record(const char *data, __u64 size, __u64 a
 
 static char copy[4096] __attribute__((aligned(8)));
 
-/* A message at the watermark and not before; a tail beyond the head. */
+/*
+ * A message is queued when the ring has filled to its watermark, and not before. With a tail beyond
+ * the head the ring counts as full.
+ */
 static void watermark(void)
 {
 	int fd = pfm_create_ring(0, "ring", SIZE, 0);
@@ -104,7 +111,7 @@ static void watermark(void)
 	pfm_start(fd);
 	burn_until(page->head > 10 * 64);
 	ok(!pfm_message(fd, &msg, 0), "2.4 no message before the watermark");
-	/* Nobody reads: it fills, and the rest is lost. */
+	/* The ring is not read: it fills, and later samples are lost. */
 	burn_until(page->lost);
 	ok(pfm_message(fd, &msg, 0) && msg.msg_type == PFM_MSG_OVFL, "2.4 a message at the watermark");
 	pfm_stop(fd);
@@ -133,7 +140,7 @@ static void ways(void)
 	pfm_load(fd, this_thread());
 	pfm_start(fd);
 	burn_until(hdr->nr_full >= 2);
-	/* Nothing more gets full while they are counted. */
+	/* The context is stopped, so that no further buffer fills while messages are counted. */
 	pfm_stop(fd);
 	full = hdr->nr_full;
 	while (pfm_message(fd, &msg, 0))
@@ -191,7 +198,7 @@ static void histogram(void)
 	close(fd);
 }
 
-/* Samples of a CPU while it is busy, and while it is idle. */
+/* Samples a CPU with the CPU clock while it is busy, and while it is idle. */
 static void of_cpu(int cpu, __u64 period)
 {
 	int fd = pfm_create_ring(PFM_FL_SYSTEM_WIDE, "ring", SIZE, 0), samples = 0, foreign = 0;
@@ -232,7 +239,7 @@ static void on_signal(int signal)
 	signals += signal == SIGIO;
 }
 
-/* Another thread's end; SIGIO. */
+/* Messages about another process: its overflows, with SIGIO, and its end. */
 static void ends(void)
 {
 	int fd = pfm_create(0), pid, status, go[2];
@@ -244,7 +251,7 @@ static void ends(void)
 		bail("pipe");
 	pid = fork();
 	if (!pid) {
-		/* Not before it is counted. */
+		/* Waits until the context is started. */
 		close(go[1]);
 		read(go[0], &byte, 1);
 		burn(100);
@@ -273,7 +280,10 @@ static void ends(void)
 	close(fd);
 }
 
-/* A period far too short: throttled, said so, and the machine goes on. */
+/*
+ * A period of 1 ns: sampling is throttled, the ring has records of that, and the machine stays
+ * usable.
+ */
 static void storm(void)
 {
 	int fd = pfm_create_ring(0, "flight-recorder", SIZE, 0), throttled = 0, went_on = 0;
@@ -281,7 +291,7 @@ static void storm(void)
 	const char *data = (char *)page + 4096;
 	__u64 at, head, begin = now_ns();
 
-	/* Less than even a guest has that is given little time. */
+	/* A limit that even a guest with little CPU time exceeds. */
 	pfm_limits("100", "25");
 	pfm_period(fd, PERFMON_TASK_CLOCK, 1, 0);
 	pfm_load(fd, this_thread());

@@ -4,8 +4,9 @@
  * guest: pmu-skylake pmu-amd2
  * timeout: 60
  *
- * Samples of a thread that runs a guest of KVM are marked: what the interrupt has is where the host
- * was left. There is no KVM here: a driver says of the thread what KVM says.
+ * Samples of a thread that runs a KVM guest have PERFMON_IN_GUEST instead of an address, because
+ * the interrupt's registers are only those with which the host was left. The tests run without KVM:
+ * a command of the test driver sets the thread's flag PF_VCPU, as KVM does.
  */
 #include "sampling.h"
 #include "ring.h"

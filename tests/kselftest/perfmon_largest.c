@@ -4,7 +4,7 @@
  * worlds: stock
  * timeout: 120
  *
- * The largest buffers of samples: 1 GiB of them, and no word more.
+ * Sampling buffers and rings of the largest size, which is 1 GiB. A larger size is refused.
  */
 #include "memory.h"
 #include "sampling.h"
@@ -14,7 +14,7 @@
 
 #define LARGEST	(1ULL << 30)
 
-/* Its first and last pages can be read. */
+/* Maps the buffer, and returns true if its first and last bytes can be read. */
 static bool is_mapped(int fd, size_t bytes)
 {
 	volatile char *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);

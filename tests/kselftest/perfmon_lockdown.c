@@ -4,8 +4,8 @@
  * guest: lockdown-skylake
  * timeout: 60
  *
- * A kernel that is locked down for confidentiality, which it stays until it is
- * booted anew: nobody counts in it, root included; user mode is counted as ever.
+ * A kernel that is locked down for confidentiality, which cannot be undone until the next boot:
+ * root may not count in kernel mode either. User mode is counted as before.
  */
 #include "perfmon.h"
 #include <sys/mount.h>
