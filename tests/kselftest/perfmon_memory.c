@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Memory of the kernel that a user has through contexts: as much as there is need for,
- * charged to who made them, whichever user of a name space of its own that is, refused
- * at a limit, and given back.
+ * Kernel memory of contexts. It is allocated when it is needed, charged to the user who created the
+ * context, and to the owner of a user namespace for all users in it. A call that would exceed
+ * user_kb fails with EDQUOT. All memory is given back on close.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -18,7 +18,7 @@
 #define USER	1000
 #define SUB	100000
 
-/* Sets 1 to 1,023 of a context. */
+/* Creates event sets 1 to 1,023 of a context. Set 0 exists already. */
 static int fill(int fd)
 {
 	static struct pfarg_setdesc sets[SETS];
@@ -44,7 +44,10 @@ struct told {
 
 static struct told *told;
 
-/* Contexts until one is refused, or so many; they stay until somebody says "go". */
+/*
+ * Creates contexts until one is refused or there are @most. Sets `go` to 1 and keeps the contexts
+ * until the parent changes it.
+ */
 static void hoard(struct told *told, int most, bool sets)
 {
 	int rc = 0;
@@ -86,7 +89,7 @@ static void end(pid_t child)
 	waitpid(child, NULL, 0);
 }
 
-/* As an attacker would: all the sets that there may be, of all contexts. */
+/* A user creates contexts with all 1,024 event sets each, until one is refused. */
 static void attack(void)
 {
 	pid_t child;
@@ -104,7 +107,10 @@ static void attack(void)
 	ok(nobody_has_any(), "9.1 all is given back when they are closed");
 }
 
-/* As much as is needed. */
+/*
+ * A context and a set without registers are small. The first write of a register allocates memory,
+ * later ones do not.
+ */
 static void needs(void)
 {
 	int fd = pfm_create(0), rc;
@@ -128,7 +134,7 @@ static void needs(void)
 	wait_until(nobody_has_any());
 }
 
-/* At the limit, and one past it. */
+/* A user can have as many contexts as user_kb allows. Root and other users are not affected. */
 static void limit(void)
 {
 	int fd = pfm_create(0);
@@ -137,7 +143,7 @@ static void limit(void)
 
 	close(fd);
 	wait_until(nobody_has_any());
-	/* Whole kilobytes: four and a half contexts. */
+	/* user_kb is in whole kilobytes: enough for four contexts, not for five. */
 	set_user_kb(one * 9 / 2 / 1024);
 	child = begin(USER, 10, false);
 	is(told->contexts, 4, "9.4 a user has as many contexts as there is room for");
@@ -153,7 +159,7 @@ static void limit(void)
 	wait_until(nobody_has_any());
 }
 
-/* Users of a user name space that a user has made are that user, too. */
+/* Contexts of all users in a user namespace are charged to its owner as well. */
 static void inside(void)
 {
 	pid_t maker, first, second;
@@ -188,7 +194,10 @@ static void inside(void)
 	set_user_kb(0);
 }
 
-/* Containers of root's: all in one have together what a user may have, and root has none of it. */
+/*
+ * Containers, as user namespaces that root has created: all users in one of them can have as much
+ * as one user outside, and nothing is charged to root.
+ */
 static void containers(void)
 {
 	static const int who[] = { 0, 1, 0 };
@@ -222,7 +231,7 @@ static void containers(void)
 	ok(nobody_has_any(), "9.1 all is given back");
 }
 
-/* A user in a name space of that user's own. */
+/* A user who has entered a new user namespace can have as many contexts as outside. */
 static void at_home(void)
 {
 	pid_t child;

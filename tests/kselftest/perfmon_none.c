@@ -2,7 +2,7 @@
 /*
  * timeout: 60
  *
- * Where there is no PMU: descriptions say so, and so does /dev/perfmon.
+ * On a machine without a PMU, PMU descriptions do not load, and a context cannot be created.
  */
 #include "perfmon.h"
 

@@ -5,15 +5,18 @@
  * gate: pmu-skylake pmu-amd2 pmu-late pmu-spurious
  * timeout: 200
  *
- * Random periods are as asked for, and see what fixed ones in step with a loop do not;
- * samples and counts agree with perf's, whatever becomes of an interrupt; the PMU goes
- * to and fro; a thread waits while its tool looks.
+ * Sampling periods and blocking contexts:
+ *  - random periods follow the generator, and sample all parts of a loop, whereas fixed periods in
+ *    step with the loop always sample the same place;
+ *  - samples and counts agree with perf's, also with skid and spurious interrupts;
+ *  - perf and contexts use the PMU by turns;
+ *  - a thread sleeps from a notification until it is restarted (PFM_FL_NOTIFY_BLOCK).
  */
 #include "sampling.h"
 #include <signal.h>
 
 #define SIZE	(1 << 20)
-/* As often perf has the PMU, then a context. */
+/* Number of times that perf, then a context uses the PMU. */
 #define TURNS	25
 
 static const struct pmu_model *m;
@@ -23,7 +26,10 @@ static struct pfm_dfl_smpl_entry *entry(struct pfm_dfl_smpl_hdr *hdr, unsigned i
 	return (void *)hdr + sizeof(*hdr) + n * sizeof(struct pfm_dfl_smpl_entry);
 }
 
-/* D. F. Carta's minimal standard generator, as it is defined. */
+/*
+ * The minimal standard generator, as D. F. Carta implements it: x = 16807 * x modulo 2^31 - 1. Two
+ * steps make one number of 62 bits.
+ */
 static __u64 carta(__u32 *state)
 {
 	__u64 low = *state = *state * 16807ULL % 0x7fffffff;
@@ -58,7 +64,7 @@ static void shut(int fd, struct pfm_dfl_smpl_hdr *hdr, size_t size)
 	close(fd);
 }
 
-/* The very numbers that the seed gives; and their mean and spread. */
+/* Compares each period with the generator's, and checks their mean and range. */
 static void random_periods(void)
 {
 	struct pfarg_pmd pmd = {
@@ -137,7 +143,10 @@ static void lock_step(void)
 	ok(random > 0.07 && random < 0.13, "1.11 random ones see it as it is");
 }
 
-/* Samples times period, and what is left, is what perf counts. */
+/*
+ * Samples times the period, plus the events since the last sample, is perf's count within 100
+ * instructions.
+ */
 static void with_perf(void)
 {
 	struct pfarg_pmd pmd = {
@@ -160,7 +169,7 @@ static void with_perf(void)
 			bail("perf_event_open");
 		perf = perf_spin(fd, 500000);
 		close(fd);
-		/* perf gives the PMU back a moment later. */
+		/* perf releases the PMU some time after the event is closed. */
 		for (tries = 0; tries < 2000; tries++) {
 			fd = pfm_create_default(0, SIZE);
 			pfm_write_pmc(fd, 0, pfm_instructions(m));
@@ -191,7 +200,7 @@ static void with_perf(void)
 
 static volatile __u64 *shared;
 
-/* A message of its overflow; then it does not go on, wherever it waits. */
+/* Waits for an overflow message, and returns true if the process does not run after it. */
 static bool stands_still(int fd, pid_t pid)
 {
 	struct pfarg_ovfl_msg msg;
@@ -199,14 +208,17 @@ static bool stands_still(int fd, pid_t pid)
 
 	if (!pfm_message(fd, &msg, 60000))
 		return false;
-	/* It is on its way there. */
+	/* The process may still be on its way to the place where it sleeps. */
 	wait_until(task_state(pid) != 'R');
 	at = *shared;
 	usleep(20000);
 	return *shared == at && task_state(pid) != 'R';
 }
 
-/* Another process, which waits while its tool looks. */
+/*
+ * Another process with PFM_FL_NOTIFY_BLOCK. It sleeps after a notification, until PERFMON_RESTART,
+ * a signal, or the close of the context.
+ */
 static void blocked(void)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), pid, status, i;
@@ -218,7 +230,7 @@ static void blocked(void)
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid = fork();
 	if (!pid) {
-		/* Or it would hold what it is monitored by. */
+		/* Else the child would keep the context open that is attached to it. */
 		close(fd);
 		for (;;)
 			++*shared;
@@ -257,7 +269,10 @@ static void blocked(void)
 int main(void)
 {
 	const char *name = getenv("PMU") ?: "";
-	/* An interrupt that does not come is seen at the next look only. */
+	/*
+	 * With pmu-late and pmu-merge some interrupts are late or missing. Their overflows are
+	 * found when the counters are read the next time, so exact periods cannot be tested.
+	 */
 	bool silent = !strcmp(name, "late") || !strcmp(name, "merge");
 	bool spurious = !strcmp(name, "spurious");
 

@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 120
  *
- * Who may watch whom: each cell of the table in Documentation/perfmon.md. A child
- * takes a part in each try: who asks, who is asked for.
+ * Permissions of /dev/perfmon: each cell of the table in Documentation/perfmon.md. Each attempt is
+ * made by a child that has the credentials of its column.
  */
 #include "capabilities.h"
 #include "perfmon.h"
@@ -19,9 +19,9 @@ static const struct pmu_model *m;
 
 enum who {
 	NOBODY,		/* another user than root, without capabilities */
-	CAPABLE,	/* the same with CAP_PERFMON */
-	TRACER,		/* the same with CAP_SYS_PTRACE */
-	INSIDE,		/* root of a user namespace, without rights outside */
+	CAPABLE,	/* that user with CAP_PERFMON */
+	TRACER,		/* that user with CAP_SYS_PTRACE */
+	INSIDE,		/* root of a user namespace, without capabilities outside */
 	ROOT,
 	NR_WHO,
 };
@@ -61,11 +61,14 @@ static void part(enum who who)
 	default:
 		break;
 	}
-	/* A change of user makes a process undumpable, as a set-uid program is. */
+	/*
+	 * A change of user makes a process undumpable. A program that a user has started is
+	 * dumpable.
+	 */
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* What a child gets that plays this part: an errno. */
+/* Calls @try in a child with these credentials. Returns 0 or a negative errno. */
 static int as(enum who who, int (*try)(pid_t whom), pid_t whom)
 {
 	int status;
@@ -81,7 +84,7 @@ static int as(enum who who, int (*try)(pid_t whom), pid_t whom)
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -999;
 }
 
-/* A process that does nothing, as a user of its own choice. */
+/* Forks a process that sleeps. Without capabilities, unless @user is 0. */
 static pid_t somebody(int user, bool dumpable)
 {
 	int ready[2];
@@ -119,7 +122,7 @@ static int try_load(pid_t whom)
 	return pfm_load(fd, whom ?: (pid_t)this_thread());
 }
 
-/* One that stops the thread at each overflow. */
+/* A context that would stop the thread at each overflow. */
 static int try_blocking(pid_t whom)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
@@ -142,7 +145,7 @@ static int try_kernel_mode(pid_t unused)
 	return pfm_write_pmc(pfm_create(0), 0, pfm_instructions(m) | PFM_KERNEL);
 }
 
-/* Bits that are reserved are ignored: the value is as good as without them. */
+/* Writes of reserved bits are ignored: the counter counts as it does without them. */
 static int try_reserved(pid_t unused)
 {
 	int fd = pfm_create(0);
@@ -198,7 +201,7 @@ static void matrix(void)
 		;
 }
 
-/* Whom perf lets monitor the kernel, and nobody else. */
+/* Kernel mode is open to users with perf_event_paranoid 1, as for perf, and else to CAP_PERFMON. */
 static void paranoia(void)
 {
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
@@ -213,7 +216,9 @@ static void paranoia(void)
 	write_file(sysctl, before);
 }
 
-/* A copy of this program, that a user runs and that becomes root. */
+/*
+ * Path of a copy of this program, which a user executes: as an ordinary, set-uid or unreadable one.
+ */
 #define SECRET	"/tmp/perfmon_secret"
 
 static void copy_self(mode_t mode)
@@ -233,7 +238,10 @@ static void copy_self(mode_t mode)
 	close(to);
 }
 
-/* A user's process is counted, and becomes a program with more rights. */
+/*
+ * Counts a user's process across exec of a program with that mode. If @ends, the context ends
+ * there: nothing is counted after it, and PERFMON_START is ESRCH.
+ */
 static void exec_ends(mode_t mode, bool ends, const char *what)
 {
 	__u64 before, after;
@@ -279,7 +287,7 @@ static void exec_ends(mode_t mode, bool ends, const char *what)
 	unlink(SECRET);
 }
 
-/* What a process becomes that another one of its user watches. */
+/* Changes of a process that another process of the same user monitors. */
 enum change { UNDUMPABLE, OTHER_USER, OTHER_SPACE, OTHER_PROGRAM };
 
 static void be_other(enum change change)
@@ -291,7 +299,10 @@ static void be_other(enum change change)
 	case OTHER_USER:
 		if (setresuid(1001, 1001, 1001))
 			_exit(95);
-		/* It is the user that tells. */
+		/*
+		 * Only the user ID is to differ: the change of user has made the process
+		 * undumpable.
+		 */
 		prctl(PR_SET_DUMPABLE, 1);
 		break;
 	case OTHER_SPACE:
@@ -323,7 +334,10 @@ static void changing(int in, int out, enum change change, bool calls)
 	dup2(in, 0);
 	dup2(out, 1);
 	be_other(change);
-	/* It comes onto its CPU anew, unless a call is to notice. */
+	/*
+	 * Sleeps, so that the next context switch notices the change, unless a call is to notice
+	 * it.
+	 */
 	if (!calls)
 		sleep_ms(2);
 	step(0, 1);
@@ -332,13 +346,17 @@ static void changing(int in, int out, enum change change, bool calls)
 	_exit(0);
 }
 
-#define COUNTED		1	/* while it was its own */
+#define COUNTED		1	/* counted before the change */
 #define TOLD		2
 #define GONE		4
-#define COUNTED_ON	8	/* what it did afterwards */
-#define UNNOTICED	64	/* by a call */
+#define COUNTED_ON	8	/* counted after the change */
+#define UNNOTICED	64	/* a call did not notice the change */
 
-/* What becomes of a context; @calls: whose owner makes a call before the thread runs again. */
+/*
+ * Monitors a child that makes the change. Returns a mask of what was seen: COUNTED, TOLD (a message
+ * arrived), GONE (PERFMON_START is ESRCH) and COUNTED_ON, or UNNOTICED. With @calls, the monitor
+ * makes a call before the thread runs again.
+ */
 static int watcher(enum change change, bool calls)
 {
 	struct pollfd poll_fd = { .events = POLLIN };
@@ -368,7 +386,10 @@ static int watcher(enum change change, bool calls)
 	if (calls && change < OTHER_SPACE && poll(&poll_fd, 1, 0) != 1)
 		return UNNOTICED;
 	step(back[0], there[1]);
-	/* A worker asks. That nothing comes is known after a while only. */
+	/*
+	 * A worker checks the permission, so the message takes some time. Where none is expected,
+	 * the test waits for 500 ms.
+	 */
 	seen |= poll(&poll_fd, 1, change < OTHER_SPACE ? 30000 : 500) == 1 ? TOLD : 0;
 	last = pfm_read_pmd(fd, 0);
 	seen |= last - first >= 2000000 && (calls || change >= OTHER_SPACE) ? COUNTED_ON : 0;
@@ -382,8 +403,9 @@ static int watcher(enum change change, bool calls)
 #define PROGRAMS	"200"
 
 /*
- * A user calls all the time while a process executes programs: the kernel has each undumpable for
- * a moment, which is no reason to end the context. 0: it is there to the end.
+ * A user makes calls all the time while another process of the user executes programs. During each
+ * exec the kernel has the process undumpable for a moment, which must not end the context. Returns
+ * 0 if the context is still attached at the end.
  */
 static int caller(void)
 {
@@ -397,7 +419,7 @@ static int caller(void)
 		return 1;
 	child = fork();
 	if (!child) {
-		/* Not before it is loaded. */
+		/* Waits until the context is loaded. */
 		raise(SIGSTOP);
 		dup2(back[1], 1);
 		execl(SECRET, SECRET, "again", PROGRAMS, NULL);
@@ -445,7 +467,7 @@ static void changes(void)
 	unlink(SECRET);
 }
 
-/* This program, so many times more. */
+/* Executes this program @nr more times. The last one writes a byte and sleeps. */
 static int again(const char *nr)
 {
 	char less[12];
@@ -464,7 +486,7 @@ int main(int argc, char **argv)
 	char byte;
 
 	if (argc > 1 && !strcmp(argv[1], "spin")) {
-		/* Here; then work; then go. */
+		/* Reports that it runs, spins after one byte, and exits after another. */
 		if (write(1, "x", 1) != 1 || read(0, &byte, 1) != 1)
 			return 1;
 		spin(1000000);

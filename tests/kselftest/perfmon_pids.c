@@ -4,8 +4,8 @@
  * guest: pmu-skylake
  * timeout: 60
  *
- * Numbers of processes and threads are those of who made the context, in its pid name space:
- * in samples, messages and registers.
+ * Process and thread IDs in samples, messages and registers are those of the PID namespace of the
+ * process that created the context.
  */
 #include "sampling.h"
 #include <sched.h>
@@ -18,7 +18,9 @@ struct seen {
 	bool there;
 };
 
-/* What a process learns of a child that it samples; the child is @whom, 0 is oneself. */
+/*
+ * Samples the given process, or itself if that is 0, and stores the IDs that the context reports.
+ */
 static void sample(struct seen *seen, pid_t whom)
 {
 	int fd = pfm_create_default(0, SIZE);
@@ -40,7 +42,7 @@ static void sample(struct seen *seen, pid_t whom)
 	seen->there = true;
 	seen->value = pfm_read_pmd(fd, PERFMON_TID);
 	seen->mine = getpid();
-	/* It is full at some point. */
+	/* Spins until the buffer is full, which queues a message. */
 	if (!whom)
 		while (!pfm_message(fd, &msg, 0))
 			spin(1000000);
