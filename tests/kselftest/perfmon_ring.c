@@ -5,9 +5,12 @@
  * gate: plain pmu-skylake
  * timeout: 200
  *
- * Rings as user space has them: what may be mapped, what a reader gets while the
- * kernel writes, what a hostile one can do; on the clock of the thread, and on
- * instructions where there is a PMU.
+ * Rings from user space:
+ *  - which arguments and mappings are refused;
+ *  - what readers find while the kernel writes, forward and backward, paused, full, and with a tail
+ *    that a hostile reader keeps changing;
+ *  - how long mappings keep the context. The events are the thread's clock and, with a PMU,
+ *    instructions.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -16,16 +19,16 @@
 #include <sys/resource.h>
 
 #define SIZE	RING_MOST
-#define CLOCK	100000	/* nanoseconds */
+#define CLOCK	100000	/* sampling period of the clock, in nanoseconds */
 #define EVENTID	0x1234567890abcdefULL
 
 static const struct pmu_model *m;
 static __u32 cpus;
 
-/* For what must happen some time, on a busy host, too. */
+/* Time limit, in nanoseconds, for events that a busy host may delay. */
 #define LONG	100000000000ULL
 
-/* The thread that is watched: it spins while it may, and ends. */
+/* The monitored thread. It spins while may_spin is set, and exits when may_end is set. */
 static volatile int may_spin, may_end;
 static volatile __u32 worker_tid;
 static pthread_t worker;
@@ -60,7 +63,7 @@ static void end_worker(void)
 	pthread_join(worker, NULL);
 }
 
-/* What is sampled: the thread's clock, or its instructions. */
+/* The event that is sampled: the thread's clock, or its instructions. */
 struct source {
 	const char *name;
 	__u16 pmd;
@@ -71,7 +74,10 @@ static const struct source clocks = { "clock", PERFMON_TASK_CLOCK, CLOCK };
 static const struct source instructions = { "instructions", 0, 20011 };
 static const struct source *source;
 
-/* Two PMDs with each sample: PMD 1 or the other clock, which just count; the thread. */
+/*
+ * Creates a context that samples, and loads it on @tid if that is not 0. Each sample has the values
+ * of two other PMDs: one that only counts (PMD 1 or the other clock), and the thread ID.
+ */
 static int sampling(const char *format, struct perfmon_ring_arg *arg, __u32 tid)
 {
 	int fd = pfm_create_format(0, format, arg, sizeof(*arg));
@@ -103,19 +109,21 @@ static struct ring new_ring(const char *format, __u32 flags, __u64 size, __u32 t
 	return ring_of(sampling(format, &arg, tid), size);
 }
 
-/* What it counted in all, with the sampling PMD's periods. */
+/* Returns the number of overflows: the events of the PMD that only counts, by the period. */
 static __u64 overflows_of(int fd)
 {
 	int other = source->pmd ? PERFMON_CPU_CLOCK : 1;
 	__u64 all = pfm_read_pmd(fd, other), since = pfm_read_pmd(fd, source->pmd) + source->period;
 
-	/* Both do not begin and end in the same instruction. */
+	/*
+	 * The two PMDs do not start and stop at the same instruction, so the quotient is rounded.
+	 */
 	return (all - since + source->period / 2) / source->period;
 }
 
 #define SAMPLE_BYTES (sizeof(struct perfmon_sample) + 2 * 8)
 
-/* Is it a whole record, of what the worker did since then? */
+/* Returns true if the record is complete and describes what the worker did since @since. */
 static bool whole(const union record *r, int bytes, __u64 since)
 {
 	const struct perfmon_sample *s = &r->sample;
@@ -145,13 +153,13 @@ static bool whole(const union record *r, int bytes, __u64 since)
 	return false;
 }
 
-/* What a reader of a forward ring has found so far. */
+/* Position of a reader of a forward ring, and what it has found so far. */
 struct found {
 	__u64 at, since, time, samples, told, gone, others;
 	int wrong;
 };
 
-/* Reads up to the head; with @release, what was read is free. */
+/* Reads up to the head. With @release it advances the tail, which frees the space. */
 static void drain(const struct ring *r, struct found *f, bool release)
 {
 	static __thread union record record;
@@ -230,7 +238,10 @@ static int map_error(int fd, size_t size, int prot, int flags, off_t offset)
 	return 0;
 }
 
-/* Through /proc/self/mem what is not writable can be written elsewhere. */
+/*
+ * Writes through /proc/self/mem, which can write to mappings that are read-only. Returns 0 or a
+ * negative errno.
+ */
 static int forced(const volatile void *at)
 {
 	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC), ret;
@@ -287,7 +298,7 @@ static void mappings(void)
 	ring_close(&ring);
 }
 
-/* Every overflow is a record, or told as lost. */
+/* In a forward ring every overflow is a sample, or is counted in a LOST record. */
 static void forward(void)
 {
 	struct ring r = new_ring("ring", 0, SIZE, worker_tid);
@@ -303,7 +314,7 @@ static void forward(void)
 		drain(&r, &f, true);
 	}
 	ok(messages > 0, "1.9 %s: messages come as the ring fills", source->name);
-	/* And now nobody reads. */
+	/* The ring is not read until it is full and has lost samples. */
 	kept = r.page->lost;
 	for (end = now_ns() + LONG; r.page->lost < kept + 10 && now_ns() < end;)
 		usleep(10000);
@@ -312,7 +323,7 @@ static void forward(void)
 	if (!ok(kept <= SIZE && kept > SIZE - SAMPLE_BYTES - 16, "2.2 %s: full is full",
 		source->name))
 		note("%llu", kept);
-	/* Once there is room again that is told, before the next one. */
+	/* When there is room again, a LOST record is written before the next sample. */
 	for (end = now_ns() + LONG; f.told != r.page->lost && now_ns() < end;) {
 		drain(&r, &f, true);
 		usleep(1000);
@@ -327,7 +338,7 @@ static void forward(void)
 	is(f.wrong + f.gone, 0, "1.9 %s: every record is whole, in the order of time",
 	   source->name);
 	is(f.told, r.page->lost, "1.9 %s: what was lost is told", source->name);
-	/* A timer that comes late is one overflow. */
+	/* If a clock's timer expires late, several periods are one overflow. */
 	if (!ok(source->pmd ? f.samples > 0 && f.samples + f.told <= all + 2 :
 		f.samples + f.told == all, "1.9 %s: kept and lost are all", source->name))
 		note("%llu + %llu of %llu", f.samples, f.told, all);
@@ -336,7 +347,7 @@ static void forward(void)
 	ring_close(&r);
 }
 
-/* Rewrites the tail, all the time: anything, or near the head, or what it was. */
+/* Keeps changing the tail: to any value, to one near the head, or to the head itself. */
 static volatile int may_rave;
 
 static void *raver(void *arg)
@@ -368,14 +379,14 @@ static void hostile(__u32 flags)
 	may_rave = 1;
 	pthread_create(&thread, NULL, raver, &r);
 	pfm_start(r.fd);
-	/* For some time, and until there was something to tear. */
+	/* Runs for some time, and until there are both samples and lost ones. */
 	for (end = begin + bounded(gate_or_long(300, 1000)) * 1000000;
 	     now_ns() < end || ((!f.samples || !r.page->lost) && now_ns() < begin + LONG);) {
 		if (!flags) {
 			drain(&r, &f, false);
 			continue;
 		}
-		/* Newest first, until the first that is gone. */
+		/* Reads from the newest record to the first that is not in the ring any more. */
 		__u64 head = head_of(&r), at = head;
 
 		while ((n = copy(&r, head, at, &record)) > 0) {
@@ -392,7 +403,10 @@ static void hostile(__u32 flags)
 	is(f.wrong, 0, "1.9 %s, %s: no record is torn under a hostile tail", source->name, way);
 	ok(f.samples > 0 && r.page->lost > 0, "1.9 %s, %s: some are kept, some are lost",
 	   source->name, way);
-	/* All that is not lost is in the ring's bytes: samples, and what was told. */
+	/*
+	 * All that is not lost has been written: samples, and records of 16 bytes about losses and
+	 * throttling.
+	 */
 	all = overflows_of(r.fd);
 	kept = all - r.page->lost;
 	bytes = flags ? -r.page->head : r.page->head;
@@ -403,7 +417,7 @@ static void hostile(__u32 flags)
 		note("%llu overflows, %llu lost, %llu bytes", all, r.page->lost, bytes);
 	note("%llu samples, %llu gone, %llu overflows, %llu lost", f.samples, f.gone, all,
 	     r.page->lost);
-	/* Once the tail makes sense again, so does the ring. */
+	/* With a valid tail the ring takes samples again. */
 	__atomic_store_n(&r.tail->tail, head_of(&r), __ATOMIC_RELEASE);
 	kept = head_of(&r);
 	may_spin = 1;
@@ -415,7 +429,11 @@ static void hostile(__u32 flags)
 	ring_close(&r);
 }
 
-/* A snapshot while it is written: newest first, each one whole; how many were seen. */
+/*
+ * A flight recorder. Snapshots that are taken while it is written have complete records, newest
+ * first. While it is paused it does not change. After that, a LOST record has the number of samples
+ * that were dropped.
+ */
 static void flight_recorder(void)
 {
 	struct ring r = new_ring("flight-recorder", 0, SIZE, worker_tid);
@@ -429,7 +447,7 @@ static void flight_recorder(void)
 	   source->name);
 	may_spin = 1;
 	pfm_start(r.fd);
-	/* For some time, and until it is full and more. */
+	/* Runs for some time, and until twice the size of the ring has been written. */
 	for (end = begin + bounded(gate_or_long(300, 1000)) * 1000000;
 	     now_ns() < end || (-head_of(&r) < 2 * SIZE && now_ns() < begin + LONG);) {
 		__u64 head = head_of(&r), at = head, time = -1, seen = 0;
@@ -451,7 +469,7 @@ static void flight_recorder(void)
 	is(wrong, 0, "2.5 %s: read while it is written, all is whole and newest first",
 	   source->name);
 	note("%llu snapshots, %llu samples, up to %llu in one", snapshots, samples, most);
-	/* Paused it stands still. */
+	/* A paused ring does not change. `lost` serves as the argument of PERFMON_PAUSE. */
 	lost = 1;
 	is(pfm_call(r.fd, PERFMON_PAUSE, (__u32 *)&lost), 0, "2.4 %s: paused", source->name);
 	is(r.page->paused, 1, "2.4 %s: which the page says", source->name);
@@ -473,7 +491,7 @@ static void flight_recorder(void)
 		usleep(1000);
 	pfm_stop(r.fd);
 	may_spin = 0;
-	/* Before the first new one. */
+	/* The LOST record is the one before the first new sample. */
 	n = copy(&r, end - 16, end - 16, &record);
 	if (n == GONE)
 		skip("2.4 what was lost is told", "it was written over");
@@ -484,7 +502,7 @@ static void flight_recorder(void)
 	ring_close(&r);
 }
 
-/* Calls that need a ring, without one; and wrong addresses. */
+/* PERFMON_PAUSE of a context without a ring, and with a bad address. */
 static void refusals(void)
 {
 	int plain = pfm_create(0), fd = pfm_create_ring(0, "ring", SIZE, 0);
@@ -496,7 +514,10 @@ static void refusals(void)
 	close(fd);
 }
 
-/* In a child: 64 KiB of locked memory, and no capability for more. */
+/*
+ * Tests RLIMIT_MEMLOCK of 64 KiB, as a user without CAP_IPC_LOCK. Runs in a child; returns 42 if
+ * all is well, else the number of the failed step.
+ */
 static int on_a_budget(void)
 {
 	const struct rlimit limit = { 65536, 65536 };
@@ -521,7 +542,7 @@ static int on_a_budget(void)
 		return 3;
 	if (pfm_call(device[1], PERFMON_CREATE_FORMAT, &create) != -ENOMEM)
 		return 4;
-	/* What is mapped is still there, and counts. */
+	/* A mapping keeps the ring after close, so its memory is still charged. */
 	at = MAP(device[0], 4096, PROT_READ, 0);
 	close(device[0]);
 	if (!at || pfm_call(device[1], PERFMON_CREATE_FORMAT, &create) != -ENOMEM)
@@ -532,7 +553,7 @@ static int on_a_budget(void)
 	return 42;
 }
 
-/* Mappings that outlive what they are of. */
+/* Mappings of a ring across fork, exec, close of the context, and exit of its thread. */
 static void lifetimes(void)
 {
 	struct ring r = new_ring("ring", 0, SIZE, worker_tid);
@@ -567,11 +588,14 @@ static void lifetimes(void)
 	begin_worker();
 }
 
-/* Contexts end while their overflows are told, on another CPU. */
+/* Contexts are stopped, unloaded and closed while their overflows are handled on another CPU. */
 static void brief(void)
 {
 	__u64 begin = now_ns(), end = begin + bounded(gate_or_long(1000, 3000)) * 1000000, seen = 0;
-	/* While there is one, what all contexts need stays: without, each takes long. */
+	/*
+	 * This context keeps the scheduler's probes attached. To attach them each time would take
+	 * long.
+	 */
 	int other = pfm_create(0);
 	unsigned int rounds;
 
@@ -599,8 +623,8 @@ static void brief(void)
 }
 
 /*
- * Interrupts of the PMU that come faster than they can be handled, of code that holds the
- * kernel's own locks, too: with the usual limits the machine goes on, and the ring says why.
+ * PMU interrupts that arrive faster than they can be handled, also in kernel code that holds locks.
+ * With the default limits the machine stays usable, and the ring has THROTTLE records.
  */
 static void storm(void)
 {
@@ -614,7 +638,10 @@ static void storm(void)
 	pfm_write_pmc(fd, 0, pfm_instructions(m) | PFM_KERNEL);
 	is(pfm_write_smpl(fd, &pmd), 0, "1.7 a sample each ten instructions, kernel included");
 	pfm_load(fd, this_thread());
-	/* A guest that is given little time has no storm: until it has had one, and has lived. */
+	/*
+	 * A guest with little CPU time may not reach the limits. Repeated until sampling has been
+	 * throttled and the thread has made some calls.
+	 */
 	do {
 		__u64 turn = now_ns();
 

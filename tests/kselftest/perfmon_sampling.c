@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-k8 pmu-amd2
  * timeout: 200
  *
- * A sample each so many instructions, on each model of the emulated PMU: as many as
- * there must be, where they must be; in the default format, with messages, restarts,
- * resets, other PMDs, random periods, several counters at once.
+ * Sampling by instructions on each model of the emulated PMU: there is exactly one sample for each
+ * period, with an address in the loop. Tests the default format, messages, restarts, resets,
+ * recorded PMDs, and two sampling counters at once.
  */
 #include "sampling.h"
 
@@ -15,7 +15,7 @@
 
 static const struct pmu_model *m;
 
-/* An instruction of spin(), by its address: those between are the loop. */
+/* First address of the loop of spin_here(), and the first address after it. */
 extern char spin_begin[], spin_end[];
 
 static __attribute__((noinline)) void spin_here(__u64 rounds)
@@ -30,7 +30,7 @@ static struct pfm_dfl_smpl_entry *entry(struct pfm_dfl_smpl_hdr *hdr, unsigned i
 	return (void *)hdr + sizeof(*hdr) + n * (sizeof(struct pfm_dfl_smpl_entry) + 8 * values);
 }
 
-/* Of the caller: a sample each period, to the last. */
+/* Samples the caller: one sample for each period, and not one more or less. */
 static void exact(void)
 {
 	static const __u64 periods[] = { 1000, 4096, 99991, 1000000 };
@@ -57,7 +57,7 @@ static void exact(void)
 		pfm_start(fd);
 		spin_here(2000000);
 		pfm_stop(fd);
-		/* What it counted is the periods that ended, and what it holds since. */
+		/* The count is the periods that ended, plus the events since the last sample. */
 		count = pfm_read_pmd(fd, 0) + periods[i];
 		n = hdr->hdr_count - n;
 		ok(count < periods[i], "1.7 it holds less than a period since the last sample");
@@ -77,15 +77,15 @@ static void exact(void)
 		e = entry(hdr, i, 0);
 		wrong += e->ip < (__u64)spin_begin || e->ip > (__u64)spin_end;
 	}
-	/* What is around the loop are some ten instructions. */
+	/* About ten instructions around the loop are counted and may be sampled. */
 	if (!ok(wrong <= 1, "1.7 and where: in the loop"))
 		note("%u of 4000", wrong);
-	/* A mapping holds the file. */
+	/* A mapping would keep the context. */
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
-/* The message, the mask, the restart. */
+/* PFM_REGFL_OVFL_NOTIFY: the message, the masked context, and the restart. */
 static void notified(void)
 {
 	int fd = pfm_create(0), n;
@@ -125,7 +125,10 @@ static void notified(void)
 	close(fd);
 }
 
-/* Two counters, each with its period; PMDs recorded, PMDs reset. */
+/*
+ * Two sampling counters with a period each. The samples of both record PMD 2, and those of PMD 0
+ * reset it.
+ */
 static void several(void)
 {
 	int fd = pfm_create_default(0, SIZE), i, zero = 0, one = 0, wrong = 0, n;
@@ -157,7 +160,7 @@ static void several(void)
 		value = *(__u64 *)(e + 1);
 		zero += e->ovfl_pmd == 0;
 		one += e->ovfl_pmd == 1;
-		/* Reset at each sample of PMD 0, so it is its period. */
+		/* PMD 2 is reset at each sample of PMD 0, so it has counted one period. */
 		if (e->ovfl_pmd == 0 && (value < 19990 || value > 20020))
 			wrong++;
 	}
@@ -166,12 +169,15 @@ static void several(void)
 	is(wrong, 0, "1.11 the PMD that is recorded was reset with the sample before");
 	pmd.reg_smpl_pmds[4] = 1ULL << 63;
 	is(pfm_write_smpl(fd, &pmd), -EINVAL, "1.11 no PMDs that there are not");
-	/* A mapping holds the file. */
+	/* A mapping would keep the context. */
 	munmap(hdr, SIZE);
 	close(fd);
 }
 
-/* A full buffer: one message, and nothing more; or none. */
+/*
+ * A full buffer: nothing more is sampled until a restart. There is one message, or none without
+ * PFM_REGFL_OVFL_NOTIFY.
+ */
 static void full(void)
 {
 	int fd = pfm_create_default(0, 4096);

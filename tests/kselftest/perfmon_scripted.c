@@ -3,9 +3,11 @@
  * worlds: stock debug
  * timeout: 120
  *
- * PMU descriptions as modules bring them: what is refused when one is registered,
- * and why; what contexts make of registers that wrap, jump, go backwards and lie;
- * when a description may go. tests/modules/scripted_pmu.c does what it is told.
+ * PMU descriptions as modules register them:
+ *  - which descriptions are refused, and what the log says;
+ *  - how contexts count with counters that wrap, jump, go backwards or return random values;
+ *  - how long a description stays registered. tests/modules/scripted_pmu.c is the description. Its
+ *    module parameters say what it does.
  */
 #include "scripted.h"
 #define main ticks
@@ -70,13 +72,15 @@ static void refused(const struct mistake *m)
 		note("%d, and the log does%s say: %s", ret, said ? "" : " not", m->why);
 }
 
-/* Numbers or a name that another description has. */
+/* Registers a description with numbers or a name of another one, which is EEXIST. */
 static void taken(const char *edit, const char *what)
 {
 	static const char *const eexist[] = { "registration: -17", NULL };
 	int log = klog_mark(), ret = scripted(edit);
 
-	/* The kernel takes a module's EEXIST for itself, and says EBUSY. */
+	/*
+	 * The module loader turns EEXIST of a module's init into EBUSY. The log has the true error.
+	 */
 	if (!ok(klog_has(log, eexist) && (ret == -EBUSY || ret == -EEXIST), "1.14 %s", what))
 		note("%d", ret);
 }
@@ -181,7 +185,7 @@ static void numbers(void)
 	close(fd);
 }
 
-/* What a program without rights can have in a PMC; in a child. */
+/* Writes PMCs as a user without capabilities. Runs in a child, which exits with 2 on a mismatch. */
 static void unprivileged(int fd)
 {
 	if (setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534))
@@ -230,7 +234,7 @@ static void control_words(void)
 	close(fd);
 }
 
-/* Counters, against a model of them */
+/* Counters, compared with a model */
 
 static const struct {
 	__u16 pmd, width;
@@ -254,7 +258,10 @@ static void put(__u64 value)
 	set("now", now = value);
 }
 
-/* The counters are at value now, and were looked at before. */
+/*
+ * Moves the counters to @value, and the model by as much, modulo the width of each counter. They
+ * must have been read since the last move.
+ */
 static void move(__u64 value)
 {
 	for (int i = 0; i < COUNTERS; i++)
@@ -357,7 +364,7 @@ static void controlled(void)
 	close(fd);
 }
 
-/* Who is off the CPU while the counters move. */
+/* Registers of a thread's context while the thread is on a CPU and while it is not. */
 static void threads(void)
 {
 	int fd = pfm_create(0), go[2], status;
@@ -376,7 +383,7 @@ static void threads(void)
 	is(pfm_read_pmd(fd, HERE), 0, "1.13 and is asked on the caller's CPU");
 	is(pfm_read_pmd(fd, OF_THREADS_NOW), 5, "1.13 values need no start");
 	pfm_start(fd);
-	/* The child has this CPU only while this thread has not. */
+	/* Both are bound to CPU 0: the child runs only while this thread does not. */
 	is(in_child(put(now + 100)), 0, "1.13 another thread moves the counters");
 	now += 100;
 	wide = pfm_read_pmd(fd, WIDE);
@@ -446,7 +453,7 @@ static void systems(void)
 	on_cpu(0);
 }
 
-/* read() that moves by itself, lies, takes its time. */
+/* A read() callback that moves the counter, returns random values, or is slow. */
 static void liars(void)
 {
 	int fd = pfm_create(0), back = 0;
@@ -490,7 +497,10 @@ static void liars(void)
 	close(fd);
 }
 
-/* How long a description stays, and for whom. */
+/*
+ * A description stays registered while a context uses it. A context uses the descriptions that
+ * existed when it was created.
+ */
 static void stays(void)
 {
 	int fd = pfm_create(0), later;
@@ -519,7 +529,10 @@ static void tutorial(void)
 	slurp("/sys/kernel/debug/perfmon/tutorial/pmd304/name", text, sizeof(text));
 	ok(!strcmp(text, "TICKS\n"), "1.1 and in debugfs");
 	out = open("/tmp/ticks", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	/* A guest that is given little time may tick nine times in half a second of its clock. */
+	/*
+	 * A guest with little CPU time may see fewer than ten ticks in half a second of its CPU
+	 * clock.
+	 */
 	for (runs = 0; !tens && runs < 60; runs++) {
 		if (ftruncate(out, 0) || lseek(out, 0, SEEK_SET))
 			bail("/tmp/ticks");
