@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
- * The self page: a thread reads its counters by RDPMC, without a call. And that
- * by RDPMC nobody reads what another thread counted.
+ * The self page: a thread reads its own counters by RDPMC, without a system call. No thread can
+ * read by RDPMC what another thread has counted.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -33,7 +33,7 @@ static void on_fault(int signal)
 	siglongjmp(fault, signal);
 }
 
-/* What RDPMC says, or all ones if it is not allowed. */
+/* Returns the result of RDPMC, or all ones if it faults. */
 static __u64 try_rdpmc(__u32 counter)
 {
 	struct sigaction catch = { .sa_handler = on_fault }, before;
@@ -54,7 +54,7 @@ static __u64 thread_pointer(void)
 	return pointer;
 }
 
-/* As include/uapi/linux/perfmon.h says. */
+/* The read protocol of include/uapi/linux/perfmon.h. */
 static bool self_read(const volatile struct perfmon_self *page, __u16 pmd, __u64 *value)
 {
 	__u32 sequence, flags, i;
@@ -113,7 +113,7 @@ static void mapping(void)
 	close(fd);
 }
 
-/* What a loop takes by the page, with always the same code around it. */
+/* Returns the instructions of a loop, read from the page. noinline: the code around is the same. */
 static __attribute__((noinline)) __u64 self_spin(const volatile struct perfmon_self *page,
 						 __u64 rounds)
 {
@@ -162,7 +162,7 @@ static void reading(void)
 	}
 	is(bad, 0, "1.18 it only grows, over switches and migrations");
 	tsc = page->tsc_sum;
-	/* It is written when the thread is switched out. */
+	/* The kernel writes the time into the page when the thread is switched out. */
 	wait_until(page->tsc_sum > tsc);
 	ok(page->tsc_sum > tsc, "1.18 the time it ran");
 	pfm_stop(fd);
@@ -190,7 +190,7 @@ static void reading(void)
 	close(fd);
 }
 
-/* Counts a secret number of instructions, in turns with main on CPU 0. */
+/* Thread that counts its own instructions on CPU 0, by turns with main. */
 static volatile int stop;
 
 static void *secret(void *arg)
@@ -209,7 +209,10 @@ static void *secret(void *arg)
 	return NULL;
 }
 
-/* RDPMC is ours, a context is not: no counter has anything. */
+/*
+ * This process may use RDPMC, but has no context in the PMU. Every counter must be 0 to it, while
+ * another thread with a context runs on the same CPU by turns.
+ */
 static void revealing(void)
 {
 	int fd = pfm_create(0), loaded = 1, i, seen = 0;
@@ -236,13 +239,13 @@ static void revealing(void)
 	if (!child)
 		_exit(try_rdpmc(0) + 1 > 1);
 	waitpid(child, &status, 0);
-	/* fork() copies the right, for perf as well. */
+	/* fork() copies the permission, as it does for perf. */
 	is(status, 0, "1.18 a child sees nothing");
 	page = mremap(page, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)0x7000000);
 	ok(page == (void *)0x7000000 && try_rdpmc(0) != -1ULL, "1.18 the page moves");
 	munmap(page, 4096);
 	close(fd);
-	/* Until its next switch from another address space. */
+	/* RDPMC is forbidden at the next switch from another address space. */
 	child = fork();
 	if (!child)
 		_exit(0);
@@ -253,7 +256,7 @@ static void revealing(void)
 		note("still allowed");
 }
 
-/* Where the administrator forbids it. */
+/* With 0 in /sys/devices/cpu/rdpmc, the page does not have PERFMON_SELF_RDPMC. */
 static void forbidden(void)
 {
 	int fd;
@@ -275,7 +278,7 @@ static void forbidden(void)
 	write_file("/sys/devices/cpu/rdpmc", "1");
 }
 
-/* Contexts of a thread and of its CPU at once. */
+/* A context of a thread and one of its CPU at the same time use different registers. */
 static void both(void)
 {
 	int fd = pfm_create(0), cpu = pfm_create(PFM_FL_SYSTEM_WIDE), i;
@@ -316,7 +319,7 @@ static void both(void)
 	on_cpu(0);
 }
 
-/* Its hardware is asked for only by contexts that use it. */
+/* The PMU is reserved only for contexts that use hardware registers. */
 static void unused(void)
 {
 	int fd = pfm_create(0), perf = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
@@ -327,7 +330,7 @@ static void unused(void)
 	is(pfm_load(fd, this_thread()), 0, "1.3 a context without a counter does not want it");
 	by_perf = perf_spin(perf, 1000000) - perf_spin(perf, 1000);
 	is(pfm_start(fd), 0, "1.3 nor while it counts");
-	/* The thread is switched out and in, and its context with it. */
+	/* The thread is switched out and in, so its context is loaded and unloaded meanwhile. */
 	blocked = task_blocked(getpid());
 	wait_until(task_blocked(getpid()) >= blocked + 20);
 	is(perf_spin(perf, 1000000) - perf_spin(perf, 1000), by_perf, "1.3 and perf counts on");
@@ -343,8 +346,10 @@ static void unused(void)
 	close(perf);
 }
 
-/* The processor forgets its registers when the machine sleeps; all but that is done. */
-/* The machine wakes up while nobody who has a context runs: nothing counts there. */
+/*
+ * The machine is suspended while the thread of the only context sleeps. PMC 1, in which the test
+ * writes a value as firmware might leave it, must be 0 after the resume.
+ */
 static void left_by_firmware(void)
 {
 	pid_t child = fork();
@@ -369,6 +374,10 @@ static void left_by_firmware(void)
 	waitpid(child, NULL, 0);
 }
 
+/*
+ * Suspend with pm_test "core": the kernel does all but the last step, so the processor keeps its
+ * registers. In a real suspend it loses them.
+ */
 static void sleeping(void)
 {
 	int fd, cpu;
@@ -381,7 +390,7 @@ static void sleeping(void)
 		return;
 	}
 	write_file("/sys/power/pm_test", "core");
-	/* The kernel's test sleeps for five seconds, if nothing else is asked for. */
+	/* The kernel's test of suspend waits for five seconds by default. */
 	write_file("/sys/module/suspend/parameters/pm_test_delay", "1");
 	fd = pfm_create(0);
 	cpu = pfm_create(PFM_FL_SYSTEM_WIDE);
@@ -410,14 +419,17 @@ struct other {
 	int fd;
 };
 
-/* What a thread knows of another one's counters. */
+/* Thread that reads the counter of main's context, by the call and from the page. */
 static void *look(void *arg)
 {
 	struct other *other = arg;
 
 	on_cpu(1);
 	other->slow = pfm_read_pmd(other->fd, 0);
-	/* While it does not run its value is in the page: that is not the moment to judge. */
+	/*
+	 * While main is not on a CPU its value is in the page, so only a read while it counts is
+	 * judged.
+	 */
 	for (int i = 0; i < 1000 && !other->ran; i++) {
 		__u32 sequence = other->page->sequence;
 		bool counts = other->page->flags & PERFMON_SELF_COUNTING;
@@ -429,7 +441,7 @@ static void *look(void *arg)
 	return NULL;
 }
 
-/* The page is its thread's: whoever else looks asks the kernel. */
+/* Only the owner of the page can add the increment by RDPMC. Others have to call the kernel. */
 static void others(void)
 {
 	struct other other = { .fd = pfm_create(0) };
@@ -438,7 +450,7 @@ static void others(void)
 	int status;
 	pid_t child;
 
-	/* Where it stays while another one looks. */
+	/* Main stays on CPU 0 while the other thread reads on CPU 1. */
 	on_cpu(0);
 	pfm_write_pmc(other.fd, 0, pfm_instructions(m));
 	pfm_load(other.fd, this_thread());
@@ -450,7 +462,7 @@ static void others(void)
 	wait_until(other.page->flags & PERFMON_SELF_RDPMC);
 	is(other.page->owner, thread_pointer(), "1.18 the page says whose RDPMC is");
 	self_read(other.page, 0, &a);
-	/* This thread counts on meanwhile. */
+	/* Main keeps counting meanwhile. */
 	pthread_create(&thread, NULL, look, &other);
 	while (pthread_tryjoin_np(thread, NULL))
 		spin(1000);
@@ -478,7 +490,7 @@ static void others(void)
 	ok(self_read(other.page, 0, &b) && b - a >= 2000, "1.18 its thread reads on");
 	munmap((void *)other.page, 4096);
 	close(other.fd);
-	/* Attached to nobody yet: who maps it first. */
+	/* A context that is not loaded: the first process that maps its page has it. */
 	other.fd = pfm_create(0);
 	other.page = PAGE(other.fd);
 	child = fork();

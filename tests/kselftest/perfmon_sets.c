@@ -5,9 +5,12 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 240
  *
- * Event sets: what is refused; switched by time and by overflows, to the count; turns
- * and their times; in a thread that sleeps, in another process to its end, and on a CPU
- * that goes; one that samples beside one that counts.
+ * Event sets, on emulated PMUs of Intel and AMD:
+ *  - what create, delete, getinfo, load and start refuse, and the errno;
+ *  - switches by time and by overflows: no instruction is lost between two sets;
+ *  - number and duration of runs, as PERFMON_GETINFO_EVTSETS and PERFMON_READ_RUNS report them;
+ *  - a thread that sleeps, another process until it exits, a CPU that goes offline;
+ *  - a sampling set and a counting set in one context, and a masked set until its restart.
  */
 #include "sampling.h"
 #include "sets.h"
@@ -17,7 +20,7 @@
 static const struct pmu_model *m;
 static int slow = 1;
 
-/* Instructions in each set, on another counter each time. */
+/* Counts instructions in that set, on counter 0 for even sets and counter 1 for odd ones. */
 static void count_in(int fd, __u16 set)
 {
 	if (set_pmc(fd, set, set % 2, pfm_instructions(m)) ||
@@ -30,7 +33,10 @@ static __u64 counted_in(int fd, __u16 set)
 	return set_value(fd, set, set % 2);
 }
 
-/* Always the same instructions around so many. */
+/*
+ * Runs 2 * rounds instructions between start and stop. noinline: the number of instructions in the
+ * two calls stays the same, see around().
+ */
 static __attribute__((noinline)) void run(int fd, __u64 rounds)
 {
 	pfm_start(fd);
@@ -38,7 +44,7 @@ static __attribute__((noinline)) void run(int fd, __u64 rounds)
 	pfm_stop(fd);
 }
 
-/* Those around them. */
+/* Returns the instructions that run() adds to its loop: ten rounds are 20 instructions. */
 static __u64 around(void)
 {
 	int fd = pfm_create(0);
@@ -148,7 +154,7 @@ static struct turns turns_of(int fd, const __u16 *ids, int nr)
 	return all;
 }
 
-/* All instructions are in one of the sets. */
+/* Three sets that are switched by time: their counts add up to all instructions of the thread. */
 static void by_time(__u64 timeout, __u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = timeout };
@@ -162,7 +168,7 @@ static void by_time(__u64 timeout, __u64 extra)
 	int fd = pfm_create(0), i;
 
 	is(set_create(fd, &desc), 0, "1.12 set 0 is switched by time");
-	/* Rounded up to what the timer has: 1 ns, or a tick. */
+	/* The timeout is rounded up to the resolution of the timer: 1 ns, or a tick. */
 	clock_getres(CLOCK_MONOTONIC, &tick);
 	is(desc.set_timeout, (timeout + tick.tv_nsec - 1) / tick.tv_nsec * tick.tv_nsec,
 	   "1.12 and this is how long it is");
@@ -177,9 +183,9 @@ static void by_time(__u64 timeout, __u64 extra)
 	pfm_start(fd);
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	/*
-	 * A busy host's timers are late, and some turns longer: until each set has had its
-	 * turns, and a round of them, from a first turn's begin to the next, took not much
-	 * longer than it should.
+	 * Timers expire late on a busy host, which makes some runs longer. Repeats until each set
+	 * has had enough runs, and until the runs of one round of the three sets were, on average,
+	 * not much longer than the timeout.
 	 */
 	while (now_ns() - begin < 60000 * MS) {
 		spin(10000);
@@ -214,7 +220,7 @@ static void by_time(__u64 timeout, __u64 extra)
 		note("%llu, %llu, %llu", infos[0].set_runs, infos[1].set_runs, infos[2].set_runs);
 	ok(sum >= 2 * rounds + extra && sum < 2 * rounds + rounds / 10000 * 1000 + 20000,
 	   "1.12 every instruction is counted in one of them");
-	/* Of a busy host's guest the thread has not all of the time. */
+	/* On a busy host the thread does not run all of the time. */
 	if (!ok(time <= real && time > cpu / 2, "1.12 their times are that of the context"))
 		note("%llu of %llu ns, ran %llu", time, real, cpu);
 	if (!ok(shortest < timeout + timeout / 4 + 20 * slow * MS &&
@@ -226,7 +232,7 @@ static void by_time(__u64 timeout, __u64 extra)
 	close(fd);
 }
 
-/* Exactly: a threshold, and what comes after. */
+/* Set 0 counts up to a threshold, and the overflow switches to set 1. No instruction is lost. */
 static void cascade(__u64 extra)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_OVFL_SWITCH };
@@ -254,7 +260,10 @@ static void cascade(__u64 extra)
 	close(fd);
 }
 
-/* The fifth overflow; and of two triggers the one that is first. */
+/*
+ * The fifth overflow of a PMD switches the set. If two PMDs can switch it, the one that overflows
+ * first does.
+ */
 static void count_down(__u64 extra)
 {
 	struct pfarg_pmd pmd = { .reg_value = -1000ULL, .reg_short_reset = -1000ULL,
@@ -275,7 +284,7 @@ static void count_down(__u64 extra)
 	set_pmc(fd, 1, 1, pfm_instructions(m));
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_pmd(fd, 0, 1, 0, 0);
-	/* PMD 1 is there first; what PMD 0 does is not needed. */
+	/* PMD 1 overflows first, so the switch count of PMD 0 does not matter in set 1. */
 	pmd.reg_set = 1;
 	pmd.reg_value = -100000ULL;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
@@ -285,7 +294,7 @@ static void count_down(__u64 extra)
 	pmd.reg_short_reset = -3000ULL;
 	set_call(fd, PERFMON_WRITE_PMDS, &pmd, sizeof(pmd));
 	set_load(fd, 0);
-	/* Ten rounds of 5000 and 3000, and 4000 of the eleventh. */
+	/* Ten rounds of 5,000 instructions in set 0 and 3,000 in set 1, then 4,000 in set 0. */
 	run(fd, (10 * 8000 + 4000) / 2);
 	sum = set_value(fd, 0, 1);
 	if (!ok(sum >= 54000 && sum < 54000 + extra + 100, "1.12 the fifth overflow ends a turn"))
@@ -297,7 +306,7 @@ static void count_down(__u64 extra)
 	close(fd);
 }
 
-/* A turn's time is the thread's: what is left goes over sleeps. */
+/* Only time in which the thread runs counts for a timeout. The rest of it is kept over sleeps. */
 static void asleep(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = 20 * MS };
@@ -312,7 +321,10 @@ static void asleep(void)
 	set_load(fd, 0);
 	pfm_start(fd);
 	for (used = 0; set_info(fd, 1).set_runs < 3 && used < 60000 * MS;) {
-		/* Some machines' clock is no finer than a tick, which is when sleepers wake. */
+		/*
+		 * Runs until the clock has moved. On some machines it moves with ticks only, and
+		 * sleeping threads wake at ticks, so a shorter run would take no time by the clock.
+		 */
 		begin = now_ns();
 		do
 			spin(100000);
@@ -331,7 +343,7 @@ static void asleep(void)
 	close(fd);
 }
 
-/* One samples, one counts; and a message tells of its set. */
+/* Set 3 samples, set 0 counts. All records name set 3. */
 static void mixed(void)
 {
 	struct perfmon_ring_arg arg = { .size = 65536 };
@@ -357,7 +369,7 @@ static void mixed(void)
 	page = mmap(NULL, 4096 + 65536, PROT_READ, MAP_SHARED, fd, 0);
 	set_load(fd, 3);
 	pfm_start(fd);
-	/* On a busy machine a turn of a millisecond may have next to nothing. */
+	/* On a busy machine a run of a millisecond may have only a few instructions. */
 	for (i = 0; i < 1000000 && (set_info(fd, 3).set_runs < 5 || set_value(fd, 0, 0) <= 1000 ||
 				    set_info(fd, 0).set_runs < 3); i++)
 		spin(1000);
@@ -384,7 +396,7 @@ static void mixed(void)
 	close(fd);
 }
 
-/* A restart is the set's that it is for. */
+/* A masked set blocks the switch to another set (EBUSY) until PERFMON_RESTART. */
 static void masked(void)
 {
 	struct pfarg_pmd pmd = { .reg_flags = PFM_REGFL_OVFL_NOTIFY, .reg_value = -1000ULL,
@@ -412,7 +424,10 @@ static void masked(void)
 	close(fd);
 }
 
-/* The switch itself may see an overflow that waits for a restart. */
+/*
+ * The overflow may be detected only by the switch itself: PERFMON_START must mask the context and
+ * return EBUSY.
+ */
 static void masked_by_the_switch(void)
 {
 	struct pfarg_pmd pmd = { .reg_num = PERFMON_PAGE_FAULTS, .reg_flags = PFM_REGFL_OVFL_NOTIFY,
@@ -444,9 +459,10 @@ static void masked_by_the_switch(void)
 }
 
 /*
- * With a time for each turn, too: the time does not pass meanwhile, nor does it end. How
- * many turns a period takes is the machine's: on a slow one, in which the calls between
- * are most of a turn's time, more than three. So turns are counted from the first restart.
+ * A set that waits for a restart, with sets that are switched by time: the time of the run does not
+ * pass meanwhile, and no set is switched. The number of runs in a period depends on the machine: on
+ * a slow one, the calls in between take most of the time of a run. So runs are counted from the
+ * first restart on.
  */
 static void masked_in_time(void)
 {
@@ -491,7 +507,7 @@ static void masked_in_time(void)
 	close(fd);
 }
 
-/* Another process, to its end: all that it did is in one of the sets. */
+/* Sets on another process, until it exits: each instruction is counted in one of the sets. */
 static void to_the_end(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };
@@ -534,7 +550,10 @@ static void to_the_end(void)
 	close(fd);
 }
 
-/* A CPU that goes takes no count along, and comes back without them. */
+/*
+ * CPU 1 goes offline: the counts up to then stay readable, and nothing is counted when it is back,
+ * until the context is loaded again.
+ */
 static void cpu_goes(void)
 {
 	struct pfarg_setdesc desc = { .set_flags = PFM_SETFL_TIME_SWITCH, .set_timeout = MS };

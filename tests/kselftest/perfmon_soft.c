@@ -3,8 +3,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Contexts without any PMU: the kernel's own registers, of threads, of CPUs, and
- * of counter pages; several processes with one context.
+ * Contexts without a PMU: soft registers of threads and of CPUs, instances of the counter pages,
+ * and a context that several processes share.
  */
 #include "perfmon.h"
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* What the thread has had of a processor. */
+/* Returns the CPU time of the calling thread, in nanoseconds. */
 static __u64 had(void)
 {
 	struct timespec t;
@@ -30,7 +30,7 @@ static void burn(__u64 ns)
 		;
 }
 
-/* A thread's context with all that counts, loaded. */
+/* Creates a context with all counting soft PMDs, and loads it on thread @tid if that is not 0. */
 static int counting(__u32 tid)
 {
 	int fd = pfm_create(0), n;
@@ -55,7 +55,7 @@ static void touch(int pages)
 	munmap(p, pages * 4096UL);
 }
 
-/* How often this thread has been switched out, by the kernel's own count. */
+/* Returns the number of context switches of the calling thread, by the kernel's own count. */
 static __u64 switched(void)
 {
 	struct rusage usage;
@@ -87,7 +87,10 @@ static void self(void)
 	cpu = had() - cpu;
 	if (!ok(task < cpu + 150000000, "1.13 and not while it sleeps"))
 		note("%llu, it ran for %llu", task, cpu);
-	/* A sleep that is over before the thread has gone is no switch; the kernel counts, too. */
+	/*
+	 * A sleep can end before the thread is switched out, so the number of sleeps is not that of
+	 * the switches. The kernel's own count is the reference.
+	 */
 	outer = switched();
 	switches = pfm_read_pmd(fd, PERFMON_CONTEXT_SWITCHES);
 	inner = switched();
@@ -223,8 +226,8 @@ static void *burner(void *arg)
 }
 
 /*
- * All the clocks of threads on two CPUs are no more than two of the wall's, and about what
- * the threads had of the CPUs.
+ * The task clocks of 64 threads on two CPUs add up to twice the elapsed time at most, and to half
+ * of the threads' CPU time at least.
  */
 static void threads(void)
 {
@@ -241,7 +244,7 @@ static void threads(void)
 	for (i = 0; i < 64; i++) {
 		sum += got[i][0];
 		cpu += got[i][2];
-		/* Its stack and the allocator's arena fault, too. */
+		/* Faults of the thread's stack and of malloc's arena are counted as well. */
 		wrong += !got[i][0] || got[i][1] < 50 || got[i][1] > 70;
 	}
 	is(wrong, 0, "1.6 64 threads, each with its own faults and a clock");
@@ -320,7 +323,7 @@ static void pages(void)
 	puppet("del %d", instance);
 }
 
-/* A descriptor that goes to another process over a socket, and two that use it. */
+/* A file descriptor is sent to another process over a socket, and both processes use it. */
 static void shared(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 'x';
@@ -341,7 +344,7 @@ static void shared(void)
 		if (recvmsg(pair[1], &msg, 0) != 1)
 			_exit(1);
 		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
-		/* It is the parent's thread that it counts. */
+		/* The context counts the parent's thread. */
 		if (pfm_read_pmd(fd, PERFMON_TID) != me || pfm_start(fd))
 			_exit(2);
 		for (i = 0; i < 2000; i++) {
@@ -372,7 +375,7 @@ static void shared(void)
 	ok(fd >= 0, "1.2 closed by all, the thread is free for another");
 }
 
-/* Who makes the first context has the descriptions loaded. */
+/* The first PERFMON_CREATE loads the PMU descriptions. Later ones do not try again. */
 static void autoload(void)
 {
 	write_file("/proc/sys/kernel/modprobe", "/bin/modprobe");
