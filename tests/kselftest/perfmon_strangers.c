@@ -4,8 +4,11 @@
  * guest: pmu-skylake
  * timeout: 120
  *
- * What a context costs those whom it does not concern: other CPUs when it starts,
- * the thread whose sets take turns all the time, and who counts after it.
+ * Effects of a context on others:
+ *  - starting, stopping and closing a context interrupts no CPU without need;
+ *  - event sets that are switched too often are limited, as sampling is;
+ *  - an administrator's context evicts a user's context that has its registers or its thread;
+ *  - an evicted context does not keep the PMU reserved, and a stopped counter is disabled.
  */
 #include "costs.h"
 #include "sets.h"
@@ -14,7 +17,7 @@
 #define MS	1000000ULL
 #define STARTS	50
 
-/* Of one kind, on all CPUs. */
+/* Returns the number of interrupts of that kind on both CPUs. */
 static __u64 interrupts(const char *kind)
 {
 	FILE *f = fopen("/proc/interrupts", "r");
@@ -34,7 +37,7 @@ static __u64 interrupts(const char *kind)
 	return sum;
 }
 
-/* A thread that sleeps is started: whom does it concern? */
+/* A context of a thread that sleeps is started and stopped. No CPU needs to be interrupted. */
 static void sleeping(void)
 {
 	int fd = pfm_create(0), i, rc = 0;
@@ -59,7 +62,7 @@ static void sleeping(void)
 	close(fd);
 }
 
-/* One that runs, there. */
+/* A context of a thread that runs on CPU 1 counts from PERFMON_START on. */
 static void running(void)
 {
 	volatile __u64 *rounds = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
@@ -91,7 +94,10 @@ static void running(void)
 	close(fd);
 }
 
-/* A context of oneself, from its file to the file's end, so many times: calls on other CPUs. */
+/*
+ * Counts the calling thread STARTS times with a new context each, from open to close. Returns the
+ * number of calls by IPI on both CPUs meanwhile.
+ */
 static __u64 lives(int *rc)
 {
 	__u64 before = interrupts("CAL:");
@@ -106,13 +112,16 @@ static __u64 lives(int *rc)
 	return interrupts("CAL:") - before;
 }
 
-/* Oneself, again and again: whom does that concern? */
+/* A thread counts itself again and again, which interrupts no other CPU and waits for nothing. */
 static void again(void)
 {
 	__u64 least = ~0ULL, closes = 0, graces = 0, began;
 	int i, fd, rc = 0;
 
-	/* One for each life would be as many as these; the kernel has some of its own, too. */
+	/*
+	 * With one IPI for each context there would be at least STARTS of them. The kernel has some
+	 * of its own, so the attempt with the fewest counts.
+	 */
 	for (i = 0; i < 10 && least >= STARTS; i++) {
 		__u64 calls = lives(&rc);
 
@@ -121,7 +130,7 @@ static void again(void)
 	is(rc, 0, "1.6 a thread counts itself %d times", STARTS);
 	if (!ok(least < STARTS, "1.6 which interrupts no other CPU"))
 		note("%llu calls", least);
-	/* On a busy machine either may have to wait for a processor. */
+	/* On a busy machine either loop may wait for a CPU, so there are up to ten attempts. */
 	for (int try = 0, waits = true; try < 10 && waits; try++) {
 		began = now_ns();
 		for (i = 0; i < STARTS; i++) {
@@ -165,7 +174,10 @@ static __u64 cycle_of_perf(void)
 	return now_ns() - began;
 }
 
-/* What it takes to be counted, beside perf: the fastest of many, by turns. */
+/*
+ * Time to set up and close a context for the calling thread, compared with an event of perf: the
+ * fastest of many, by turns.
+ */
 static void beside_perf(void)
 {
 	__u64 ours = ~0ULL, perfs = ~0ULL, t;
@@ -180,7 +192,10 @@ static void beside_perf(void)
 	ok(ours < 4 * perfs, "1.6 a context of oneself takes less than four events of perf's");
 }
 
-/* Two sets of ten microseconds: how much of its time is left to their thread? */
+/*
+ * Two sets with a timeout of 10 us. Switches are limited as samples are, so they take less than a
+ * fifth of the thread's time.
+ */
 static void turns(void)
 {
 	int fd = pfm_create(0);
@@ -211,7 +226,7 @@ static void turns(void)
 	pfm_limits("100000", "25");
 }
 
-/* What a PMD's value is marked with. */
+/* Returns the reg_flags that PERFMON_READ_PMDS sets for a PMD. */
 static __u32 flags_of(int fd, __u16 number)
 {
 	struct pfarg_pmd pmd = { .reg_num = number };
@@ -229,7 +244,7 @@ static bool page_has(const struct perfmon_self *page, __u16 number)
 	return false;
 }
 
-/* A user has all registers; an administrator needs one. */
+/* A user's context uses all PMCs. An administrator's context on the CPU needs one of them. */
 static void evicted(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
@@ -298,7 +313,7 @@ static void evicted(void)
 	munmap((void *)step, 4096);
 }
 
-/* What has ended takes the PMU for nobody. */
+/* A context that was evicted does not reserve the PMU again when its registers are written. */
 static void dead(void)
 {
 	struct perf_event_attr attr = { .type = PERF_TYPE_HARDWARE, .disabled = 1,
@@ -341,7 +356,7 @@ static void dead(void)
 	munmap((void *)step, 4096);
 }
 
-/* A user's context has a thread; an administrator's needs it. */
+/* A user's context is loaded on a thread. An administrator's context takes its place. */
 static void displaced(void)
 {
 	volatile int *step = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
@@ -387,8 +402,8 @@ static void displaced(void)
 }
 
 /*
- * A user's context of hardware registers, the only one, has a thread; an administrator's context
- * without any takes its place.
+ * The only context with hardware registers is a user's. An administrator's context without hardware
+ * registers takes its place at the thread, so that perf can use the PMU.
  */
 static void pmu_is_freed(void)
 {
@@ -431,7 +446,7 @@ static void pmu_is_freed(void)
 	munmap((void *)step, 4096);
 }
 
-/* The registers of who has gone count for nobody, whatever the global one says. */
+/* A stopped counter is disabled in its own PMC as well, not only in the global control. */
 static void left_behind(void)
 {
 	int fd = pfm_create(0);

@@ -5,9 +5,9 @@
  * gate: pmu-skylake pmu-k8
  * timeout: 200
  *
- * Too many samples: fewer are taken, and each format and PERFMON_STATUS say how many
- * were not. What is counted is not less for that, neither by the counter that samples
- * nor by one beside it.
+ * Throttling: when there are too many samples, some are not taken, and each format and
+ * PERFMON_STATUS report their number. Counts are complete nevertheless, both of the counter that
+ * samples and of another one.
  */
 #include "sampling.h"
 #include "ring.h"
@@ -29,8 +29,8 @@ static struct perfmon_status status_of(int fd)
 }
 
 /*
- * Spins until samples have been missed, and some were taken after that: how many periods
- * its first counter has seen, and whether both counters have counted the same.
+ * Samples until the buffer reports lost samples. Checks that both counters have counted the same,
+ * and returns the number of samples that the buffer must have: the periods without the lost ones.
  */
 static __u64 periods(int fd, const volatile __u64 *lost, const char *format)
 {
@@ -114,7 +114,9 @@ static void in_ring(void)
 	ring_close(&r);
 }
 
-/* Without a format: a message of each overflow, to a reader who restarts each time. */
+/*
+ * Without a format each overflow queues a message, and the reader restarts the context each time.
+ */
 static void in_messages(void)
 {
 	struct pfarg_ovfl_msg msg;
@@ -126,7 +128,7 @@ static void in_messages(void)
 	pfm_start(fd);
 	for (i = 0; i < 300; i++) {
 		spin(PERIOD);
-		/* In a storm it comes when that is over. */
+		/* While sampling is throttled, no message is queued. */
 		for (int more = 0; more < 1000 && !pfm_message(fd, &msg, 0); more++)
 			spin(PERIOD);
 		if (msg.msg_type != PFM_MSG_OVFL)
@@ -137,7 +139,7 @@ static void in_messages(void)
 	close(fd);
 }
 
-/* Without a format and without messages: what was not seen is told all the same. */
+/* Without a format and without messages, PERFMON_STATUS reports the missed overflows. */
 static void in_nothing(void)
 {
 	int fd = pfm_create(0);
@@ -150,7 +152,7 @@ static void in_nothing(void)
 	pfm_start(fd);
 	for (int i = 0; i < MOST && !status_of(fd).nr_throttles; i++)
 		spin(ROUNDS);
-	/* The storm has an end. */
+	/* Waits until the context is not throttled any more. */
 	for (int i = 0; i < MOST && status_of(fd).flags & PERFMON_STATUS_THROTTLED; i++)
 		spin(ROUNDS / 10);
 	s = status_of(fd);
@@ -160,9 +162,9 @@ static void in_nothing(void)
 }
 
 #define MS	1000000ULL
-#define PAUSE	(40 * MS)	/* a storm lasts no longer */
+#define PAUSE	(40 * MS)	/* longest pause that the rate limit causes */
 
-/* A thread that is stopped in a storm: that ends, though nobody is there to see it. */
+/* A thread is stopped while its context is throttled. Throttling ends while it does not run. */
 static void asleep(void)
 {
 	int fd = pfm_create_default(0, SIZE);
@@ -186,7 +188,10 @@ static void asleep(void)
 			continue;
 		kill(child, SIGSTOP);
 		wait_until(task_state(child) == 'T');
-		/* Until it has left its CPU: there, the storm may still end by its timer. */
+		/*
+		 * Waits until the thread has left its CPU. Until then a timer may end the
+		 * throttling.
+		 */
 		usleep(3000);
 		s = status_of(fd);
 		if (!(s.flags & PERFMON_STATUS_THROTTLED))

@@ -4,8 +4,8 @@
  * guest: plain
  * timeout: 120
  *
- * The sampling format of Documentation/format-tutorial.md, and the program that it
- * shows: samples counted by CPU, a message when it is full, nothing until a restart.
+ * The sampling format of Documentation/format-tutorial.md and the program that it shows. The format
+ * counts samples by CPU, queues a message when it is full, and takes no more until a restart.
  */
 #include "sampling.h"
 #define main by_cpu
@@ -14,7 +14,7 @@
 
 static volatile __u64 *all;
 
-/* Spins on a CPU until it is full, or for so long. */
+/* Spins on a CPU for that much CPU time of the thread. */
 static void spin_on(int cpu, __u64 milliseconds)
 {
 	struct timespec t;
@@ -60,7 +60,7 @@ int main(void)
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	insmod("perfcounters", "");
 	insmod("pfm_soft", "");
-	/* Another test may have left it. */
+	/* A previous test may have left it loaded. */
 	rmmod("tutorial_format");
 	is(pfm_create_format(0, "by-cpu", &full, sizeof(full)), -ENOENT, "1.9 no such format");
 	is(insmod("tutorial_format", ""), 0, "1.9 the tutorial's format");
