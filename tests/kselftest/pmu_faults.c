@@ -4,8 +4,8 @@
  * guest: pmu-skid pmu-late pmu-merge pmu-spurious pmu-held
  * gate: pmu-late pmu-spurious
  *
- * The faults that the emulated PMU can be asked for, each seen in the registers
- * (tests/vm/guests says how they are ordered), and perf's counts right all the same.
+ * The faults that the emulated PMU can inject, as tests/vm/guests requests them. Each is observed
+ * in the registers, and perf's counts must be exact nevertheless.
  */
 #include "pmu.h"
 
@@ -19,7 +19,7 @@
 #define INUSE		0x392
 #define NMI		0x400
 #define MINUS_1000	0xfffffc18
-#define INSTRUCTIONS	0x5300c0	/* everywhere, with an interrupt */
+#define INSTRUCTIONS	0x5300c0	/* user and kernel mode, with an interrupt */
 #define INSTRUCTIONS_OS	0x5200c0
 #define INSTRUCTIONS_USR 0x5100c0
 
@@ -33,7 +33,10 @@ static void skid(void)
 	raw("wr %#x 1; on_nmi", STATUS_RESET);
 }
 
-/* One overflow: how many NMIs came until its end, how many just after it. */
+/*
+ * Has one counter overflow. Stores the number of NMIs until it is stopped, and of those just after
+ * that.
+ */
 static void overflow(__u32 sel, __u32 ctr, __u64 *until, __u64 *after)
 {
 	raw("nmis; lvtpc %#x; wr %#x %#x; wr %#x %#x; run 5000; nmis; wr %#x 0; run 10; nmis", NMI,
@@ -122,7 +125,7 @@ int main(void)
 	unsigned int i;
 
 	raw_load();
-	/* Whoever had the PMU before may have left it off. */
+	/* An earlier user of the PMU may have cleared the global control. */
 	raw("wr %#x 0xf", GLOBAL_CTRL);
 	for (i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
 		if (strcmp(faults[i].name, fault))

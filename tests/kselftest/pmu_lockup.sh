@@ -4,9 +4,8 @@
 # guest: lockup-skylake
 # timeout: 300
 #
-# A processor that loops with interrupts off is found by the hard lockup detector:
-# by the NMIs of a counter's overflows, and by nothing else. The host sees that it
-# was reported (expected_reports in tools/rig/guest.sh).
+# The hard lockup detector finds a CPU that loops with interrupts off, by the NMIs of a counter's
+# overflows alone. The host checks that it was reported (expected_reports in tools/rig/guest.sh).
 
 echo "TAP version 13"
 echo "1..1"

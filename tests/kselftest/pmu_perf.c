@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-amd2
  * timeout: 200
  *
- * The kernel's own perf is the judge of the emulated PMU: it finds each model,
- * counts exactly what ran, samples exactly where it should.
+ * Tests the emulated PMU with the kernel's perf: the kernel finds each model, counts exactly the
+ * instructions that ran, and samples at exactly the expected ones.
  */
 #include "pmu.h"
 #include <pthread.h>
@@ -34,7 +34,7 @@ static void counts(void)
 	close(fd);
 }
 
-/* More than the emulator does at one go. */
+/* Larger than what the emulator stores in one step of a repeated string instruction. */
 static char page[4096 * 40];
 
 static __attribute__((noinline)) __u64 count_rep(int fd, __u64 bytes)
@@ -54,13 +54,13 @@ static void rep(void)
 
 	if (one < 1)
 		bail("nothing is counted");
-	/* With the page faults of the first time in between, too. */
+	/* The first of these calls also has page faults in between. */
 	is(count_rep(fd, sizeof(page)), one, "pmu a repeated string instruction is one, page faults or not");
 	is(count_rep(fd, sizeof(page)), one, "pmu and a second time");
 	close(fd);
 }
 
-/* Past the instruction that faulted. */
+/* Signal handler that continues behind the faulting instruction, at the address in RBX. */
 static void go_on(int sig, siginfo_t *info, void *context)
 {
 	greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
@@ -70,7 +70,7 @@ static void go_on(int sig, siginfo_t *info, void *context)
 	r[REG_RIP] = r[REG_RBX];
 }
 
-/* What 500 rounds of it are. */
+/* Defines a function that returns the instructions of 500 rounds with a faulting instruction. */
 #define FAULTING(name, insn)							\
 static __attribute__((noinline)) __u64 name##_rounds(int fd, __u64 rounds)	\
 {										\
@@ -86,7 +86,7 @@ static __u64 name(int fd)							\
 	return name##_rounds(fd, 501) - name##_rounds(fd, 1);			\
 }
 
-/* That ud2 faults is known before it runs; of the other ones it is found then. */
+/* When it translates ud2 the emulator knows that it faults. The others fault when they run. */
 FAULTING(foreseen, "ud2")
 FAULTING(found, "incl 0")
 FAULTING(found_later, "nop\n incl 0")
@@ -105,7 +105,7 @@ static void faulting(void)
 	close(fd);
 }
 
-/* Events in instructions, as the table in Documentation/emulated-pmu.md has it. */
+/* Events per instruction, as in the table of Documentation/emulated-pmu.md. */
 static const struct ratio {
 	const char *name;
 	__u64 event;
@@ -125,7 +125,7 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	int fd = perf_user(r->event, leader);
 	__u64 insns, got;
 
-	/* Where there is no fixed counter for them Intel's driver counts nothing. */
+	/* Without a fixed counter for reference cycles, Intel's driver counts nothing. */
 	if (fd < 0 || (r->event == PERF_COUNT_HW_REF_CPU_CYCLES && !m->amd && m->fixed < 3)) {
 		char name[80];
 
@@ -137,7 +137,7 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	}
 	insns = perf_spin(leader, 5000000);
 	got = perf_read(fd);
-	/* What was left of an event from before may complete one more. */
+	/* A fraction of an event that is left from before may complete one more. */
 	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns &&
 		got <= insns * r->events / r->insns + 1,
 		"pmu perf counts %s", r->name))
@@ -168,12 +168,12 @@ static void rings(const struct pmu_model *m)
 	}
 	off = n[2] - n[1] - n[0];
 	note("user %llu, kernel %llu, both %llu", n[0], n[1], n[2]);
-	/* Without global control, counters start and stop one after the other. */
+	/* Without a global control, counters start and stop one after the other. */
 	ok(n[0] && n[1] > n[0] && llabs(off) <= (m->version >= 2 ? 0 : 1000),
 	   "pmu perf separates the kernel from user mode");
 }
 
-/* A sample's place: 64 instructions of a byte, then two, over and over. */
+/* Instructions of the sampled loop: 64 of one byte, then two. place() returns their number. */
 #define BODY	66
 static const char *body;
 
@@ -224,7 +224,7 @@ static void samples(__u64 period)
 		}
 		at = place(s->ip);
 		n++;
-		/* The first and last may lie around the loop. */
+		/* The first and the last sample may be outside of the loop. */
 		if (at >= 0 && last >= 0 && (last + period) % BODY != (__u64)at)
 			astray++;
 		if (at < 0 && last >= 0 && n != total / period)
@@ -240,7 +240,7 @@ static void samples(__u64 period)
 	is(astray, 0, "pmu each sample is at its instruction, period %llu", period);
 }
 
-/* Ten instructions a turn, the first at "stop". */
+/* Ten instructions a round, the first at the label stop. */
 extern const char stop[];
 
 static __attribute__((noinline, noclone)) void stops(__u64 turns)
@@ -250,8 +250,8 @@ static __attribute__((noinline, noclone)) void stops(__u64 turns)
 }
 
 /*
- * With 101 instructions from interrupt to interrupt one in a hundred turns has
- * one just before the breakpoint. RF as it pushes it is not for the breakpoint.
+ * With 101 instructions from interrupt to interrupt, one in a hundred rounds has an interrupt just
+ * before the breakpoint. The RF flag that it pushes must not suppress the breakpoint.
  */
 static void breakpoints(void)
 {
@@ -307,7 +307,7 @@ static void self_monitoring(void)
 	for (i = 0; i < 10; i++) {
 		__u32 seq;
 
-		/* As the page's protocol has it: again if it changed meanwhile. */
+		/* The protocol of perf's page: read again if it changed meanwhile. */
 		do {
 			seq = *(volatile __u32 *)&page->lock;
 			before = rdpmc(page->index - 1);
@@ -366,7 +366,7 @@ static void threads(int nr)
 	is(wrong, 0, "pmu %d threads on %ld processors are counted exactly, each", nr, cpus);
 }
 
-/* "pmu_perf spin ROUNDS" is what pmu_clients.sh has perf look at. */
+/* "pmu_perf spin ROUNDS" is the program that pmu_clients.sh measures with perf. */
 int main(int argc, char **argv)
 {
 	const struct pmu_model *m;

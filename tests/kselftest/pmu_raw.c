@@ -4,8 +4,8 @@
  * guest: pmu
  * gate: pmu-skylake pmu-amd2
  *
- * The emulated PMU register by register, without perf: counts, events, widths,
- * overflow to the instruction, NMIs, several overflows at once, RDPMC.
+ * Tests the emulated PMU register by register, without perf: counts, events, widths, overflows at
+ * the exact instruction, NMIs, several overflows at once, RDPMC.
  */
 #include "pmu.h"
 #include <setjmp.h>
@@ -41,13 +41,16 @@ static void find_registers(void)
 	ctr1 = ctr0 + 1;
 }
 
-/* What to write to a counter so that it overflows after so many events. */
+/* Returns the value from which a counter overflows after that number of events. */
 static __u64 minus(__u64 events)
 {
 	return m->amd ? TOP - events : (TOP - events) & 0xffffffff;
 }
 
-/* All counters may count; nothing does. */
+/*
+ * Stops and clears the counters, with all of them enabled in the global control and the interrupt
+ * masked.
+ */
 static void quiet(void)
 {
 	int i;
@@ -65,14 +68,14 @@ static void quiet(void)
 	raw("lvtpc %#x; nmis; on_nmi", NMI | MASKED);
 }
 
-/* What "run" counts with counter n and that event. */
+/* Returns what counter n counts of that event during the command "run". */
 static __u64 count(int n, __u64 event, __u64 rounds)
 {
 	return raw("wr %#x 0; wr %#x 0; wr %#x %#llx; run %llu; wr %#x 0; rd %#x", sel0 + n,
 		   ctr0 + n, sel0 + n, event | OS | EN, rounds, sel0 + n, ctr0 + n);
 }
 
-static __u64 around;	/* what count() adds to the instructions of its rounds */
+static __u64 around;	/* instructions that count() adds to those of its rounds */
 
 static void counts(void)
 {
@@ -89,7 +92,7 @@ static void counts(void)
 	ok(good && around < 200, "pmu each general counter counts exactly");
 }
 
-/* A read in between counts as one of any other register does, the time's here. */
+/* Reading the counter must count as many instructions as reading the time stamp (MSR 0x10). */
 static void reads(void)
 {
 	__u32 msr[] = { 0x10, ctr0 };
@@ -102,7 +105,7 @@ static void reads(void)
 	is(got[1], got[0], "pmu a counter is not changed by being read");
 }
 
-/* The table of Documentation/emulated-pmu.md once more. */
+/* Events per instruction, a copy of the table in Documentation/emulated-pmu.md. */
 static const struct {
 	const char *name;
 	__u64 intel, amd, events, insns;
@@ -129,7 +132,7 @@ static void ratios(void)
 		__u64 code = m->amd ? events[i].amd : events[i].intel;
 		__u64 insns = 2 * 7777 + around, got, want;
 
-		/* K8's registers have no upper four bits of the event. */
+		/* The registers of K8 do not have the upper four bits of the event. */
 		if (!code || (m->amd && !m->version && code >> 32))
 			continue;
 		got = count(0, code, 7777);
@@ -156,7 +159,9 @@ static void fixed(void)
 
 		__u64 more = 4000 * want[i].events / want[i].insns;
 
-		/* What an earlier use of the counter left of an event may make one more. */
+		/*
+		 * A fraction of an event from an earlier use of the counter may complete one more.
+		 */
 		a = raw("wr %#x 0; wr 0x38d %#llx; run 1000; wr 0x38d 0; rd %#x", 0x309 + i, on,
 			0x309 + i);
 		b = raw("wr %#x 0; wr 0x38d %#llx; run 3000; wr 0x38d 0; rd %#x", 0x309 + i, on,
@@ -169,7 +174,7 @@ static void fixed(void)
 	ok(good, "pmu each fixed counter counts its event");
 }
 
-/* Where in "run" the NMI of a counter that began at -period found it. */
+/* Returns how far "run" was when the NMI of a counter arrived that started at -period. */
 static __u64 overflow_at(__u64 period)
 {
 	return raw("nmis; wr %#x 0; wr %#x %#llx; lvtpc %#x; wr %#x %#llx; run 100000; wr %#x 0; nmi 0",
@@ -201,7 +206,7 @@ static void widths(void)
 {
 	__u64 a, b;
 
-	/* 2000 instructions and those around them, from 10 below zero. */
+	/* Counts 2000 instructions and those around them, from a start value of -10. */
 	a = raw("wr %#x 0; wr %#x 0xfffffff6; wr %#x %#llx; run 1000; wr %#x 0; rd %#x", sel0, ctr0,
 		sel0, INSTRUCTIONS | OS | EN, sel0, ctr0);
 	if (m->amd) {
@@ -244,7 +249,7 @@ static void masked(void)
 	quiet();
 }
 
-/* In the first NMI counter 1 overflows, in the next ones it is off. */
+/* In the first NMI counter 1 overflows. In later NMIs it is off. */
 static void within_nmi(void)
 {
 	__u64 start = minus(1000), inner = minus(50);
@@ -252,7 +257,10 @@ static void within_nmi(void)
 	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x 0; wr %#x %#llx; run 10000; wr %#x 0; wr %#x 0;"
 	    "on_nmi; lvtpc %#x; wr %#x %#llx; run 100; wr %#x 0", NMI, ctr0, start, ctr1, sel0,
 	    INSTRUCTIONS | OS | INT | EN, sel0, sel1, NMI, ctr1, inner, sel1);
-	/* That was only to have the steps in place. Now with counter 1 on. */
+	/*
+	 * The first command only installs the steps of the NMI. This one runs with counter 1
+	 * enabled.
+	 */
 	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; wr %#x %#llx; run 10000; wr %#x 0",
 	    NMI, ctr0, start, sel1, INSTRUCTIONS | OS | INT | EN, sel0,
 	    INSTRUCTIONS | OS | INT | EN, sel0);
@@ -294,7 +302,7 @@ static void version_4(void)
 	is(raw("rd 0x392"), 0, "pmu none is in use when none is selected");
 }
 
-/* FREEZE_PERFMON_ON_PMI: the counter stands where the interrupt came. */
+/* FREEZE_PERFMON_ON_PMI: the counter stops when the interrupt is raised. */
 static void freeze(void)
 {
 	__u64 value = raw("wr 0x1d9 0x1000; lvtpc %#x; wr %#x 0xfffffc18; wr %#x %#llx; run 10000; wr %#x 0; rd %#x",
@@ -338,7 +346,7 @@ static void read_by_rdpmc(void)
 	is(raw_step[0].err, GP, "pmu as many as there are");
 }
 
-/* Counting user mode only, the counter stands still in the NMI's handler. */
+/* A counter of user mode does not count in the NMI handler, which therefore can read it. */
 static void skid(void)
 {
 	raw("nmis; lvtpc %#x; wr %#x %#llx; wr %#x %#llx; on_nmi; rd %#x", NMI, ctr0, minus(1000),
