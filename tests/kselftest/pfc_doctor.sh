@@ -4,10 +4,10 @@
 # timeout: 240
 # shellcheck disable=SC2015,SC2016,SC2086,SC2317,SC2329,SC3043,SC3045
 #
-# pfc doctor on a machine without a PMU: each finding is caused, and its state, its
-# words, its remedy and the exit status are looked at, in the text and in the JSON, as
-# root and as nobody. That it changes nothing. PMU and locks: pfc_doctor_pmu.sh,
-# pfc_doctor_lockdown.sh.
+# pfc doctor on a machine without a PMU. Each problem is caused, and the state of its check, the
+# text, the remedy and the exit status are checked, as text and as JSON, as root and as user nobody.
+# pfc doctor itself must not change anything. pfc_doctor_pmu.sh tests the PMU,
+# pfc_doctor_lockdown.sh tests lockdown.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,7 +15,7 @@
 . /tests/doctor.sh
 
 release=$(uname -r)
-# The same in a regular expression.
+# The release as a regular expression.
 any=$(echo $release | tr + .)
 modules=/lib/modules/$release
 ko=$modules/updates/perfcounters.ko
@@ -61,7 +61,7 @@ device_gone() {
 	mv /dev/ppa.away /dev/ppa
 	[ $rc = 0 ] && says problem accounting device "/dev/ppa is not there, though the module is loaded" devtmpfs
 }
-# A CPU that came and went may have cost the time stamp counter the kernel's trust.
+# Earlier tests of CPU hotplug may have made the kernel distrust the time stamp counter.
 another_clock() {
 	local trusted=1
 	grep -qw tsc $clocks/available_clocksource || trusted=
@@ -104,7 +104,7 @@ another_file() { # What is loaded is not what is installed.
 	mv /tmp/kept.ko $ko
 	[ $rc = 0 ] && says note modules installed "not the one that is loaded" "modprobe -r"
 }
-# The same module, built for a kernel of another name.
+# The installed module was built for a kernel of another name.
 for_another() {
 	local at
 	cp $ko /tmp/kept.ko

@@ -5,7 +5,7 @@
 # timeout: 120
 # shellcheck disable=SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc ppa: on, one task, all tasks, CPUs, histogram, live, recorded, off; and what it says
+# pfc ppa: on and off, one task, all tasks, CPUs, histogram, live view, recording; and its messages
 # when there is nothing to show.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh

@@ -5,8 +5,9 @@
 # timeout: 900
 # shellcheck disable=SC2012,SC2015,SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc record, report, script and flamegraph: whom they sample, names of functions,
-# stacks, files; and that linux-perf, where there is one, reads the same from them.
+# pfc record, report, script and flamegraph: the tasks and CPUs that they sample, names of
+# functions, call stacks, files. Where linux-perf is installed, it must read the same from the
+# files.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -24,7 +25,7 @@ status() { # WANTED COMMAND...
 samples() { # FILE
 	pfc script --json -i "$1" | wc -l
 }
-# Does it wait for samples? It waits at three looks.
+# Succeeds if the process sleeps in three checks, which means that it waits for samples.
 settled() { # PID
 	for _ in 1 2 3; do
 		[ "$(awk '{ print $3 }' "/proc/$1/stat")" = S ] || return 1
@@ -37,7 +38,7 @@ stopped() { # PID
 begun() { # PID
 	within 300 has_open $1 /dev/perfmon && within 300 catches_int $1 && within 300 settled $1
 }
-# The first line's share, in percent, if it is that function's.
+# Prints the share of a report's first line in percent, or 0 if it is not that function's.
 top() { # FILE FUNCTION
 	pfc report -i "$1" | top_of "$2"
 }
@@ -45,7 +46,8 @@ top_of() { # FUNCTION: the same of a report on standard input
 	awk -v f="$1" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
 }
 
-# A busy machine gives a guest little time: what takes some is tried with more of it.
+# Runs the command up to three times, with more work each time: on a busy machine a guest gets
+# little CPU time.
 patience=1
 patiently() { # COMMAND...
 	for patience in 1 2 4; do
@@ -170,7 +172,7 @@ recorder() {
 	ls -l f*
 	[ $rc = 0 ] && [ "$(ls f.* | wc -l)" = 2 ] || return 1
 	for file in f.*; do
-		# A page has room for so many, the newest.
+		# A page has room for 64 samples and keeps the newest.
 		kept=$(samples "$file")
 		echo "$file: $kept"
 		[ "$kept" -gt 10 ] && [ "$kept" -le 64 ] || return 1
@@ -202,12 +204,12 @@ lost() {
 	pfc record -c 1000000 -e task-clock -m 1 -p $victim -o l 2>words &
 	recorder=$!
 	begun $recorder
-	# Nobody reads: the ring is full before it is seen to.
+	# The recorder is stopped, so the ring fills and samples are lost.
 	kill -STOP $recorder
 	within 60 stopped $recorder
 	run_for $victim $nap
 	kill -CONT $recorder
-	# Once it has read the ring, it waits again, and the next sample tells what was lost.
+	# The recorder reads the ring and waits again. The next sample is preceded by a LOST record.
 	within 300 settled $recorder
 	run_for $victim 1000
 	kill -INT $recorder
@@ -240,7 +242,7 @@ two_events() {
 default_cycles() {
 	pfc report -i a | grep -q "event 'cycles'"
 }
-# linux-perf sees what pfc sees.
+# linux-perf reports the same as pfc from files of pfc.
 perf_report() { # FILE
 	perf report --stdio --no-children -g none -i "$1" >theirs 2>words || { cat words; return 1; }
 	grep -v '^#' theirs | head -n 3
@@ -258,7 +260,7 @@ perf_threads() {
 	perf script -i t -F comm,tid,ip,sym,dso >theirs 2>words || return 1
 	[ "$(awk '{ print $2 }' theirs | sort -u | wc -l)" = "$(pfc script --json -i t | grep -o '"tid":[0-9]*' | sort -u | wc -l)" ]
 }
-# And pfc what linux-perf writes.
+# pfc reads a file of linux-perf.
 perfs_file() {
 	perf record -F 500 -g -o theirs.data $program calls $((rounds * patience)) 2>/dev/null || return 1
 	pfc report -i theirs.data | head -n 12
@@ -280,7 +282,7 @@ with_pmu() { # NAME COMMAND...
 plan 30
 cd /tmp || exit 1
 unload
-# What is missing stays so.
+# Missing modules must not be loaded by the kernel.
 echo >/proc/sys/kernel/modprobe
 check "1.9 pfc record says which module is missing" no_module
 insmod /modules/perfcounters.ko

@@ -6,9 +6,8 @@
 # timeout: 300
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC3043
 #
-# pfc stat, pmu and doctor: names of events, whom they count, what is printed, exit
-# statuses; and when perf or nobody has the PMU. What follows a command is in
-# pfc_follow.c.
+# pfc stat, pmu and doctor: names of events, tasks and CPUs that are counted, output, exit statuses,
+# and a PMU that perf or the NMI watchdog uses. pfc_follow.c tests how a command is followed.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -18,7 +17,7 @@ amd*) description=pfm_amd name=amd-v2 table=amd64_fam17h known=RETIRED_INSTRUCTI
 *) description=pfm_intel name=intel-arch table=skl known=INST_RETIRED:ANY_P counters=4 ;;
 esac
 program=/tests/pfc_follow
-# Seconds for which a process is counted; a hundredth of them has enough instructions.
+# Milliseconds for which a process is counted. A hundredth of them has enough instructions.
 nap=300
 [ -z "${LONG:-}" ] || nap=1000
 fixed_addresses="linux64 -R"
@@ -29,20 +28,20 @@ status() { # WANTED COMMAND...
 	"$@" || rc=$?
 	[ $rc = "$want" ] || { echo "status $rc, want $want"; return 1; }
 }
-# The values of an event, one a line, in a file of fields.
+# Prints the values of an event in a CSV file, one a line.
 value() { # FILE EVENT
 	awk -F, -v e="$2" '{ for (i = 3; i <= NF; i++) if ($i == e) { print $(i - 2); next } }' "$1"
 }
 is_number() { case $1 in '' | *[!0-9]*) echo "'$1' is no number"; return 1 ;; esac; }
-# As many more instructions for 3,000,000 rounds than for 1,000,000. How long
-# strings take depends on where they are: always at the same address.
+# 3,000,000 rounds are 4,000,000 instructions more than 1,000,000. Addresses are fixed, because the
+# instructions of string functions depend on them.
 exactly() { # EVENT
 	$fixed_addresses pfc stat -x, -o a -e "$1" $program spin 1000000 && $fixed_addresses pfc stat -x, -o b -e "$1" $program spin 3000000 || return 1
 	head -n 1 a b
 	[ $(($(value b "$1") - $(value a "$1"))) = 4000000 ]
 }
 
-# An event that cannot be counted whole is not counted as 0.
+# An event that pfc cannot program completely is not supported. It must not be counted as 0.
 whole() {
 	case $PMU in
 	skylake) more=OFFCORE_RESPONSE_0:DMND_DATA_RD:ANY_RESPONSE,MEM_TRANS_RETIRED:LOAD_LATENCY,FRONTEND_RETIRED:DSB_MISS,r1b7,r1bb:u,r5301cd,r1c6, many=7 ;;
@@ -61,7 +60,7 @@ no_pmu() {
 	pfc stat -o all -e cycles,instructions true 2>words
 	[ $? = 0 ] && cat all words && [ "$(grep -c '<not supported>' all)" = 2 ] && grep -q "pfc doctor" words
 }
-# A fraction of the instructions: the emulator rounds where the counters begin.
+# Compares fractions of the instructions: the emulator rounds when a counter starts.
 near() { [ $(($1 - $2)) -ge -1 ] && [ $(($1 - $2)) -le 1 ]; }
 at_once() {
 	pfc stat -x, -o all -e instructions:u,branches:u,branch-misses:u,cycles:u $program spin 1000000 || return 1
@@ -78,7 +77,7 @@ fixed() {
 too_many() {
 	events=branches:u many=0
 	while [ $many -lt $counters ]; do events=$events,branches:u many=$((many + 1)); done
-	# Long enough for some turns of each.
+	# Long enough for several runs of each event.
 	pfc stat -x, -o all -e $events /tests/pfc_follow phases 1 100 2>words || return 1
 	cat all words
 	[ "$(grep -c ',branches:u,' all)" = $((counters + 1)) ] && ! grep -q ',branches:u,.*,100.00,' all
@@ -108,14 +107,14 @@ json() {
 }
 intervals() {
 	rm -f all
-	# Until three were written, if it is a busy host.
+	# Runs until three intervals have been written, which takes longer on a busy host.
 	pfc stat -I 200 -x, -o all -e instructions:u sh -c 'for i in $(seq 300); do sleep 0.2; [ "$(wc -l <all)" -lt 3 ] || exit 0; done' || return 1
 	cat all
 	lines=$(wc -l <all)
 	[ "$lines" -ge 3 ] && [ "$(cut -d, -f1 all | sort -n | uniq | wc -l)" = "$lines" ]
 }
 sum_of_intervals() {
-	# A busy host may have the program end before pfc runs again.
+	# On a busy host the program may exit before pfc runs again. Then it is run for longer.
 	for rounds in 30000000 100000000 300000000; do
 		$fixed_addresses pfc stat -I 20 -x, -o a -e instructions:u $program spin $rounds && $fixed_addresses pfc stat -x, -o b -e instructions:u $program spin $rounds || return 1
 		[ "$(wc -l <a)" -lt 2 ] || break
@@ -231,7 +230,7 @@ unload
 check "1.16 pfc doctor says what to do when no module is loaded" nothing
 check "1.16 pfc pmu does, too" status 2 pfc pmu
 insmod /modules/perfcounters.ko
-# pfc has the kernel look for descriptions; there is none to be found.
+# The kernel must not load a description when pfc creates a context.
 echo >/proc/sys/kernel/modprobe
 check "1.16 pfc stat runs a command that nothing counts" no_pmu
 insmod /modules/$description.ko

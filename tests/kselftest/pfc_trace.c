@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 240
  *
- * pfc trace, with programs that are traced: streamed, as a flight recorder, live, listed; killed
- * on either side. With arguments it is such a program.
+ * pfc trace, with programs that are traced: streamed to a file, as a flight recorder, live, listed;
+ * with the program or the recorder killed. With arguments this program is such a program.
  */
 #include "trace.h"
 
@@ -14,7 +14,10 @@
 
 static struct traced me;
 
-/* Events one after the other, so many, or for ever; so many milliseconds between two. */
+/*
+ * Writes @nr events with consecutive numbers, or without end if @nr is negative, and sleeps for @ms
+ * milliseconds after each. Returns 7.
+ */
 static int app(long nr, int ms)
 {
 	struct { __u64 n; char name[8]; } __attribute__((packed)) fields = { 0, "step" };
@@ -52,7 +55,7 @@ static int run(const char *command)
 	return WIFEXITED(rc) ? WEXITSTATUS(rc) : -1;
 }
 
-/* The number that a command prints; -1: it fails. */
+/* Returns the number that a command prints, or -1 if it prints none. */
 static long number(const char *command)
 {
 	FILE *out = popen(command, "re");
@@ -65,7 +68,7 @@ static long number(const char *command)
 	return n;
 }
 
-/* Numbers of events in lines, each one more than the one before? How many; 0: they are not. */
+/* Returns the number of the events in a text file, or 0 if their numbers are not consecutive. */
 static long steps(const char *path)
 {
 	FILE *lines = fopen(path, "re");
@@ -88,7 +91,7 @@ static long steps(const char *path)
 	return count > 0 ? count : 0;
 }
 
-/* In a shell: until a file has so many lines with such an event, for a minute. */
+/* Shell code that waits for a minute at most, until a file has more than n lines with an event. */
 #define LINES(n, file)							\
 	"for i in $(seq 600); do [ \"$(grep -c app:step " file ")\" -gt " n " ] && break; "	\
 	"sleep 0.1; done\n"
@@ -122,7 +125,7 @@ static void of_a_command(void)
 	   "3.11 a trace ends with its command, and has its status");
 	is(run("grep -q ' events, .* in cmd ]' words && [ -s cmd/metadata ] && ls cmd/stream_*_0"),
 	   0, "3.11 it is CTF, in a directory");
-	/* A stream is a file, whole packets one after the other. */
+	/* A stream is a file of complete packets, one after the other, each with a magic number. */
 	is(number("hexdump -e '1/4 \"%x\\n\"' cmd/stream_*_0 | grep -c c1fc1fc1") > 0, true,
 	   "3.11 of packets");
 	is(run("pfc trace start cmd -o cmd 2>words; [ $? = 2 ] && grep -q 'not empty' words"), 0,
@@ -211,7 +214,7 @@ int main(int argc, char **argv)
 	killed();
 	others();
 	rmmod("puppet");
-	/* What a killed program held goes a little after it. */
+	/* The memory of a killed program is released some time after it has exited. */
 	for (int i = 0; i < 1200 && (gone = rmmod("perfcounters")) == -EAGAIN; i++)
 		sleep_ms(50);
 	is(gone, 0, "3.7 nothing is held any more");

@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: full
 #
-# A program with libperftrace, the device, pfc trace, and babeltrace2, which reads every
-# trace: each event with its fields, once, in the order of time, without a warning.
+# Traces of a program with libperftrace, recorded by pfc trace and read by babeltrace2: each event
+# with its fields, once, in the order of time, without a warning.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -16,12 +16,12 @@ plan 12
 unload
 insmod /modules/perfcounters.ko
 
-# read DIRECTORY: its events, as lines; no other word of babeltrace2.
+# read_trace DIRECTORY: prints its events to DIRECTORY.txt. Any warning of babeltrace2 is a failure.
 read_trace() {
 	babeltrace2 --clock-cycles "$1" >"$1.txt" 2>"$1.err" && [ ! -s "$1.err" ] ||
 		{ head -n 5 "$1.err"; return 1; }
 }
-# Times, as babeltrace2 has them, never fall.
+# Succeeds if the times, as babeltrace2 prints them, never decrease.
 in_order() { sed -E 's/^\[0*([0-9]+)\].*/\1/' "$1" | sort -nc; }
 count() { grep -c "$1" "$2"; }
 is() { [ "$1" = "$2" ] || { echo "$1, not $2"; return 1; }; }
@@ -32,7 +32,7 @@ streamed() {
 check "3.1 babeltrace2 reads a trace of a program, streamed to disk" streamed
 check "3.1 it has every event" is "$(wc -l <all.ctf.txt)" 10001
 check "3.6 in the order of time" in_order all.ctf.txt
-# 5 are the squares below 3.
+# The result for 3 is the sum of the squares below it: 0 + 1 + 4 = 5.
 fields() {
 	grep -E 'requests:begin: .*number = 4999, from = "here"' all.ctf.txt &&
 		grep -E 'requests:end: .*number = 3, result = 5 ' all.ctf.txt
@@ -45,7 +45,7 @@ filtered() {
 }
 check "3.10 a filter leaves what it wants" filtered
 
-# Too small for it: what is lost is said, in the trace, too.
+# The buffer is too small for the program. Losses are reported, also in the trace.
 lossy() {
 	pfc trace start lossy -e 'requests:*' -s 4K -o lossy.ctf -- $requests 50000 2>lossy.said
 	babeltrace2 lossy.ctf >lossy.txt 2>lossy.warned
@@ -61,7 +61,7 @@ waited() {
 }
 check "3.3 nothing is lost where threads wait" waited
 
-# Killed: what it had written is in the flight recorder.
+# The program is killed. Its last events are in the flight recorder.
 recorded() { [ "$(pfc trace snapshot box --format text | grep -c requests:)" -gt 100 ]; }
 killed() {
 	pfc trace start box -e 'requests:*' --flight || return 1
@@ -74,7 +74,7 @@ killed() {
 }
 check "3.11 a flight recorder has the last events of a program that was killed" killed
 
-# Both by one clock.
+# Events of the kernel and of the program have times of the same clock.
 both() {
 	pfc trace start both -e 'requests:*' --kernel sched,syscalls -s 1M -o both.ctf -- \
 		$requests 2000 && read_trace both.ctf && in_order both.ctf.txt &&
@@ -84,7 +84,7 @@ both() {
 }
 check "3.11 the kernel's events and a program's are in one trace" both
 
-# A trace of one user among others that run.
+# Eight traces at once, each with a filter of its own.
 many() {
 	local n
 	for n in $(seq 8); do
