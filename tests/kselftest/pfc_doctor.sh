@@ -23,7 +23,7 @@ clocks=/sys/devices/system/clocksource/clocksource0
 config=/boot/config-$release
 
 not_loaded() { doctor 1 && says problem modules loaded "perfcounters is not loaded" "modprobe perfcounters"; }
-not_loaded_quiet() { # What follows from that is no problem of its own.
+not_loaded_quiet() { # Consequences of a problem are notes.
 	doctor 1
 	[ "$(grep -c '^problem ' text)" = 1 ] && says note counters device "/dev/perfcounters comes with perfcounters" && says note contexts create "not tried"
 }
@@ -76,7 +76,7 @@ another_clock() {
 		says note tracing clock "acpi_pm: each event asks the kernel" "tsc=reliable" && says note accounting clock "the scheduler's clock" "tsc=reliable"
 	fi
 }
-with_config() { # OPTION...: a kernel without these
+with_config() { # OPTION...: writes a kernel config without these
 	local option
 	mkdir -p /boot
 	for option in MODULES RUST TRACEPOINTS PERF_EVENTS X86_LOCAL_APIC HIGH_RES_TIMERS RSEQ HAVE_SYSCALL_TRACEPOINTS DEBUG_FS UNWINDER_ORC; do
@@ -96,7 +96,7 @@ bad_config() {
 	rm -f $config
 	[ $rc = 0 ] && says problem machine config "has not: CONFIG_TRACEPOINTS \(.*\), CONFIG_RSEQ" "take a kernel"
 }
-another_file() { # What is loaded is not what is installed.
+another_file() { # The installed module is not the loaded one.
 	mv $ko /tmp/kept.ko
 	cp /lib/modules/$release/updates/pfm_soft.ko $ko
 	doctor 0
@@ -123,7 +123,7 @@ not_installed() {
 	mv /tmp/kept.ko $ko
 	[ $rc = 0 ] && says problem modules installed "not for this kernel, $any" "apt install perfcounters-modules-$any"
 }
-packed() { # As some install them: who packed it can read it.
+packed() { # A compressed module is installed.
 	gzip -c $ko >/tmp/perfcounters.ko.gz
 	mv $ko /tmp/kept.ko
 	mv /tmp/perfcounters.ko.gz $ko.gz
@@ -133,7 +133,7 @@ packed() { # As some install them: who packed it can read it.
 	rm $ko.gz
 	[ $rc = 0 ] && says ok modules installed "/lib/modules/$any/updates/perfcounters.ko.gz"
 }
-changes() { # What it could change.
+changes() { # Prints all state that pfc doctor could change.
 	lsmod | awk '{ print $1 }'
 	ls -l /dev/perf* /dev/ppa
 	cat /proc/sys/kernel/nmi_watchdog /proc/sys/kernel/perf_event_paranoid $clocks/current_clocksource /proc/perfmon_map

@@ -24,7 +24,7 @@ no_description() {
 	doctor 1 && says ok contexts PMU "$vendor has one" && says problem contexts description "no description" "modprobe $description" &&
 		says problem contexts create "no register is described" && says problem contexts load "no hardware counter"
 }
-loads_it() { # As the first use of the device does.
+loads_it() { # The context that pfc doctor creates loads the description.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
 	busybox rmmod perfcounters && insmod /modules/perfcounters.ko
 	doctor 0 && says ok contexts description "$pmu: [0-9]+ PMCs"

@@ -42,7 +42,7 @@ begun() { # PID
 top() { # FILE FUNCTION
 	pfc report -i "$1" | top_of "$2"
 }
-top_of() { # FUNCTION: the same of a report on standard input
+top_of() { # FUNCTION: like top, for a report on standard input
 	awk -v f="$1" '!/^#/ && NF { sub("%", "", $1); print $NF == f ? int($1) : 0; exit }'
 }
 
