@@ -121,11 +121,15 @@ static void yama(void)
 	}
 	wait_until(task_state(other) == 'S');
 	write_file(YAMA, "0");
-	is(as_user(blocking, other), 0, "9.3 a user stops a process of its own");
+	is(as_user(blocking, other), 0,
+	   "9.3 ptrace_scope 0: a user's blocking context of its own process: loads");
 	write_file(YAMA, "1");
-	is(as_user(blocking, other), -EPERM, "9.3 not if a security module says that it may not");
-	is(as_user(watching, other), 0, "9.3 which it may watch all the same");
-	is(as_user(own_child, 0), 0, "9.3 and it stops its child");
+	is(as_user(blocking, other), -EPERM,
+	   "9.3 ptrace_scope 1: a user's blocking context of its own process, not a child: EPERM");
+	is(as_user(watching, other), 0,
+	   "9.3 ptrace_scope 1: a user's counting context of its own process, not a child, loads");
+	is(as_user(own_child, 0), 0,
+	   "9.3 ptrace_scope 1: a user's blocking context of its child loads");
 	write_file(YAMA, before);
 	end_child(other);
 }
@@ -192,9 +196,11 @@ static void dropped(void)
 	}
 	waitpid(tool, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 CAP_SYS_PTRACE stops another user's process");
-	ok(status & 2, "9.3 it goes on once the tool has given that back");
-	ok(status & 4, "9.3 and the tool hears of its context's end");
+	ok(status & 1,
+	   "9.3 a tool with CAP_SYS_PTRACE blocks another user's process at an overflow");
+	ok(status & 2,
+	   "9.3 the blocked process continues after the tool has dropped CAP_SYS_PTRACE");
+	ok(status & 4, "9.3 the tool reads PFM_MSG_END after it has dropped CAP_SYS_PTRACE");
 	end_child(child);
 }
 
@@ -242,8 +248,10 @@ static void handed_on(void)
 	}
 	still = stands_still(fd);
 	end_child(tool);
-	ok(still && goes_on(), "9.3 it goes on when the tool has ended, whoever has its descriptor");
-	ok(says_end(fd), "9.3 who hears of that end");
+	ok(still && goes_on(),
+	   "9.3 tool killed, another process has its descriptor: the blocked process continues");
+	ok(says_end(fd),
+	   "9.3 tool killed: the other process reads PFM_MSG_END from the descriptor");
 	close(fd);
 	close(pipes[0]);
 	close(pipes[1]);
@@ -280,9 +288,9 @@ static void changed(void)
 	}
 	waitpid(tool, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 a user stops a process with no more rights");
-	ok(status & 2, "9.3 it goes on once it has become another user");
-	ok(status & 4, "9.3 and the tool hears of its context's end");
+	ok(status & 1, "9.3 a tool blocks a process of its user that has the same capability");
+	ok(status & 2, "9.3 the blocked process continues after it has changed its user ID");
+	ok(status & 4, "9.3 the tool reads PFM_MSG_END after the process has changed its user ID");
 	end_child(child);
 }
 
@@ -333,8 +341,9 @@ static void by_exec(void)
 	wait_until(shared[2]);
 	still = shared[2] == 1;
 	on = goes_on();
-	ok(still, "9.3 a tool stops another user's process");
-	ok(on, "9.3 it goes on once another thread of the tool has run a program without that right");
+	ok(still, "9.3 a tool with CAP_SYS_PTRACE blocks another user's process, before an exec");
+	ok(on,
+	   "9.3 the blocked process continues after a thread of the tool lost CAP_SYS_PTRACE by exec");
 	kill(tool, SIGKILL);
 	waitpid(tool, NULL, 0);
 	shared[2] = 0;

@@ -86,9 +86,10 @@ static void group(void)
 		_exit(0);
 	}
 	waitpid(child, NULL, 0);
-	note("%d rings of 1 MiB: %lld kB of their group", NR, told->bytes / 1024);
+	note("%d rings of 1 MiB: %lld kB of kernel memory charged to the control group",
+	     NR, told->bytes / 1024);
 	ok(told->bytes >= (long long)NR * SIZE && told->bytes < (long long)NR * SIZE * 3 / 2,
-	   "9.1 a buffer is its control group's memory");
+	   "9.1 rings are charged to the control group: their size, plus less than half of it");
 	write_file(OURS "/memory.max", "16777216");
 	child = fork();
 	if (!child) {
@@ -96,9 +97,10 @@ static void group(void)
 		hoard(told, 3, 10 * SIZE);
 	}
 	wait_until(told->go == 1);
-	is(told->contexts, 1, "9.1 a group of 16 MiB has one buffer of 10 MiB");
-	is(told->error, -ENOMEM, "9.1 and no second one");
-	is(of_group("memory.events", "oom_kill"), 0, "9.1 for which no process is killed");
+	is(told->contexts, 1, "9.1 memory.max 16 MiB: the first buffer of 10 MiB is created");
+	is(told->error, -ENOMEM, "9.1 memory.max 16 MiB: the second buffer of 10 MiB is ENOMEM");
+	is(of_group("memory.events", "oom_kill"), 0,
+	   "9.1 memory.max 16 MiB: a refused buffer causes no OOM kill");
 	told->go = 2;
 	waitpid(child, NULL, 0);
 	write_file(OURS "/memory.max", "max");
@@ -119,13 +121,13 @@ static void limit(void)
 	wait_until(nobody_has_any());
 	fd = pfm_create_default(0, SIZE / 16);
 	one = bytes_of(0);
-	ok(one >= SIZE / 16 && one < SIZE / 8, "9.1 a buffer is its user's memory");
+	ok(one >= SIZE / 16 && one < SIZE / 8, "9.1 a sampling buffer is charged to its user");
 	close(fd);
 	wait_until(nobody_has_any());
 	fd = pfm_create(0);
 	page = bytes_of(0);
 	self = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, PERFMON_SELF_OFFSET);
-	is(bytes_of(0) - page, 4096, "9.1 so is a self page");
+	is(bytes_of(0) - page, 4096, "9.1 mapping the self page charges 4,096 bytes to its user");
 	munmap(self, 4096);
 	close(fd);
 	wait_until(nobody_has_any());
@@ -137,16 +139,17 @@ static void limit(void)
 		hoard(told, 10, SIZE / 16);
 	}
 	wait_until(told->go == 1);
-	is(told->contexts, 4, "9.4 a user has as many buffers as there is room for");
-	is(told->error, -EDQUOT, "9.4 and no more");
-	is(bytes_of(USER), 4 * one, "9.1 which are shown");
+	is(told->contexts, 4, "9.4 user_kb for 4.5 buffers: a user creates four");
+	is(told->error, -EDQUOT, "9.4 user_kb for 4.5 buffers: the fifth buffer is EDQUOT");
+	is(bytes_of(USER), 4 * one,
+	   "9.1 debugfs users: four buffers are charged with four times the size of one");
 	fd = pfm_create_default(0, SIZE / 16);
-	ok(fd >= 0, "9.1 to root that is no limit");
+	ok(fd >= 0, "9.1 user_kb does not limit root's buffers");
 	close(fd);
 	told->go = 2;
 	waitpid(child, NULL, 0);
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 all is given back");
+	ok(nobody_has_any(), "9.1 buffers closed: no user has memory charged");
 }
 
 /*
@@ -175,8 +178,9 @@ static void subordinate(void)
 		full += told[i].error == -EDQUOT;
 	}
 	note("%d buffers of 256 kB", contexts);
-	ok(contexts && contexts < 8, "9.1 users of one's own name space have no more than one user");
-	ok(full >= 2, "9.1 the next ones are refused");
+	ok(contexts && contexts < 8,
+	   "9.1 four users of a user namespace have fewer than 8 buffers together, user_kb is 2 MiB");
+	ok(full >= 2, "9.1 user namespace: at least two of its four users get EDQUOT");
 	kill(maker, SIGKILL);
 	waitpid(maker, NULL, 0);
 	for (int i = 0; i < 4; i++) {
@@ -202,16 +206,17 @@ static void given_back(void)
 
 	r.tail->tail = 8;
 	is(madvise((void *)r.page, 4096 + SIZE, MADV_DONTNEED) |
-	   madvise(r.tail, 4096, MADV_DONTNEED), 0, "1.2 a ring's pages are given back");
+	   madvise(r.tail, 4096, MADV_DONTNEED), 0,
+	   "1.2 madvise(MADV_DONTNEED) on a mapped ring succeeds");
 	child = vfork();
 	if (!child)
 		_exit(r.page->data_size == size && r.tail->tail == 8 && !r.data[SIZE / 8 - 1]);
 	waitpid(child, &status, 0);
 	same = WIFEXITED(status) && WEXITSTATUS(status);
-	ok(same, "1.2 and are the same when they are touched again");
+	ok(same, "1.2 pages of a ring have the same contents after MADV_DONTNEED");
 	if (same)
 		r.tail->tail = 16;
-	ok(same && r.tail->tail == 16, "1.2 and the reader's can be written");
+	ok(same && r.tail->tail == 16, "1.2 the tail page is writable after MADV_DONTNEED");
 	ring_close(&r);
 }
 

@@ -63,9 +63,10 @@ static void samples(const struct pmu_model *model)
 	pfm_stop(fd);
 	all = nmis() - all;
 	note("%ld NMIs for %d samples", all, SAMPLES);
-	ok(all > SAMPLES * 5 / 4, "1.7 late NMIs: a third of the interrupts comes twice");
-	is(hdr->hdr_count, SAMPLES, "1.7 late NMIs: as many samples as periods");
-	is(unknown() - before, 0, "1.7 late NMIs: none of them is unknown");
+	ok(all > SAMPLES * 5 / 4,
+	   "1.7 late NMIs: the emulated PMU sends over a quarter more NMIs than samples");
+	is(hdr->hdr_count, SAMPLES, "1.7 late NMIs: exactly one sample for each period");
+	is(unknown() - before, 0, "1.7 late NMIs: no unknown NMI while sampling");
 	munmap(hdr, SIZE);
 	close(fd);
 }
@@ -89,7 +90,8 @@ static void ends(const struct pmu_model *model)
 		close(fd);
 		spin(20000);
 	}
-	is(unknown() - before, 0, "1.7 late NMIs: nor those that come when the PMU is given back");
+	is(unknown() - before, 0,
+	   "1.7 late NMIs: no unknown NMI after a context with an overflow was closed");
 }
 
 static void strangers(void)
@@ -100,7 +102,7 @@ static void strangers(void)
 	before = unknown();
 	for (int i = 0; i < 3; i++)
 		write_file(DIR "send", "1");
-	is(unknown() - before, 3, "1.7 late NMIs: others' are not claimed");
+	is(unknown() - before, 3, "1.7 late NMIs: three NMIs of another source are not claimed");
 }
 
 /*
@@ -120,8 +122,9 @@ static void strangers_between(const struct pmu_model *model)
 	before = unknown();
 	for (int i = 0; i < 10; i++)
 		write_file(DIR "send", "1");
-	ok(unknown() - before >= 8, "1.7 late NMIs: nor while samples are taken, but for one of an overflow");
-	note("%ld of 10 are unknown", unknown() - before);
+	ok(unknown() - before >= 8,
+	   "1.7 late NMIs: eight of ten NMIs of another source are not claimed while sampling");
+	note("%ld of 10 NMIs are unknown", unknown() - before);
 	pfm_stop(fd);
 	close(fd);
 }

@@ -32,7 +32,7 @@ static bool perf_has_it(void)
 	int event = perf_user(PERF_COUNT_HW_INSTRUCTIONS, -1);
 
 	close(event);
-	return says(event >= 0, "perf cannot have the PMU");
+	return says(event >= 0, "perf cannot open an event");
 }
 
 /* Returns true if this thread has no context and perf can use the PMU. */
@@ -88,7 +88,7 @@ static bool all_are(__u64 first, __u64 step)
 
 	for (int i = 0; i < REGISTERS; i++)
 		good &= pmd[i].reg_value == first + i * step;
-	return says(good, "the registers' values are wrong");
+	return says(good, "PMDs have wrong values");
 }
 
 static bool are_written(void)
@@ -107,7 +107,7 @@ static bool were_read(void)
 
 	for (int i = 0; i < REGISTERS; i++)
 		good &= pmd[i].reg_value == 1000ULL + i;
-	return says(good, "what was read is wrong");
+	return says(good, "PERFMON_READ_PMDS returned wrong values");
 }
 
 /* Contexts */
@@ -167,8 +167,8 @@ static bool samples(void)
 	struct perfmon_ring_page *page = ring_page;
 
 	return says(!write_pmcs() && !pfm_period(context, 0, 1000, 0) &&
-		    !pfm_load(context, this_thread()), "it cannot be loaded") &&
-	       says(pfm_spin(context, 0, 10000) && page->head, "it does not sample");
+		    !pfm_load(context, this_thread()), "the context cannot be loaded") &&
+	       says(pfm_spin(context, 0, 10000) && page->head, "the ring has no sample");
 }
 
 /* Creates event sets 3 and 9. */
@@ -188,7 +188,7 @@ static bool has_sets(bool there)
 
 	return says(!pfm_call(context, PERFMON_GETINFO_EVTSETS, &first) == there &&
 		    !pfm_call(context, PERFMON_GETINFO_EVTSETS, &second) == there,
-		    there ? "a set is missing" : "a set is there");
+		    there ? "an event set is missing" : "an event set exists");
 }
 
 static bool no_sets(void)
@@ -251,13 +251,13 @@ static bool counts_self(void)
 	pfm_stop(context);
 	more = pfm_spin(context, 0, 2000);
 	less = pfm_spin(context, 0, 1000);
-	return says(more - less == 2000, "it does not count") &
-	       says(event < 0, "perf has what is ours");
+	return says(more - less == 2000, "the thread is not counted exactly") &
+	       says(event < 0, "perf opens an event while the context uses the PMU");
 }
 
 static bool counts_cpu(void)
 {
-	return says(pfm_spin(context, 0, 2000) >= 4000, "the CPU does not count");
+	return says(pfm_spin(context, 0, 2000) >= 4000, "the CPU is not counted");
 }
 
 static bool counts_once_loaded(void)
@@ -308,13 +308,13 @@ static int map_self(void)
 static bool is_mapped(void)
 {
 	return says(self->size == sizeof(*self) && self->nr >= REGISTERS,
-		    "the self page is not right") & counts_self();
+		    "the self page has the wrong size or too few counters") & counts_self();
 }
 
 static const struct operation calls[] = {
 	{ "open and create", leave_it, open_and_create, is_free, counts_once_loaded, leave_it, 1,
 	  false, 0 },
-	{ "create with a ring, and map it", leave_ring, create_ring, is_free, samples,
+	{ "create with a ring and map it", leave_ring, create_ring, is_free, samples,
 	  leave_ring, 1, false, 8 },
 	{ "create event sets", created, create_sets, no_sets, two_sets, leave_it, 1, false, 0 },
 	{ "write PMCs", created, write_pmcs, always, counts_once_loaded, leave_it, 1, false, 0 },
@@ -344,11 +344,13 @@ int main(void)
 	for (int i = 0; i < CALLS; i++)
 		inject("1.4", &calls[i], "");
 	note("%lu requests failed, one at a time", all_failed);
-	ok(perf_has_it(), "1.4 fail-nth: perf has the PMU again");
+	ok(perf_has_it(), "1.4 fail-nth: perf opens an event after all injected failures");
 	close(nth_fd);
 	rmmod("pfm_ring");
-	is(rmmod("pfm_intel"), 0, "1.4 fail-nth: nobody keeps the description");
+	is(rmmod("pfm_intel"), 0,
+	   "1.4 fail-nth: rmmod of the PMU description succeeds after all injected failures");
 	unload();
-	ok(!is_loaded("perfcounters"), "1.4 fail-nth: everything unloads");
+	ok(!is_loaded("perfcounters"),
+	   "1.4 fail-nth: perfcounters.ko unloads after all injected failures");
 	return finish();
 }

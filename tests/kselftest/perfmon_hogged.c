@@ -138,11 +138,11 @@ static void all_of(const char *when)
 {
 	char name[80];
 
-	snprintf(name, sizeof(name), "%s: a thread counts itself", when);
+	snprintf(name, sizeof(name), "%s: a thread on CPU 0 counts itself", when);
 	done(count_self, name);
-	snprintf(name, sizeof(name), "%s: it maps its own page", when);
+	snprintf(name, sizeof(name), "%s: a thread on CPU 0 maps its self page", when);
 	done(map_self, name);
-	snprintf(name, sizeof(name), "%s: another CPU is counted", when);
+	snprintf(name, sizeof(name), "%s: a context on CPU 0 starts and unloads", when);
 	done(count_cpu, name);
 }
 
@@ -205,10 +205,10 @@ static void unload_meanwhile(void)
 		after = loading.result;
 		waitpid(pid, NULL, 0);
 	}
-	is(rc, -EBUSY, "1.6 PERFMON_UNLOAD while another thread's PERFMON_LOAD waits: EBUSY");
+	is(rc, -EBUSY, "1.6 PERFMON_UNLOAD while another thread's PERFMON_LOAD waits is EBUSY");
 	is(after, 0, "1.6 PERFMON_LOAD succeeds after a refused PERFMON_UNLOAD");
 	on_cpu(1);
-	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD after it succeeds");
+	is(pfm_unload(loading.fd), 0, "1.6 PERFMON_UNLOAD succeeds after that PERFMON_LOAD");
 	close(loading.fd);
 	on_cpu(0);
 }
@@ -245,7 +245,7 @@ static void failed_load_evicts_nobody(void)
 	wait_until(*step == 1);
 	thread = begin_load();
 	wait_until(loading.over);
-	is(loading.result, -EBUSY, "9.2 an administrator's PERFMON_LOAD of a hogged CPU: EBUSY");
+	is(loading.result, -EBUSY, "9.2 an administrator's PERFMON_LOAD of a hogged CPU is EBUSY");
 	*step = 2;
 	waitpid(child, &status, 0);
 	is(WEXITSTATUS(status), 0, "9.2 a PERFMON_LOAD that fails evicts no context");
@@ -273,7 +273,7 @@ int main(void)
 	slurp(rt, was_rt, sizeof(was_rt));
 	write_file(rt, "-1");
 	pid = begin_hog();
-	all_of("a CPU is hogged");
+	all_of("CPU 1 hogged before PMU use");
 	hog->over = 1;
 	waitpid(pid, NULL, 0);
 	/* Repeats the tests with a hog that begins while the PMU is in use. */
@@ -281,11 +281,12 @@ int main(void)
 	hog->going = 0;
 	fd = pfm_create(0);
 	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, this_thread()), 0, "1.6 the PMU is in use");
+	is(pfm_load(fd, this_thread()), 0,
+	   "1.6 load: a context uses the PMU before the hog begins");
 	pfm_start(fd);
 	pid = begin_hog();
 	close(fd);
-	all_of("since then");
+	all_of("CPU 1 hogged after PMU use");
 	hog->over = 1;
 	waitpid(pid, NULL, 0);
 	if (chmod("/dev/perfmon", 0666))
@@ -296,7 +297,8 @@ int main(void)
 	failed_load_evicts_nobody();
 	waitpid(pid, NULL, 0);
 	unload_meanwhile();
-	done(map_own_hog, "a process with such a thread maps its page, and is told to ask the kernel");
+	done(map_own_hog,
+	     "a process with a hogging thread: its self page is mapped without SELF_RDPMC");
 	write_file(rt, was_rt);
 	if (has_fair)
 		write_file(fair, was_fair);

@@ -100,9 +100,10 @@ int main(void)
 		fds[i] = pfm_create(0);
 		rc |= fds[i] < 0 || pfm_load(fds[i], numbers[i]) || pfm_start(fds[i]);
 	}
-	is(rc, 0, "9.2 %d threads have a context each", nr);
+	is(rc, 0, "9.2 %d sleeping threads: each has a context", nr);
 	fd = pfm_create(0);
-	is(pfm_load(fd, this_thread()), 0, "9.2 and one who comes after them");
+	is(pfm_load(fd, this_thread()), 0,
+	   "9.2 sleeping threads with contexts: one more thread loads a context");
 	close(fd);
 	beside = switches();
 	/*
@@ -113,15 +114,17 @@ int main(void)
 
 		beside = once_more < beside ? once_more : beside;
 	}
-	note("%d switches: %llu us, beside these contexts %llu us", 2 * SWITCHES, before / 1000,
+	note("%d switches: %llu us, with these contexts %llu us", 2 * SWITCHES, before / 1000,
 	     beside / 1000);
-	ok(beside < before * 5 / 4, "9.2 others' switches take no longer for them");
+	ok(beside < before * 5 / 4,
+	   "9.2 sleeping threads with contexts: others' switches take less than a quarter longer");
 	began = now_ns();
 	for (i = 0; i < nr; i++)
 		close(fds[i]);
 	began = now_ns() - began;
 	note("closed in %llu ms", began / 1000000);
-	ok(began < (__u64)patience(5) * 1000000000, "9.2 they end in seconds");
+	ok(began < (__u64)patience(5) * 1000000000,
+	   "9.2 sleeping threads with contexts: all contexts are closed within 5 s");
 	go_away = 1;
 	syscall(SYS_futex, &go_away, 1 /* FUTEX_WAKE */, THREADS, NULL, NULL, 0);
 	for (i = 0; i < nr; i++)

@@ -89,9 +89,10 @@ static void random_periods(void)
 		least = period < least ? period : least;
 		most = period > most ? period : most;
 	}
-	is(wrong, 0, "1.11 random periods are the generator's");
+	is(wrong, 0, "1.11 random periods are those of the generator with that seed");
 	if (!ok(n > 3900 && n < 4100 && sum / (n - 1) > 2490 && sum / (n - 1) < 2533 &&
-		least < 2020 && most > 3003, "1.11 of the mean and the spread that were asked for"))
+		least < 2020 && most > 3003,
+		"1.11 random periods have the requested mean and range"))
 		note("%u, mean %llu, %llu to %llu", n, sum / (n - 1), least, most);
 	shut(fd, hdr, SIZE);
 }
@@ -137,10 +138,12 @@ static void lock_step(void)
 {
 	double fixed = share(false), random = share(true);
 
-	note("a tenth of a loop seems to be %.3f of it by a period in step, %.3f by random ones",
+	note("samples in a tenth of a loop: %.3f of all with a fixed period, %.3f with random ones",
 	     fixed, random);
-	ok(fixed < 0.001 || fixed > 0.999, "1.11 a period in step with a loop sees one place of it");
-	ok(random > 0.07 && random < 0.13, "1.11 random ones see it as it is");
+	ok(fixed < 0.001 || fixed > 0.999,
+	   "1.11 a fixed period in step with a loop samples one place of it");
+	ok(random > 0.07 && random < 0.13,
+	   "1.11 random periods sample a tenth of a loop in proportion");
 }
 
 /*
@@ -194,8 +197,8 @@ static void with_perf(void)
 		}
 		shut(fd, hdr, SIZE);
 	}
-	is(turns, TURNS, "1.7 perf and contexts take turns %d times", TURNS);
-	is(wrong, 0, "1.7 and samples times period are what perf counts");
+	is(turns, TURNS, "1.7 perf and contexts use the PMU by turns, %d times", TURNS);
+	is(wrong, 0, "1.7 samples times period and the rest agree with perf's count");
 }
 
 static volatile __u64 *shared;
@@ -225,8 +228,10 @@ static void blocked(void)
 	bool blocked;
 	__u64 a;
 
-	is(pfm_create(PFM_FL_NOTIFY_BLOCK | PFM_FL_SYSTEM_WIDE), -EINVAL, "1.8 nobody blocks a CPU");
-	is(pfm_load(fd, this_thread()), -EINVAL, "1.8 nor himself");
+	is(pfm_create(PFM_FL_NOTIFY_BLOCK | PFM_FL_SYSTEM_WIDE), -EINVAL,
+	   "1.8 create: NOTIFY_BLOCK for a CPU's context is EINVAL");
+	is(pfm_load(fd, this_thread()), -EINVAL,
+	   "1.8 load: a NOTIFY_BLOCK context on the calling thread is EINVAL");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid = fork();
 	if (!pid) {
@@ -237,24 +242,25 @@ static void blocked(void)
 	}
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
-	is(pfm_load(fd, pid), 0, "1.8 but another process");
+	is(pfm_load(fd, pid), 0,
+	   "1.8 load: succeeds for a NOTIFY_BLOCK context on another process");
 	pfm_start(fd);
 	for (i = 0; i < 10; i++)
 		if (!stands_still(fd, pid) || pfm_restart(fd))
 			break;
-	is(i, 10, "1.8 it stands still from a message to the restart");
+	is(i, 10, "1.8 blocked process: does not run from a message to the restart, ten times");
 	blocked = stands_still(fd, pid);
 	a = *shared;
 	kill(pid, SIGSTOP);
 	kill(pid, SIGCONT);
 	wait_until(*shared != a);
-	ok(blocked && *shared != a, "1.8 a signal lets it go");
+	ok(blocked && *shared != a, "1.8 blocked process: continues after SIGSTOP and SIGCONT");
 	pfm_restart(fd);
 	blocked = stands_still(fd, pid);
 	a = *shared;
 	close(fd);
 	wait_until(*shared != a);
-	ok(blocked && *shared != a, "1.8 so does the end of its tool");
+	ok(blocked && *shared != a, "1.8 blocked process: continues after the context is closed");
 	fd = pfm_create(PFM_FL_NOTIFY_BLOCK);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, 1000000, PFM_REGFL_OVFL_NOTIFY);
@@ -262,7 +268,7 @@ static void blocked(void)
 	pfm_start(fd);
 	blocked = stands_still(fd, pid);
 	kill(pid, SIGKILL);
-	ok(waitpid(pid, &status, 0) == pid && blocked, "1.8 it can be killed meanwhile");
+	ok(waitpid(pid, &status, 0) == pid && blocked, "1.8 blocked process: SIGKILL ends it");
 	close(fd);
 }
 
@@ -287,8 +293,8 @@ int main(void)
 	}
 	blocked();
 	if (spurious)
-		skip("1.7 no NMI was nobody's", "some are");
+		skip("1.7 the kernel reported no unknown NMI", "some are");
 	else
-		ok(!kernel_said("Uhhuh"), "1.7 no NMI was nobody's");
+		ok(!kernel_said("Uhhuh"), "1.7 the kernel reported no unknown NMI");
 	return finish();
 }

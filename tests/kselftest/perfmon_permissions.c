@@ -27,7 +27,8 @@ enum who {
 };
 
 static const char * const names[NR_WHO] = {
-	"another user", "CAP_PERFMON", "CAP_SYS_PTRACE", "root of a user namespace", "root",
+	"a user", "a user with CAP_PERFMON",
+	"a user with CAP_SYS_PTRACE", "root of a user namespace", "root",
 };
 
 static void become(int user)
@@ -171,28 +172,32 @@ static void matrix(void)
 	pid_t same = somebody(1000, true), hidden = somebody(1000, false);
 	pid_t stranger = somebody(1001, true), root = somebody(0, true);
 	struct row rows[] = {
-		{ "its own thread", try_load, 0, { 0, 0, 0, 0, 0 } },
-		{ "a process of its user", try_load, same, { 0, 0, 0, -EPERM, 0 } },
-		{ "one that is not dumpable", try_load, hidden, { -EPERM, 0, 0, -EPERM, 0 } },
-		{ "another user's", try_load, stranger, { -EPERM, 0, 0, -EPERM, 0 } },
-		{ "root's", try_load, root, { -EPERM, 0, 0, -EPERM, 0 } },
-		{ "and stops a process of its user", try_blocking, same, { 0, 0, 0, -EPERM, 0 } },
-		{ "and stops one that is not dumpable", try_blocking, hidden,
+		{ "counting its own thread", try_load, 0, { 0, 0, 0, 0, 0 } },
+		{ "counting a process of its user", try_load, same, { 0, 0, 0, -EPERM, 0 } },
+		{ "counting an undumpable process of its user",
+		  try_load, hidden, { -EPERM, 0, 0, -EPERM, 0 } },
+		{ "counting another user's process",
+		  try_load, stranger, { -EPERM, 0, 0, -EPERM, 0 } },
+		{ "counting root's process", try_load, root, { -EPERM, 0, 0, -EPERM, 0 } },
+		{ "blocking a process of its user", try_blocking, same, { 0, 0, 0, -EPERM, 0 } },
+		{ "blocking an undumpable process of its user", try_blocking, hidden,
 		  { -EPERM, -EPERM, 0, -EPERM, 0 } },
-		{ "and stops another user's", try_blocking, stranger,
+		{ "blocking another user's process", try_blocking, stranger,
 		  { -EPERM, -EPERM, 0, -EPERM, 0 } },
-		{ "and stops root's", try_blocking, root, { -EPERM, -EPERM, 0, -EPERM, 0 } },
-		{ "a kernel thread", try_load, 2, { -EPERM, -EPERM, -EPERM, -EPERM, -EPERM } },
-		{ "a CPU", try_cpu, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
-		{ "kernel mode", try_kernel_mode, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
-		{ "reserved bits", try_reserved, 0, { 0, 0, 0, 0, 0 } },
+		{ "blocking root's process", try_blocking, root, { -EPERM, -EPERM, 0, -EPERM, 0 } },
+		{ "counting a kernel thread",
+		  try_load, 2, { -EPERM, -EPERM, -EPERM, -EPERM, -EPERM } },
+		{ "counting a CPU", try_cpu, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
+		{ "counting in kernel mode", try_kernel_mode, 0, { -EPERM, 0, -EPERM, -EPERM, 0 } },
+		{ "writing reserved PMC bits", try_reserved, 0, { 0, 0, 0, 0, 0 } },
 	};
 	unsigned int i, who;
 
 	for (i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		for (who = 0; who < NR_WHO; who++)
 			is(as(who, rows[i].try, rows[i].whom), rows[i].want[who],
-			   "1.6 %s watches %s", names[who], rows[i].what);
+			   "1.6 %s: %s is allowed or EPERM as documented",
+			   names[who], rows[i].what);
 	kill(same, SIGKILL);
 	kill(hidden, SIGKILL);
 	kill(stranger, SIGKILL);
@@ -209,10 +214,13 @@ static void paranoia(void)
 
 	slurp(sysctl, before, sizeof(before));
 	write_file(sysctl, "1");
-	is(as(NOBODY, try_kernel_mode, 0), 0, "1.6 perf_event_paranoid 1: users watch the kernel");
+	is(as(NOBODY, try_kernel_mode, 0), 0,
+	   "1.6 perf_event_paranoid 1: a user may write a PMC that counts in kernel mode");
 	write_file(sysctl, "2");
-	is(as(NOBODY, try_kernel_mode, 0), -EPERM, "1.6 2: they do not");
-	is(as(CAPABLE, try_kernel_mode, 0), 0, "1.6 CAP_PERFMON does");
+	is(as(NOBODY, try_kernel_mode, 0), -EPERM,
+	   "1.6 perf_event_paranoid 2: a user's PMC that counts in kernel mode is EPERM");
+	is(as(CAPABLE, try_kernel_mode, 0), 0,
+	   "1.6 perf_event_paranoid 2: CAP_PERFMON may write a PMC that counts in kernel mode");
 	write_file(sysctl, before);
 }
 
@@ -273,9 +281,10 @@ static void exec_ends(mode_t mode, bool ends, const char *what)
 	if (write(out[1], "x", 1) != 1 || read(in[0], &byte, 1) != 1)
 		bail("spin");
 	after = pfm_read_pmd(fd, 0);
-	if (!ok(ends ? before == after : after - before >= 2000000, "1.2 %s", what))
+	if (!ok(ends ? before == after : after - before >= 2000000,
+		"1.2 %s: count after the exec", what))
 		note("%llu, %llu", before, after);
-	is(pfm_start(fd), ends ? -ESRCH : 0, "1.2 %s: start", what);
+	is(pfm_start(fd), ends ? -ESRCH : 0, "1.2 %s: result of start", what);
 	if (write(out[1], "x", 1) != 1)
 		bail("write");
 	waitpid(child, &status, 0);
@@ -450,20 +459,25 @@ static void change_ends(enum change change, bool calls, int want, const char *wh
 	if (!child)
 		_exit(watcher(change, calls));
 	waitpid(child, &status, 0);
-	is(WIFEXITED(status) ? WEXITSTATUS(status) : -999, want, "9.3 a user's process %s%s", what,
-	   calls ? ", and is looked at" : "");
+	is(WIFEXITED(status) ? WEXITSTATUS(status) : -999, want, "9.3 monitored process %s%s", what,
+	   calls ? ", with a call in between" : "");
 }
 
 static void changes(void)
 {
 	copy_self(0755);
 	for (int calls = 0; calls < 2; calls++) {
-		change_ends(UNDUMPABLE, calls, COUNTED | TOLD | GONE, "that is not dumpable any more");
-		change_ends(OTHER_USER, calls, COUNTED | TOLD | GONE, "that is another user's now");
-		change_ends(OTHER_SPACE, calls, COUNTED | COUNTED_ON, "in a name space of the user's");
-		change_ends(OTHER_PROGRAM, calls, COUNTED | COUNTED_ON, "that executes a program");
+		change_ends(UNDUMPABLE, calls, COUNTED | TOLD | GONE,
+			    "becomes undumpable: context ends");
+		change_ends(OTHER_USER, calls, COUNTED | TOLD | GONE,
+			    "changes its user ID: context ends");
+		change_ends(OTHER_SPACE, calls, COUNTED | COUNTED_ON,
+			    "enters a user namespace: context continues");
+		change_ends(OTHER_PROGRAM, calls, COUNTED | COUNTED_ON,
+			    "executes a program: context continues");
 	}
-	is(in_child(_exit(caller())), 0, "9.3 " PROGRAMS " programs, and a call at each moment");
+	is(in_child(_exit(caller())), 0,
+	   "9.3 " PROGRAMS " programs executed, with a call at each moment: context continues");
 	unlink(SECRET);
 }
 
@@ -503,9 +517,9 @@ int main(int argc, char **argv)
 		bail("chmod");
 	matrix();
 	paranoia();
-	exec_ends(0755, false, "exec of an ordinary program is counted on");
-	exec_ends(04755, true, "exec of a set-uid program ends it");
-	exec_ends(0711, true, "exec of a program that its user may not read ends it");
+	exec_ends(0755, false, "exec of an ordinary program, context continues");
+	exec_ends(04755, true, "exec of a set-uid program, context ends");
+	exec_ends(0711, true, "exec of a program that its user may not read, context ends");
 	changes();
 	return finish();
 }

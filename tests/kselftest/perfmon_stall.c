@@ -95,8 +95,8 @@ static void beside(int (*before)(int fd), int (*call)(int fd), const char *what)
 	write_file(SLOW, "0");
 	waitpid(pid, &status, 0);
 	is(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0,
-	   "9.2 a caller %s, and its memory comes slowly", what);
-	ok(good && still, "9.2 another thread is counted meanwhile");
+	   "9.2 a call that %s with slow allocations succeeds", what);
+	ok(good && still, "9.2 another thread loads, starts and unloads a context meanwhile");
 }
 
 int main(void)
@@ -109,7 +109,7 @@ int main(void)
 	if (errno)
 		bail("insmod faults");
 	caller = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	beside(NULL, make_sets, "makes sets");
+	beside(NULL, make_sets, "creates sets");
 	beside(make_sets, write_pmds, "writes registers");
 	rmmod("faults");
 	return finish();

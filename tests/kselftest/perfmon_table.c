@@ -159,10 +159,10 @@ static const struct limit {
 	{ "bytes of a ring, at least", ring_of, 4096, 2048, -EINVAL },
 	{ "buffers of n-way, at most", buffers, 16, 17, -EINVAL },
 	{ "buffers of n-way, at least", buffers, 2, 1, -EINVAL },
-	{ "bytes of such a buffer, at least", buffer_of, 552, 544, -EINVAL },
+	{ "bytes of a buffer of n-way, at least", buffer_of, 552, 544, -EINVAL },
 	{ "buckets of a histogram, at most", buckets, 1 << 14, (1 << 14) + 1, -EINVAL },
 	{ "buckets of a histogram, at least", buckets, 1, 0, -EINVAL },
-	{ "bits of a bucket", bucket_of, 63, 64, -EINVAL },
+	{ "shift of a histogram's bucket", bucket_of, 63, 64, -EINVAL },
 	{ "pages of a buffer", default_of, 1 << 18, (1 << 18) + 1, -EINVAL },
 	{ "messages of a format, at most", depth, 30, 31, -EINVAL },
 	{ "messages of a format, at least", depth, 1, 0, -EINVAL },
@@ -170,10 +170,10 @@ static const struct limit {
 	{ "bytes of a format's state", state, 4096, 4097, -EINVAL },
 	{ "letters of a format's name", name, PERFMON_FORMAT_NAME - 1, PERFMON_FORMAT_NAME,
 	  -EINVAL },
-	{ "letters of a name that is asked for", wanted, PERFMON_FORMAT_NAME - 1,
+	{ "letters of a format's name in create", wanted, PERFMON_FORMAT_NAME - 1,
 	  PERFMON_FORMAT_NAME, -EINVAL },
 	{ "bytes beyond a format's argument", given, 0, 1, -EINVAL },
-	{ "nanoseconds of a turn, beyond 2^62 - 1", turn, 0, 1, -EINVAL },
+	{ "nanoseconds of a set's timeout, beyond 2^62 - 1", turn, 0, 1, -EINVAL },
 };
 
 #define LIMITS	(sizeof(limits) / sizeof(*limits))
@@ -214,8 +214,8 @@ static void entries(void)
 	wait_until(__atomic_load_n(&there, __ATOMIC_ACQUIRE) == TASKS + 1);
 	for (i = 0; i < TASKS && !rc; i++)
 		rc = entry(i);
-	is(rc, 0, "9.4 tasks accounted by themselves: %d are taken", TASKS);
-	is(entry(TASKS), -ENOSPC, "9.4 tasks accounted by themselves: one more is refused");
+	is(rc, 0, "9.4 individually accounted tasks: %d are accepted", TASKS);
+	is(entry(TASKS), -ENOSPC, "9.4 individually accounted tasks: one more is ENOSPC");
 	end = 1;
 	syscall(SYS_futex, &end, 1 /* FUTEX_WAKE */, TASKS + 1, NULL, NULL, 0);
 	for (i = 0; i <= TASKS; i++)
@@ -236,8 +236,8 @@ int main(void)
 	for (i = 0; i < LIMITS; i++) {
 		const struct limit *l = &limits[i];
 
-		is(l->call(l->at), 0, "9.4 %s: %d", l->what, l->at);
-		is(l->call(l->past), l->error, "9.4 %s: not %d", l->what, l->past);
+		is(l->call(l->at), 0, "9.4 %s: %d is accepted", l->what, l->at);
+		is(l->call(l->past), l->error, "9.4 %s: %d is refused", l->what, l->past);
 	}
 	entries();
 	return finish();

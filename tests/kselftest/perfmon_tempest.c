@@ -328,20 +328,21 @@ int main(int argc, char **argv)
 		kill(pids[i], SIGKILL);
 	while (wait(NULL) > 0)
 		;
-	note("%ld contexts, %ld of them loaded, %ld sets made, %ld turns seen, %ld messages, %ld restarts; %ld killed; formats %ld times in use, %ld times removed; a CPU gone %ld times",
+	note("%ld contexts, %ld of them loaded, %ld sets created, %ld runs seen, %ld messages, %ld restarts; %ld kills; formats %ld times in use, %ld times removed; CPU 1 %ld times offline",
 	     all->opened, all->loaded, all->sets, all->turns, all->messages,
 	     all->restarts, all->kills, all->in_use, all->removed, all->offline);
-	ok(all->opened > 5 && all->loaded > 0, "1.2 contexts came and went");
-	ok(all->sets > 5 && all->turns > 1, "1.12 with sets, which had turns");
-	ok(all->kills > 1, "1.2 as did who had them, and who was sampled");
-	ok(all->in_use > 0, "1.9 a format that is in use stays");
+	ok(all->opened > 5 && all->loaded > 0,
+	   "1.2 stress: more than five contexts were opened, some of them loaded");
+	ok(all->sets > 5 && all->turns > 1, "1.12 stress: event sets were created and ran");
+	ok(all->kills > 1, "1.2 stress: monitoring and monitored processes were killed");
+	ok(all->in_use > 0, "1.9 stress: rmmod of a format in use was refused");
 	for (i = rc = 0; i < 4; i++)
 		rc |= rmmod(format_modules[i]);
-	is(rc, 0, "1.9 formats go in the end");
+	is(rc, 0, "1.9 stress: rmmod of all formats succeeds at the end");
 	rc = rmmod("pfm_soft");
 	if (m)
 		rc |= rmmod(m->amd ? "pfm_amd" : "pfm_intel");
-	is(rc, 0, "1.1 so do descriptions");
-	is(references(), holders(), "1.2 and nothing of perfcounters is in use");
+	is(rc, 0, "1.1 stress: rmmod of the PMU descriptions succeeds at the end");
+	is(references(), holders(), "1.2 stress: no reference to perfcounters.ko is left");
 	return finish();
 }

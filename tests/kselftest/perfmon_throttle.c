@@ -41,7 +41,8 @@ static __u64 periods(int fd, const volatile __u64 *lost, const char *format)
 	pfm_write_pmc(fd, 1, pfm_instructions(m));
 	pfm_period(fd, 0, PERIOD, 0);
 	pfm_write_pmd(fd, 1, 0);
-	is(pfm_load(fd, this_thread()), 0, "1.7 %s: a sample each %d instructions", format, PERIOD);
+	is(pfm_load(fd, this_thread()), 0,
+	   "1.7 %s: load with a period of %d instructions", format, PERIOD);
 	pfm_start(fd);
 	for (int i = 0; i < MOST && !*lost; i++)
 		spin(ROUNDS);
@@ -49,13 +50,15 @@ static __u64 periods(int fd, const volatile __u64 *lost, const char *format)
 	s = status_of(fd);
 	first = pfm_read_pmd(fd, 0);
 	second = pfm_read_pmd(fd, 1);
-	note("%u storms, %llu us, %llu samples lost, %llu told", s.nr_throttles, s.throttled / 1000,
+	note("%u times throttled, %llu us, %llu samples lost, %llu of them in the buffer",
+	     s.nr_throttles, s.throttled / 1000,
 	     s.lost, *lost);
-	ok(*lost, "1.7 %s: the buffer says that samples were not taken", format);
-	ok(s.nr_throttles && s.throttled && s.lost >= *lost, "1.7 %s: so does PERFMON_STATUS",
+	ok(*lost, "1.7 %s: the buffer's header has lost samples", format);
+	ok(s.nr_throttles && s.throttled && s.lost >= *lost,
+	   "1.7 %s: PERFMON_STATUS has throttling and lost samples",
 	   format);
 	if (!ok(first + PERIOD < PERIOD && (second - (first + PERIOD)) % PERIOD == 0,
-		"1.7 %s: both counters have counted the same", format))
+		"1.7 %s: sampling and counting PMD agree", format))
 		note("%llu, %llu", first, second);
 	return (second - (first + PERIOD)) / PERIOD - s.lost;
 }
@@ -66,7 +69,7 @@ static void in_default(void)
 	struct pfm_dfl_smpl_hdr *hdr = pfm_map_default(fd, SIZE);
 
 	is(periods(fd, &hdr->hdr_lost, "default"), hdr->hdr_count,
-	   "1.7 default: each period is an entry, or lost");
+	   "1.7 default: each period is an entry or lost");
 	munmap(hdr, SIZE);
 	close(fd);
 }
@@ -78,7 +81,7 @@ static void in_histogram(void)
 	struct perfmon_histogram *h = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
 
 	is(periods(fd, &h->lost, "histogram"), h->samples,
-	   "1.7 histogram: each period is counted, or lost");
+	   "1.7 histogram: each period is counted or lost");
 	munmap(h, 4096);
 	close(fd);
 }
@@ -91,7 +94,7 @@ static void in_nway(void)
 	__u64 entries = periods(fd, &hdr->lost, "n-way");
 
 	is(entries * sizeof(struct pfm_dfl_smpl_entry), hdr->used[0] + hdr->used[1],
-	   "1.7 n-way: each period is an entry, or lost");
+	   "1.7 n-way: each period is an entry or lost");
 	munmap(hdr, 4096);
 	close(fd);
 }
@@ -109,8 +112,9 @@ static void in_ring(void)
 			lost += record.words[1];
 		at += size;
 	}
-	is(samples, wanted, "1.7 ring: each period is a record, or lost");
-	ok(lost && lost <= r.page->lost, "1.7 ring: and records tell of those");
+	is(samples, wanted, "1.7 ring: each period is a record or lost");
+	ok(lost && lost <= r.page->lost,
+	   "1.7 ring: LOST records have lost samples, at most as many as the page");
 	ring_close(&r);
 }
 
@@ -135,7 +139,7 @@ static void in_messages(void)
 			break;
 		pfm_restart(fd);
 	}
-	is(i, 300, "1.7 messages: each wait for an overflow ends");
+	is(i, 300, "1.7 messages: each of 300 overflows queues a message");
 	close(fd);
 }
 
@@ -147,7 +151,8 @@ static void in_nothing(void)
 
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, PERIOD, 0);
-	is(pfm_load(fd, this_thread()), 0, "1.7 nothing: a period of %d, nobody is told",
+	is(pfm_load(fd, this_thread()), 0,
+	   "1.7 no format, no messages: load with a period of %d instructions",
 	   PERIOD);
 	pfm_start(fd);
 	for (int i = 0; i < MOST && !status_of(fd).nr_throttles; i++)
@@ -156,8 +161,9 @@ static void in_nothing(void)
 	for (int i = 0; i < MOST && status_of(fd).flags & PERFMON_STATUS_THROTTLED; i++)
 		spin(ROUNDS / 10);
 	s = status_of(fd);
-	note("%u storms, %llu us, %llu lost", s.nr_throttles, s.throttled / 1000, s.lost);
-	ok(s.nr_throttles && s.lost, "9.6 nothing: PERFMON_STATUS says that overflows were missed");
+	note("%u times throttled, %llu us, %llu lost", s.nr_throttles, s.throttled / 1000, s.lost);
+	ok(s.nr_throttles && s.lost,
+	   "9.6 no format, no messages: PERFMON_STATUS has throttling and lost overflows");
 	close(fd);
 }
 
@@ -178,7 +184,8 @@ static void asleep(void)
 			spin(ROUNDS);
 	pfm_write_pmc(fd, 0, pfm_instructions(m));
 	pfm_period(fd, 0, PERIOD, 0);
-	is(pfm_load(fd, child), 0, "9.6 asleep: a sample each %d instructions", PERIOD);
+	is(pfm_load(fd, child), 0,
+	   "9.6 stopped thread: load with a period of %d instructions", PERIOD);
 	began = now_ns();
 	pfm_start(fd);
 	for (int i = 0; i < 60000 && !(s.flags & PERFMON_STATUS_THROTTLED); i++) {
@@ -198,13 +205,15 @@ static void asleep(void)
 			kill(child, SIGCONT);
 	}
 	stopped = now_ns();
-	ok(s.flags & PERFMON_STATUS_THROTTLED, "9.6 asleep: it is stopped in a storm");
+	ok(s.flags & PERFMON_STATUS_THROTTLED, "9.6 stopped thread: it is stopped while throttled");
 	usleep(20 * (stopped - began) / 1000 + 1000000);
 	s = status_of(fd);
 	note("counted for %llu ms, throttled for %llu ms, stopped for %llu ms",
 	     (stopped - began) / MS, s.throttled / MS, (now_ns() - stopped) / MS);
-	ok(!(s.flags & PERFMON_STATUS_THROTTLED), "9.6 asleep: which is over");
-	ok(s.throttled <= stopped - began + PAUSE, "9.6 asleep: and lasted no longer than it may");
+	ok(!(s.flags & PERFMON_STATUS_THROTTLED),
+	   "9.6 stopped thread: throttling ends while it is stopped");
+	ok(s.throttled <= stopped - began + PAUSE,
+	   "9.6 stopped thread: throttled time is at most the run time plus 40 ms");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(fd);
