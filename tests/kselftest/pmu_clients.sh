@@ -72,7 +72,7 @@ exact() {
 	a=$(count a instructions) b=$(count b instructions)
 	echo "# $a, $b instructions"
 	[ $((b - a)) = $((2 * (long - short))) ]
-	result $? "pmu perf stat counts a program exactly"
+	result $? "pmu perf stat: a program's instructions are exact"
 }
 
 # Counts all events in one run, with a counter each. A fraction of an event is lost when its counter
@@ -83,18 +83,18 @@ together() {
 	insns=$(count all instructions)
 	insns=${insns:-0}
 	[ "$insns" = "$b" ]
-	result $? "pmu perf stat counts as many instructions with all events at once"
+	result $? "pmu perf stat: as many instructions with all events at once"
 	echo "$events" >events
 	while read -r name times in; do
 		if grep -q "<not supported>,,$name:u," all; then
-			skip "pmu perf stat counts $name" "the kernel has no such event on this model"
+			skip "pmu perf stat: $name are the expected share of instructions" "the kernel has no such event on this model"
 			continue
 		fi
 		got=$(count all "$name")
 		want=$((insns * times / in))
 		echo "# $name: $got, $want in $insns instructions"
 		[ "$insns" -gt $((2 * long)) ] && [ "${got:-0}" -ge $((want - 10)) ] && [ "$got" -le $((want + 1)) ]
-		result $? "pmu perf stat counts $name"
+		result $? "pmu perf stat: $name are the expected share of instructions"
 	done <events
 }
 
@@ -109,9 +109,9 @@ each_cpu() {
 	other=$(awk -F, '$1 == "CPU0" { print $2 }' cpus.$long)
 	echo "# processor 1: $a, $b; processor 0: $other"
 	[ $((b - a)) = $((2 * (long - short))) ]
-	result $? "pmu perf stat -a counts a program exactly on its processor"
+	result $? "pmu perf stat -a: a program's instructions are exact on its CPU"
 	[ "${other:-0}" -gt 0 ] && [ "$other" -lt $((2 * short)) ]
-	result $? "pmu perf stat -a does not count it on the other one"
+	result $? "pmu perf stat -a: a program is not counted on the other CPU"
 }
 
 # The program runs on one CPU: perf opens an event for each CPU, and each has a period of its own.
@@ -129,27 +129,27 @@ samples() {
 		echo "# period $period: $got samples of $b instructions"
 		sort data.$period.ip | uniq -c | sed 's/^/# /'
 		[ "$got" = $((${b:-0} / period)) ] && [ "$got" -gt 100 ]
-		result $? "pmu perf record takes a sample each $period instructions"
+		result $? "pmu perf record: one sample for each $period instructions"
 		perf report -i data.$period --stats 2>/dev/null >stats
 		[ "$(awk '/ SAMPLE events:/ { print $3; exit }' stats)" = "$got" ] && ! grep -qE 'LOST|THROTTLE' stats
-		result $? "pmu perf record loses none of them, period $period"
+		result $? "pmu perf record: no lost or throttled samples, period $period"
 	done
 	# The loop has two instructions, of three and of two bytes. The even period is a multiple of
 	# its length.
 	sort data.100000.ip | uniq -c | sort -rn >places
 	read -r many loop <places
 	[ "${many:-0}" = $((2 * long / 100000)) ]
-	result $? "pmu samples of an even period are all at one instruction of the loop"
+	result $? "pmu perf record: samples of an even period are at one instruction of the loop"
 	while read -r ip; do echo $((0x$ip - 0x$loop)); done <data.100001.ip | grep -xE '0|3|-3' >turns
 	many=$(wc -l <turns) want=$((2 * long / 100001))
 	echo "# odd period: $many in the loop, $want or one more expected"
 	[ "$many" -ge $want ] && [ "$many" -le $((want + 1)) ] && [ "$(sort -u turns | wc -l)" = 2 ] && [ -z "$(uniq -d turns)" ]
-	result $? "pmu samples of an odd period are at both in turn"
+	result $? "pmu perf record: samples of an odd period are at both instructions of the loop in turn"
 	perf report -i data.100000 --stdio -F overhead,sample,comm,dso,sym 2>/dev/null | grep -v '^#' | grep . >shown
 	sed 's/^/# /' shown
 	read -r _ many comm dso _ at <shown
 	[ "$many" = $((2 * long / 100000)) ] && [ "$comm $dso" = "pmu_perf pmu_perf" ] && [ $((at & 0xfff)) = $((0x$loop & 0xfff)) ]
-	result $? "pmu perf report shows the loop with all of its samples"
+	result $? "pmu perf report: the loop's symbol has all of its samples"
 }
 
 # own NAME: runs perf's own test of that name. The result is taken from the output, because the exit

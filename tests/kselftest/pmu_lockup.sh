@@ -13,8 +13,8 @@ echo "# expect hard_lockup: hard LOCKUP on cpu"
 insmod /modules/msr_raw.ko
 echo "### fault hard_lockup" >/dev/kmsg
 if echo "run 4000000000" >/proc/msr_raw; then
-	echo "ok 1 pmu a processor can be kept from its interrupts"
+	echo "ok 1 pmu lockup: 4000000000 rounds with interrupts off"
 else
-	echo "not ok 1 pmu a processor can be kept from its interrupts"
+	echo "not ok 1 pmu lockup: 4000000000 rounds with interrupts off"
 fi
 rmmod msr_raw

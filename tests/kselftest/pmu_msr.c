@@ -89,7 +89,7 @@ static void check(const struct reg *r)
 
 	for (n = 0; n < r->nr; n++)
 		good &= check_one(r, n);
-	ok(good, "pmu %s: %d of %d are there, each bit as in the manual", r->name, r->present,
+	ok(good, "pmu %s: %d of %d exist, each bit as in the manual", r->name, r->present,
 	   r->nr);
 }
 

@@ -29,8 +29,8 @@ static void counts(void)
 			exact = false;
 		}
 	}
-	note("%llu instructions around them", around);
-	ok(exact && around < 100, "pmu perf counts instructions exactly, 20 to 200000000");
+	note("%llu instructions around the loop", around);
+	ok(exact && around < 100, "pmu perf: exact counts of 20 to 200000000 instructions");
 	close(fd);
 }
 
@@ -55,8 +55,10 @@ static void rep(void)
 	if (one < 1)
 		bail("nothing is counted");
 	/* The first of these calls also has page faults in between. */
-	is(count_rep(fd, sizeof(page)), one, "pmu a repeated string instruction is one, page faults or not");
-	is(count_rep(fd, sizeof(page)), one, "pmu and a second time");
+	is(count_rep(fd, sizeof(page)), one,
+	   "pmu perf: a repeated string instruction with page faults counts as one");
+	is(count_rep(fd, sizeof(page)), one,
+	   "pmu perf: a repeated string instruction without page faults counts as one");
 	close(fd);
 }
 
@@ -98,8 +100,9 @@ static void faulting(void)
 
 	sigaction(SIGILL, &act, NULL);
 	sigaction(SIGSEGV, &act, NULL);
-	is(foreseen(fd), found(fd), "pmu what faults is no instruction, foreseen or not");
-	is(found_later(fd) - found(fd), 500, "pmu and what is before it is one");
+	is(foreseen(fd), found(fd),
+	   "pmu perf: an instruction that faults does not count, at translation or at run time");
+	is(found_later(fd) - found(fd), 500, "pmu perf: an instruction before a fault counts");
 	signal(SIGILL, SIG_DFL);
 	signal(SIGSEGV, SIG_DFL);
 	close(fd);
@@ -129,7 +132,8 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	if (fd < 0 || (r->event == PERF_COUNT_HW_REF_CPU_CYCLES && !m->amd && m->fixed < 3)) {
 		char name[80];
 
-		snprintf(name, sizeof(name), "pmu perf counts %s", r->name);
+		snprintf(name, sizeof(name),
+			 "pmu perf: %s are the expected share of instructions", r->name);
 		skip(name, "the kernel has no such event on this model");
 		close(fd);
 		close(leader);
@@ -140,7 +144,7 @@ static void ratio(const struct ratio *r, const struct pmu_model *m)
 	/* A fraction of an event that is left from before may complete one more. */
 	if (!ok(insns >= 10000000 && got >= insns * r->events / r->insns &&
 		got <= insns * r->events / r->insns + 1,
-		"pmu perf counts %s", r->name))
+		"pmu perf: %s are the expected share of instructions", r->name))
 		note("%llu in %llu instructions", got, insns);
 	close(fd);
 	close(leader);
@@ -170,7 +174,7 @@ static void rings(const struct pmu_model *m)
 	note("user %llu, kernel %llu, both %llu", n[0], n[1], n[2]);
 	/* Without a global control, counters start and stop one after the other. */
 	ok(n[0] && n[1] > n[0] && llabs(off) <= (m->version >= 2 ? 0 : 1000),
-	   "pmu perf separates the kernel from user mode");
+	   "pmu perf: user and kernel mode add up to the count of both");
 }
 
 /* Instructions of the sampled loop: 64 of one byte, then two. place() returns their number. */
@@ -236,8 +240,8 @@ static void samples(__u64 period)
 	if (total < turns * BODY)
 		note("only %llu instructions", total);
 	is(n, total < turns * BODY ? -1LL : (long long)(total / period),
-	   "pmu perf takes a sample each %llu instructions", period);
-	is(astray, 0, "pmu each sample is at its instruction, period %llu", period);
+	   "pmu perf: one sample for each %llu instructions", period);
+	is(astray, 0, "pmu perf: each sample is at the expected instruction, period %llu", period);
 }
 
 /* Ten instructions a round, the first at the label stop. */
@@ -277,7 +281,8 @@ static void breakpoints(void)
 	stops(4000);
 	perf_stop(other);
 	perf_stop(fd);
-	is(perf_read(fd), 4000, "pmu a hardware breakpoint hits every time, interrupts or not");
+	is(perf_read(fd), 4000,
+	   "pmu perf: a hardware breakpoint hits each time beside PMU interrupts");
 	close(other);
 	close(fd);
 }
@@ -300,7 +305,7 @@ static void self_monitoring(void)
 
 	perf_start(fd);
 	if (page == MAP_FAILED || !page->cap_user_rdpmc || !page->index) {
-		ok(false, "pmu RDPMC in user mode counts exactly");
+		ok(false, "pmu perf: RDPMC in user mode is exact");
 		close(fd);
 		return;
 	}
@@ -320,7 +325,7 @@ static void self_monitoring(void)
 			first = after - before;
 		same &= after - before == first && two == -2U;
 	}
-	if (!ok(same && first >= 2000 && first < 2020, "pmu RDPMC in user mode counts exactly"))
+	if (!ok(same && first >= 2000 && first < 2020, "pmu perf: RDPMC in user mode is exact"))
 		note("%llu between two RDPMCs with 2000 instructions, %u with 1", first, -two);
 	munmap(page, 4096);
 	close(fd);
@@ -363,7 +368,7 @@ static void threads(int nr)
 			wrong++;
 		}
 	}
-	is(wrong, 0, "pmu %d threads on %ld processors are counted exactly, each", nr, cpus);
+	is(wrong, 0, "pmu perf: %d threads on %ld processors are each counted exactly", nr, cpus);
 }
 
 /* "pmu_perf spin ROUNDS" is the program that pmu_clients.sh measures with perf. */
@@ -380,7 +385,7 @@ int main(int argc, char **argv)
 	m = this_model();
 	plan(6 + sizeof(ratios) / sizeof(*ratios) + 1 + 6 + 1 + 3);
 	snprintf(line, sizeof(line), "Performance Events: %s", m->driver);
-	ok(kernel_said(line), "pmu the kernel has the driver of %s", m->name);
+	ok(kernel_said(line), "pmu the kernel selects the driver of %s", m->name);
 	on_cpu(0);
 	counts();
 	rep();
