@@ -136,7 +136,7 @@ static void do_read(void)
 	/* A read that begins within the text and fits the buffer must succeed. */
 	if (below(4) == 0) {
 		got = clean("pread counters", pread(counters, to, len, at));
-		sane(got < 0, "the counters were read: %zd bytes", got);
+		sane(got < 0, "read() of the counters returned %zd bytes", got);
 		return;
 	}
 	got = clean("pread names", pread(names, to, len, at));
@@ -144,7 +144,7 @@ static void do_read(void)
 		sane(got <= 0, "read() into the mapping: %zd", got);
 	else if (got > 0)
 		sane(at >= 0 && (size_t)at + got <= text_len && !memcmp(buf, text + at, got),
-		     "pread %zu at %lld: another text", len, (long long)at);
+		     "pread %zu at %lld: wrong text", len, (long long)at);
 	else if (at >= 0 && (size_t)at < text_len && len && len < sizeof(buf))
 		sane(false, "pread %zu at %lld: %zd, errno %d", len, (long long)at, got, errno);
 }
@@ -158,7 +158,7 @@ static void do_seek_read(void)
 
 	if (at >= 0 && got > 0)
 		sane((size_t)at + got <= text_len && (!iov[0].iov_len || buf[0] == text[at]),
-		     "read at %lld: another text", (long long)at);
+		     "read at %lld: wrong text", (long long)at);
 	clean("lseek counters", lseek(counters, odd(), whences[below(6)]));
 	lseek(names, 0, SEEK_SET);
 }
@@ -433,17 +433,20 @@ int main(void)
 
 		seed += nobody;
 		status = in_child(run(nobody));
-		note("%s: %lu calls did something, %lu were refused, %lu reads raised SIGBUS", who,
+		note("%s: %lu calls succeeded, %lu failed, %lu reads raised SIGBUS", who,
 		     r->good, r->refused, r->bus);
-		ok(!status && r->done, "0.1 fuzz: %s's calls kill nobody (%d)", who, status);
-		is(r->bad, 0, "0.1 fuzz: %s's calls have sensible results and plain errnos", who);
+		ok(!status && r->done,
+		   "0.1 fuzz: %s's calls do not kill the process (%d)", who, status);
+		is(r->bad, 0,
+		   "0.1 fuzz: %s's calls have plausible results and errnos of user space", who);
 		ok(r->good > nr_ops / 20 && r->refused > nr_ops / 20 && r->bus > 20,
-		   "0.1 fuzz: %s's calls were not all the same", who);
+		   "0.1 fuzz: %s's calls succeed, fail, and raise SIGBUS often enough", who);
 	}
 	ok(!memcmp(header, pc.base, sizeof(header)) && pc_total(&pc, n) == 4711,
-	   "0.1 fuzz: header and values are what they were");
+	   "0.1 fuzz: the header and a counter's value are unchanged");
 	close(names);
 	pc_close(&pc);
-	ok(!rmmod("puppet") && !rmmod("perfcounters"), "0.1 fuzz: nothing keeps the module");
+	ok(!rmmod("puppet") && !rmmod("perfcounters"),
+	   "0.1 fuzz: rmmod of puppet and perfcounters succeeds at the end");
 	return finish();
 }

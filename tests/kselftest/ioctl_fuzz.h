@@ -559,7 +559,7 @@ static bool shape_whole(const struct shape *shape)
 			return false;
 	}
 	if (at != shape->bytes || shape->nr > 32)
-		note("%s: nothing is said of byte %u", shape->name, at);
+		note("%s: byte %u is not described", shape->name, at);
 	return at == shape->bytes && shape->nr <= 32;
 }
 

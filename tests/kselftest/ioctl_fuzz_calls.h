@@ -415,7 +415,7 @@ static void do_call(void)
 		race_end();
 	errno = error;
 	if (request != call->request) {
-		sane(ret < 0, "%s: with the number %#lx it is done, too", call->name, request);
+		sane(ret < 0, "%s: the unknown number %#lx succeeds", call->name, request);
 		outcome(-1, call->name, ret);
 		return;
 	}
@@ -578,7 +578,7 @@ static void do_read(void)
 	remember("read", opened->fd, (unsigned long)o->seen, NULL);
 	got = outcome(-1, "read", read(opened->fd, o->seen, gen.lied ? nasty(bytes) : bytes));
 	sane(gen.lied || got <= (ssize_t)bytes, "read of %zu bytes gave %zd", bytes, got);
-	sane(object_intact(o), "read has written beside its buffer");
+	sane(object_intact(o), "read() has written beside its buffer");
 }
 
 static void do_descriptor(void)

@@ -113,7 +113,7 @@ static void do_fork(void)
 	for (int i = 0; i < KIDS; i++)
 		if (kids[i] && waitpid(kids[i], &status, WNOHANG) == kids[i]) {
 			sane(WIFSIGNALED(status) || !WEXITSTATUS(status),
-			     "a child has died: status %#x; its last call was %s", status,
+			     "a child died: status %#x; its last call was %s", status,
 			     shared->last[1 + i].name);
 			kids[i] = 0;
 		}
@@ -297,12 +297,12 @@ static void round_make(int n, int nr, __u64 first_seed)
 		shared->hung++;
 		show_last();
 	} else if (pid < 0 || status || !shared->done) {
-		note("round %d has died: status %#x", n, status);
+		note("round %d died: status %#x", n, status);
 		shared->died++;
 		show_last();
 	}
 	if (!round_ends(pid, patience)) {
-		note("round %d: a process of it does not end", n);
+		note("round %d: one of its processes does not end", n);
 		shared->hung++;
 		show_last();
 	}
@@ -328,7 +328,7 @@ static bool rows_shown(unsigned long need)
 			if (shared->errnos[row][e])
 				at += sprintf(errnos + at, " %s %u", strerrorname_np(e) ?: "?",
 					      shared->errnos[row][e]);
-		note("%s%s %s: %lu done, %lu refused, %.3f s:%s", blind ? "BLIND " : "",
+		note("%s%s %s: %lu succeeded, %lu failed, %.3f s:%s", blind ? "BLIND " : "",
 		     call ? call->name : program->extras[row - program->nr_calls],
 		     call && call->arg ? call->arg->name : "", shared->good[row],
 		     shared->refused[row], shared->ns[row] / 1e9, errnos);
@@ -346,7 +346,7 @@ static unsigned long percent_done(void)
 		good += shared->good[row];
 		all += shared->good[row] + shared->refused[row];
 	}
-	note("%lu of %lu calls were done", good, all);
+	note("%lu of %lu calls succeeded", good, all);
 	return all ? good * 100 / all : 0;
 }
 
@@ -418,14 +418,15 @@ static int fuzz_main(const struct program *p, int argc, char **argv, void (*prep
 	ok(tables_whole(), "9.5 %s: every byte of each structure is described", p->device);
 	ok(!shared->hung && !shared->died, "9.5 %s: no call hangs or kills its process (%u, %u)",
 	   p->device, shared->hung, shared->died);
-	is(shared->wrong, 0, "9.5 %s: errnos are plain, nothing beside structures is written",
+	is(shared->wrong, 0,
+	   "9.5 %s: errnos are those of user space, nothing beside structures is written",
 	   p->device);
-	ok(rows_shown(need), "9.5 %s: each call was done and was refused", p->device);
+	ok(rows_shown(need), "9.5 %s: each call succeeded and failed some times", p->device);
 	done = percent_done();
 	ok(only >= 0 || done >= LEAST_DONE, "9.5 %s: at least %d %% of the calls succeed (%lu %%)",
 	   p->device, LEAST_DONE, done);
 	wait_until((unload(), !is_loaded("perfcounters")));
-	ok(!is_loaded("perfcounters"), "9.5 %s: nothing keeps the module", p->device);
+	ok(!is_loaded("perfcounters"), "9.5 %s: perfcounters.ko unloads at the end", p->device);
 	return finish();
 }
 
