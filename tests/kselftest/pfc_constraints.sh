@@ -54,14 +54,14 @@ take_turns() {
 plan 8
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_intel.ko
-check "1.16 an event of counter 2 only is counted there" exactly r0148:u 250000
-check "1.16 by libpfm4's name, too" exactly L1D_PEND_MISS:PENDING:u 250000
-check "1.16 one of counter 1 only" exactly r01c0:u 2000000
-check "1.16 both in one set with others" together r0148:u,r01c0:u,branches:u,branch-misses:u,instructions:u
-check "1.16 in any order" together branches:u,branch-misses:u,instructions:u,r01c0:u,r0148:u
-check "1.16 and in a group" together '{branches:u,r01c0:u,r0148:u,instructions:u}'
-check "1.16 two of counter 2 in one group are refused, and why" refused
-check "1.16 without a group they take turns" take_turns
+check "1.16 pfc stat: an event of counter 2 only, by raw code, is exact" exactly r0148:u 250000
+check "1.16 pfc stat: an event of counter 2 only, by libpfm4's name, is exact" exactly L1D_PEND_MISS:PENDING:u 250000
+check "1.16 pfc stat: an event of counter 1 only is exact" exactly r01c0:u 2000000
+check "1.16 pfc stat: constrained events first, all in one set with others" together r0148:u,r01c0:u,branches:u,branch-misses:u,instructions:u
+check "1.16 pfc stat: constrained events last, all in one set with others" together branches:u,branch-misses:u,instructions:u,r01c0:u,r0148:u
+check "1.16 pfc stat: constrained events in a group with others" together '{branches:u,r01c0:u,r0148:u,instructions:u}'
+check "1.16 pfc stat: two events of counter 2 in one group are refused with the reason" refused
+check "1.16 pfc stat: two events of counter 2 without a group run by turns" take_turns
 rm -f a b all words
 unload
 exit $failed

@@ -157,35 +157,35 @@ tree() {
 
 plan 27
 unload
-check "doctor no module is loaded" not_loaded
-check "doctor what follows from that is told once" not_loaded_quiet
-check "doctor the same for nobody" doctor_as nobody 1
-check "doctor a module for another kernel" for_another
-check "doctor the module is not installed" not_installed
-check "doctor the module is installed packed" packed
+check "doctor no module loaded: a problem with its remedy" not_loaded
+check "doctor no module loaded: consequences are notes" not_loaded_quiet
+check "doctor no module loaded: status 1 for user nobody" doctor_as nobody 1
+check "doctor module of another kernel: a problem with the kernel's message" for_another
+check "doctor module not installed: a problem with its remedy" not_installed
+check "doctor compressed module: it is found" packed
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_soft.ko
-check "doctor a machine that is well set up is clean" clean
-check "doctor without a PMU nothing is in the way" no_pmu
-check "doctor no provider is a note" no_provider
-check "doctor what perf asks of its users" sh -c '. /tests/doctor.sh; doctor 0; says ok machine paranoid "perf_event_paranoid is [0-9]"'
-check "doctor there are restartable sequences" sh -c '. /tests/doctor.sh; doctor 0; says ok tracing rseq "the kernel has"'
-check "doctor the clock is said" sh -c '. /tests/doctor.sh; doctor 0; says "(ok|note)" tracing clock "(the time stamp counter|CLOCK_MONOTONIC)" && says "(ok|note)" accounting clock "time stamp counter"'
-check "doctor neither Secure Boot nor lockdown nor signatures" sh -c '. /tests/doctor.sh; doctor 0; says ok machine "Secure Boot" none && says ok machine lockdown off && says ok machine signatures "need none"'
-check "doctor the JSON has versions, kernel and build ids" json_keys
-check "doctor a provider" provider
-check "doctor it changes nothing" changes_nothing
-check "doctor the devices are root's: nobody is told" nobody_may_not
-check "doctor the devices are a group's: who joins it is content" in_the_group
-check "doctor too little locked memory" memlock
-check "doctor a device is not there" device_gone
-check "doctor another clock source" another_clock
-check "doctor no configuration" no_config
-check "doctor a configuration with everything" good_config
-check "doctor a configuration that lacks what is wanted" poor_config
-check "doctor a configuration that lacks what is needed" bad_config
-check "doctor another module is installed than loaded" another_file
-check "doctor what modules could be built with" tree
+check "doctor modules loaded and installed: no problem" clean
+check "doctor no PMU: a note, status 0" no_pmu
+check "doctor no provider loaded: a note" no_provider
+check "doctor perf_event_paranoid is shown" sh -c '. /tests/doctor.sh; doctor 0; says ok machine paranoid "perf_event_paranoid is [0-9]"'
+check "doctor restartable sequences are found" sh -c '. /tests/doctor.sh; doctor 0; says ok tracing rseq "the kernel has"'
+check "doctor the clocks of tracing and accounting are shown" sh -c '. /tests/doctor.sh; doctor 0; says "(ok|note)" tracing clock "(the time stamp counter|CLOCK_MONOTONIC)" && says "(ok|note)" accounting clock "time stamp counter"'
+check "doctor no Secure Boot, no lockdown, no signatures: all ok" sh -c '. /tests/doctor.sh; doctor 0; says ok machine "Secure Boot" none && says ok machine lockdown off && says ok machine signatures "need none"'
+check "doctor JSON: versions, kernel and build ids" json_keys
+check "doctor provider loaded: it is shown" provider
+check "doctor it changes no modules, devices, settings or counters" changes_nothing
+check "doctor devices of root only: problems for user nobody" nobody_may_not
+check "doctor devices of a group: no problem after user nobody has joined it" in_the_group
+check "doctor memlock of 64 KiB: a problem with its remedy" memlock
+check "doctor missing device node: a problem with its remedy" device_gone
+check "doctor another clock source: notes with their remedies" another_clock
+check "doctor no kernel config: a note" no_config
+check "doctor kernel config with all options: ok" good_config
+check "doctor kernel config without an optional option: a note" poor_config
+check "doctor kernel config without required options: a problem" bad_config
+check "doctor installed module differs from the loaded one: a note" another_file
+check "doctor kernel tree: none, without Rust metadata, complete" tree
 rm -f text json said before
 unload
 exit $failed

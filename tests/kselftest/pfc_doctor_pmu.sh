@@ -68,15 +68,15 @@ nobody() {
 plan 7
 unload
 insmod /modules/perfcounters.ko
-check "doctor there is a PMU, and no description" no_description
-check "doctor which its own try has the kernel load" loads_it
+check "doctor PMU without a description: a problem with its remedy" no_description
+check "doctor PMU without a description: its own context loads it" loads_it
 with_json=1
-check "doctor a machine with a PMU that is well set up is clean" clean
+check "doctor PMU with its description: no problem" clean
 with_json=${LONG:-}
-check "doctor the watchdog has it" watchdog
-check "doctor perf has it, and who" perf_has_it
-check "doctor others have contexts: a note" others
-check "doctor nobody, who may, is content" nobody
+check "doctor NMI watchdog uses the PMU: a problem with its remedy" watchdog
+check "doctor perf uses the PMU: a problem with the process" perf_has_it
+check "doctor another program has contexts: a note with the process" others
+check "doctor user nobody with access to the devices: no problem" nobody
 rm -f text json said part found errors
 unload
 exit $failed

@@ -230,22 +230,31 @@ int main(int argc, char **argv)
 		bail("personality");
 	plan(11);
 	pfm_load_modules(m);
-	is(grown("", "spin", ""), 4000000, "1.6 pfc stat counts a program exactly");
+	is(grown("", "spin", ""), 4000000, "1.6 pfc stat: a followed program is counted exactly");
 	/*
 	 * Without following, what pfc does between start and exec is counted too. It handles
 	 * strings.
 	 */
 	got = grown("-i", "spin", "");
-	ok(got > 3999900 && got < 4000100, "1.6 so it does without following it, but for its start");
-	ok(about(grown("", "threads", "4"), 16000000), "1.6 all threads of a command are counted");
-	ok(about(grown("-i", "threads", "4"), 0), "1.6 with --no-inherit only the first");
-	ok(about(grown("", "forks", "5"), 20000000), "1.6 so are children, and theirs");
-	ok(about(grown("-i", "forks", "5"), 0), "1.6 with --no-inherit they are not");
-	ok(about(grown("", "vforks", "3"), 12000000), "1.6 so are programs that they run");
-	ok(about(grown("", "exec", ""), 4000000), "1.6 so is what another thread than the first runs");
-	ok(about(grown("-i", "exec", ""), 0), "1.6 with --no-inherit that is another thread");
+	ok(got > 3999900 && got < 4000100,
+	   "1.6 pfc stat -i: a program is counted within 100 instructions");
+	ok(about(grown("", "threads", "4"), 16000000),
+	   "1.6 pfc stat: four threads of a command are counted");
+	ok(about(grown("-i", "threads", "4"), 0),
+	   "1.6 pfc stat -i: four threads of a command are not counted");
+	ok(about(grown("", "forks", "5"), 20000000),
+	   "1.6 pfc stat: five nested child processes are counted");
+	ok(about(grown("-i", "forks", "5"), 0),
+	   "1.6 pfc stat -i: five nested child processes are not counted");
+	ok(about(grown("", "vforks", "3"), 12000000),
+	   "1.6 pfc stat: three programs of vfork() and exec are counted");
+	ok(about(grown("", "exec", ""), 4000000),
+	   "1.6 pfc stat: exec by a thread other than the first is counted");
+	ok(about(grown("-i", "exec", ""), 0),
+	   "1.6 pfc stat -i: exec by a thread other than the first is not counted");
 	is(system("pfc stat -o counts /tests/pfc_follow signals 0") >> 8, 0,
-	   "1.6 stops stop, and signals arrive, while it is followed");
-	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0, "1.1 no context is left");
+	   "1.6 pfc stat: SIGSTOP stops a followed process and signals arrive once");
+	is(rmmod(m->amd ? "pfm_amd" : "pfm_intel"), 0,
+	   "1.1 rmmod of the PMU description succeeds after all runs of pfc");
 	return finish();
 }

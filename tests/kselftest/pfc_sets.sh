@@ -149,27 +149,27 @@ echo >/proc/sys/kernel/modprobe
 insmod /modules/perfcounters.ko
 insmod /modules/$description.ko
 insmod /modules/pfm_soft.ko
-check "1.12 more events than counters take turns" turns
-check "1.12 their times add up to all of it" shares
-check "1.12 people see the share and the error bar" whole_words
-check "1.12 --no-scale: what was counted" no_scale
-check "1.12 --refuse-below: or nothing" refused
-check "1.12 groups stay together" together
-check "1.12 too large a group is refused, with the event" too_large
-check "1.12 so are wrong braces" braces
-check "1.12 --json has the error bar" json
-check "1.12 -I in turns" intervals
-check "1.12 --cascade counts what comes after" cascade
-check "1.12 of more events than counters, too" cascade_of_many
-check "1.12 a threshold that is none" no_threshold
-check "1.12 the true value is within the error bar, in $share % of $RUNS runs" coverage
+check "1.12 pfc stat: more events than counters run by turns" turns
+check "1.12 pfc stat: the shares of all sets add up to 100 %" shares
+check "1.12 pfc stat, text: share and error bar of each event" whole_words
+check "1.12 pfc stat --no-scale: the counted value without an error bar" no_scale
+check "1.12 pfc stat --refuse-below: no value for events below it, with a message" refused
+check "1.12 pfc stat: the events of a group run at the same time" together
+check "1.12 pfc stat: a group with too many events is refused with status 2" too_large
+check "1.12 pfc stat: wrong braces are refused with status 2" braces
+check "1.12 pfc stat --json: error bar, confidence and share" json
+check "1.12 pfc stat -I: intervals with more events than counters" intervals
+check "1.12 pfc stat --cascade: events after the threshold are counted" cascade
+check "1.12 pfc stat --cascade: more events than counters" cascade_of_many
+check "1.12 pfc stat --cascade: an invalid threshold is refused with status 2" no_threshold
+check "1.12 pfc stat: the true value is within the error bar in $share % of $RUNS runs" coverage
 echo "# seed, true, value, error, percent, inside"
 sed 's/^/# plot /' plot
 if command -v perf >/dev/null; then
-	check "1.12 perf scales the same runs" beside
+	check "1.12 perf stat: scaled values of the same runs" beside
 	sed 's/^/# perf /' perfs
 else
-	echo "ok 15 1.12 perf scales the same runs # SKIP there is no perf here"
+	echo "ok 15 1.12 perf stat: scaled values of the same runs # SKIP there is no perf here"
 fi
 rm -f all one after words plot theirs perfs said
 unload

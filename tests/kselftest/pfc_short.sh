@@ -137,16 +137,16 @@ unequal)
 	insmod /modules/pfm_soft.ko
 	insmod /modules/pfm_ring.ko
 	for form in people csv json; do
-		check "9.6 pfc stat, $form: no count is marked where all registers are there" stays $form
-		check "9.6 pfc stat, $form: a count is short on a CPU that lacks a register" moves $form
+		check "9.6 pfc stat, $form: no count is marked short on a CPU with all registers" stays $form
+		check "9.6 pfc stat, $form: counts are marked short on a CPU that lacks a register" moves $form
 	done
-	check "9.6 pfc record says what was left out" sampled
+	check "9.6 pfc record: it reports time on a CPU that lacks registers" sampled
 	rmmod pfm_intel
 	insmod /modules/pfm_intel.ko
 	for form in people csv json; do
-		check "9.6 pfc stat, $form: on CPUs that differ events take turns" turns $form
+		check "9.6 pfc stat, $form: on CPUs that differ, events run by turns on common counters" turns $form
 	done
-	check "9.6 pfc stat -a counts on all CPUs" whole
+	check "9.6 pfc stat -a: CPUs that differ are all counted" whole
 	;;
 *)
 	plan 7
@@ -157,12 +157,12 @@ unequal)
 	chmod 666 /dev/perfmon
 	mkdir -m 777 here && cd here || exit 1
 	for form in people csv json; do
-		check "9.6 pfc stat, $form: a count is short when the administrator took the registers" counted $form
+		check "9.6 pfc stat, $form: a count is marked short after an eviction" counted $form
 	done
-	check "9.6 pfc record says that sampling has ended" recorded
+	check "9.6 pfc record: it reports that sampling ended by an eviction" recorded
 	check "9.6 pfc record: each period is a sample or is lost" storm
-	check "9.6 pfc record says how often it was throttled, and for how long" said
-	check "9.6 the file and pfc report say so" in_the_file
+	check "9.6 pfc record: it reports how often and for how long it was throttled" said
+	check "9.6 pfc report: the file has the number of throttlings" in_the_file
 	cd /tmp && rm -r here
 	;;
 esac

@@ -53,10 +53,10 @@ unload
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_intel.ko
 insmod /modules/pfm_soft.ko
-check "1.6 pfc stat -p counts 351 threads" both
-check "1.6 a thread more takes few instructions of pfc" each instructions:u $user
+check "1.6 pfc stat -p: a process with 351 threads is counted" both
+check "1.6 pfc stat -p: instructions of pfc for one more thread" each instructions:u $user
 sed 's/^/# /' said
-check "1.6 and of the kernel" each instructions:k $kernel
+check "1.6 pfc stat -p: instructions of the kernel for one more thread" each instructions:k $kernel
 sed 's/^/# /' said
 rm -f one more all said
 unload
