@@ -3,8 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * What the modules themselves cost, on a machine without a PMU: each number is what was
- * caused, the times are some and less than there was, and debugfs says what the pages say.
+ * The modules' own costs (instances perfcounters/...), on a machine without a PMU: each count
+ * matches the events that the test causes, each time is above 0 and below the elapsed time, and the
+ * files in debugfs match the counter pages.
  */
 #include "costs.h"
 #include "sets.h"
@@ -13,7 +14,7 @@
 
 static __s64 before[3];
 
-/* Every instance: where they begin, what they are. */
+/* Checks number, position and description of all cost instances, right after the load. */
 static void names(void)
 {
 	unsigned int nr = 0, times = 0, wrong = 0;
@@ -39,7 +40,7 @@ static void names(void)
 	ok(costs_agree(), "cost debugfs has perfmon2's files for each CPU, and they agree");
 }
 
-/* Page faults of a mapping. */
+/* Touches each page of a new mapping of /dev/perfcounters: one page fault per page. */
 static void faults(void)
 {
 	__u32 pages = 1 + costs_pc.geometry.nr_cpus, i;
@@ -82,7 +83,10 @@ static void switches(void)
 	outer = switched();
 	pfm_start(fd);
 	inner = switched();
-	/* If the timer of a sleep expires before the thread has blocked, the sleep causes no switch. */
+	/*
+	 * If the timer of a sleep expires before the thread has blocked, the sleep causes no
+	 * switch.
+	 */
 	wait_until(switched() - inner >= 200);
 	inner = switched() - inner;
 	pfm_stop(fd);
@@ -105,7 +109,7 @@ static void spin_until(__u64 end)
 		spin(1000);
 }
 
-/* A clock samples. */
+/* Samples by PERFMON_CPU_CLOCK, first into a default buffer, then into a ring that is not read. */
 static void samples(void)
 {
 	struct perfmon_ring_page *ring;
@@ -132,7 +136,7 @@ static void samples(void)
 	ok(cost("timers/fired") - lost >= (__s64)hdr->hdr_count / 2, "cost by timers");
 	ok(is_time("samples/time", before[0], wall), "cost the time of the format");
 	ok(is_time("timers/time", before[1], wall), "cost and of the timers");
-	/* A mapping holds the context. */
+	/* The mapping keeps the context alive after close(). */
 	munmap(hdr, 1 << 16);
 	close(fd);
 
@@ -151,7 +155,7 @@ static void samples(void)
 	close(fd);
 }
 
-/* Messages, restarts, and a thread that waits for them. */
+/* Counts overflow messages, restarts, and the waits of a thread for a restart. */
 static void messages(void)
 {
 	int fd = pfm_create(PFM_FL_NOTIFY_BLOCK), got = 0, i;
@@ -217,13 +221,16 @@ static void sets(void)
 	turns = set_info(fd, 0).set_runs + set_info(fd, 1).set_runs;
 	nr = cost("sets/switches") - nr;
 	note("%lld turns, %lld switches", turns, nr);
-	/* The last turn may have been over in the moment of the stop. */
+	/*
+	 * The last run may have ended just as the context was stopped: then its switch is counted
+	 * too.
+	 */
 	ok(turns > 6 && (nr == turns - 1 || nr == turns), "cost as many switches of sets as turns");
 	ok(is_time("sets/time", before[0], wall), "cost and their time");
 	close(fd);
 }
 
-/* Which hold a context. */
+/* Samples at 1,000 Hz with a limit of 20 Hz: the context must be throttled. */
 static void throttles(void)
 {
 	static const char path[] = "/sys/module/perfcounters/parameters/max_sample_rate";

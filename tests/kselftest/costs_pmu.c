@@ -5,8 +5,8 @@
  * gate: pmu-skylake pmu-amd2 pmu-spurious
  * timeout: 120
  *
- * Interrupts of the PMU as what the modules cost: as many as there were overflows, and
- * those that told of none; debugfs says the same, and so do the kernel's NMIs.
+ * Interrupts of the PMU in the modules' own costs: as many as overflows; spurious NMIs are counted
+ * separately; both match the NMIs that the kernel counts, and the files in debugfs.
  */
 #include "costs.h"
 
@@ -14,7 +14,7 @@
 
 static struct pmu_model model;
 
-/* NMIs of all CPUs, as the kernel counts them. */
+/* Returns the NMIs of all CPUs, from /proc/interrupts. */
 static __s64 nmis(void)
 {
 	FILE *f = fopen("/proc/interrupts", "re");
@@ -34,7 +34,7 @@ static __s64 nmis(void)
 	return sum;
 }
 
-/* A sample each @period of this thread's instructions. */
+/* Samples every @period instructions of this thread, and compares samples, interrupts and NMIs. */
 static void overflows(__u64 period, __u64 rounds)
 {
 	__s64 regular = cost("interrupts/regular"), spurious = cost("interrupts/spurious");
@@ -59,7 +59,10 @@ static void overflows(__u64 period, __u64 rounds)
 	     (__u32)hdr->hdr_count, all, regular, spurious, cost("interrupts/again") - again);
 	is(hdr->hdr_count, 2 * rounds / period, "cost as many samples as periods");
 	is(cost("samples/taken") - taken, hdr->hdr_count, "cost all of them taken");
-	/* A switch of threads may tell of one that its own interrupt finds nothing of. */
+	/*
+	 * A context switch may process an overflow first; the NMI for it then finds none, and is
+	 * spurious.
+	 */
 	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
 	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,
 	   "cost as many interrupts as overflows");
@@ -71,7 +74,9 @@ static void overflows(__u64 period, __u64 rounds)
 	close(fd);
 }
 
-/* All NMIs so far, and those of them that were nobody's: of one moment. */
+/*
+ * Returns the count of all NMIs, and in @spurious that of spurious ones, read as a consistent pair.
+ */
 static __s64 nmis_and(__s64 *spurious)
 {
 	__s64 all;
@@ -83,7 +88,7 @@ static __s64 nmis_and(__s64 *spurious)
 	return all;
 }
 
-/* NMIs that come from nowhere, about one in 100 million instructions. */
+/* The emulated PMU raises an NMI without an overflow about every 100 million instructions. */
 static void spurious(void)
 {
 	__s64 regular = cost("interrupts/regular"), nr, before;
@@ -110,7 +115,7 @@ int main(void)
 {
 	bool nowhere = !strcmp(getenv("PMU") ?: "", "spurious");
 
-	/* Which is a Skylake with a fault. */
+	/* PMU=spurious is the Skylake model with a fault. */
 	model = nowhere ? *SKYLAKE : *this_model();
 	plan(nowhere ? 4 : 13);
 	sampling_modules(&model);
