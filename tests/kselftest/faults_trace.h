@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * User tracing without memory: a process attaches and a trace begins, or neither is there; a
- * page that a traced process touches has none, and nobody is killed for it.
+ * Allocation failures in user tracing: attaching a process and creating a trace succeed as a whole
+ * or leave nothing behind. If there is no memory for a buffer page that a traced process touches,
+ * its events are lost, and the process is not killed.
  */
 #ifndef FAULTS_TRACE_H
 #define FAULTS_TRACE_H
@@ -117,7 +118,9 @@ static bool is_written(void)
 	return is_traced() && says(touch() >= 0, "it cannot be written");
 }
 
-/* Nobody's page takes it: the trace counts that, and its process lives. */
+/*
+ * Without memory the process gets a dummy page, which the trace counts in no_memory; it lives on.
+ */
 static bool goes_without(void)
 {
 	struct perftrace_info info = { .size = sizeof(info) };
