@@ -5,8 +5,8 @@
  * gate: pmu-skylake
  * timeout: 200
  *
- * libperfmon: what each of its calls answers, and programs as they were written
- * for perfmon2 (tools/libperfmon/examples), which count exactly.
+ * libperfmon: the return value and errno of each call, and programs as they were written for
+ * perfmon2 (tools/libperfmon/examples), whose counts must be exact.
  */
 #include "pmu.h"
 #include <linux/seccomp.h>
@@ -16,13 +16,13 @@
 #include <sys/prctl.h>
 
 #define EXAMPLES	"/tests/examples/"
-/* What an example may execute around its loop, at most. */
+/* Upper limit of the instructions that an example executes around its loop. */
 #define AROUND		120
 
 static const struct pmu_model *m;
 static const char *description;
 
-/* 0 or a negative errno; a call that fails answers -1. */
+/* Evaluates to 0 or -errno. A call fails with -1; any other negative value is a bug (-9999). */
 #define fails(call) ({							\
 	errno = 0;							\
 	int got_ = (call);						\
@@ -45,7 +45,7 @@ static int new_context(void)
 	return fd;
 }
 
-/* A context that counts the caller's instructions with PMD 0. */
+/* Creates and starts a context that counts the caller's instructions with PMD 0. */
 static int counting(void)
 {
 	pfarg_pmc_t pmc = { .reg_value = instructions() };
@@ -63,7 +63,7 @@ static void without_a_device(void)
 
 	is(fails(pfm_create_context(&ctx, NULL, NULL, 0)), -ENOSYS,
 	   "1.3 pfm_create_context: no perfmon in the kernel");
-	/* In an emulator samples take most of the time. */
+	/* No limits on sampling: in an emulator samples take most of the time. */
 	errno = -insmod("perfcounters", "max_sample_rate=0 max_sample_percent=0");
 	if (errno)
 		bail("insmod perfcounters");
@@ -214,7 +214,7 @@ static void sets(void)
 	close(fd);
 }
 
-/* The state of contexts: of oneself, and of a thread that ends. */
+/* Checks pfm_get_status() on the caller's own context, a killed thread's and a CPU's. */
 static void states_of_contexts(void)
 {
 	struct perfmon_status s = { 0 }, *bad = (void *)8;
@@ -260,9 +260,10 @@ static void states_of_contexts(void)
 	}), 42, "9.6 the status of a CPU's context is for any CPU");
 }
 
-/* What an example said; its status. */
+/* The output of the last example. */
 static char said[4096];
 
+/* Runs an example program, keeps its output in said[] and returns its wait status. */
 static int example(const char *command)
 {
 	FILE *f;
@@ -282,7 +283,10 @@ static int example(const char *command)
 	return status;
 }
 
-/* The number before a word in what it said; that line begins with another word. */
+/*
+ * Returns the number before the word @event in a line of the output that begins with @begin; -1 if
+ * there is no such line.
+ */
 static long long count_of(const char *begin, const char *event)
 {
 	char *copy = strdupa(said), *line;
@@ -322,7 +326,7 @@ static void task(void)
 {
 	long long few, many;
 
-	/* The same addresses each time, so that as much is done around the loop. */
+	/* Without address randomization each run executes as many instructions around the loop. */
 	personality(ADDR_NO_RANDOMIZE);
 	is(example(EXAMPLES "task /tests/pmu_perf spin 1000000"), 0, "1.3 task runs");
 	few = count_of("", "instructions");
@@ -342,14 +346,17 @@ static void syst(void)
 	is(example(EXAMPLES "syst taskset 2 /tests/pmu_perf spin 20000000"), 0, "1.3 syst runs");
 	cpu0 = count_of("CPU0", "instructions");
 	cpu1 = count_of("CPU1", "instructions");
-	/* With what the kernel does for it, which is much in one for debugging. */
+	/* The kernel's instructions for the command are included; a debug kernel executes many. */
 	ok(cpu1 >= work && cpu1 < 4 * work, "1.3 syst counts a command on its CPU");
 	ok(cpu0 >= 0 && cpu0 < (bounded(2) == 2 ? work / 2 : work), "1.3 and not on the other one");
 	is(example(EXAMPLES "syst"), 0, "1.3 syst counts for a second");
 	ok(count_of("CPU1", "cycles") > 0, "1.3 and something");
 }
 
-/* Entries of 48 bytes behind a header of 128; a thread that runs on while it is masked. */
+/*
+ * Samples a command in the default format: a header of 128 bytes, then entries of 48. The thread
+ * continues to run while the context is masked.
+ */
 static void task_smpl(void)
 {
 	long long few, many, full;
@@ -383,7 +390,10 @@ static void task_smpl(void)
 	is(rmmod("pfm_default"), 0, "1.9 nothing is left that uses the format");
 }
 
-/* Rounds of two instructions between two looks; what is around them is told apart. */
+/*
+ * Returns the instructions between two reads with @rounds rounds of spin() in between: two for each
+ * round, and a constant number around them. Returns -1 if a read fails.
+ */
 static __attribute__((noinline)) __u64 lap(int fd, const struct perfmon_self *page, __u64 rounds)
 {
 	__u64 before = 0, after = 0;
@@ -406,7 +416,7 @@ static bool laps_are_exact(int fd, const struct perfmon_self *page)
 	return exact;
 }
 
-/* What the page promises: 9 tests. */
+/* Checks a mapped self page and pfm_self_read(): 9 tests. */
 static void page(int fd, const struct perfmon_self *page)
 {
 	pfarg_pmd_t pmd = { 0 };
@@ -416,7 +426,7 @@ static void page(int fd, const struct perfmon_self *page)
 	is(page->flags & (PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC),
 	   PERFMON_SELF_COUNTING | PERFMON_SELF_RDPMC, "1.18 it counts, and RDPMC is allowed");
 	ok(laps_are_exact(fd, page), "1.18 pfm_self_read counts laps exactly");
-	/* In this mode any call but read, write and exit kills. */
+	/* In this mode the kernel kills the process at any system call but read, write and exit. */
 	is(in_child({
 		int mine = counting();
 		const struct perfmon_self *own;
@@ -451,7 +461,9 @@ static void *foreign(void *arg)
 	return NULL;
 }
 
-/* Of another thread's context: what that has counted, and not what this one has. */
+/*
+ * Reads another thread's context: the result must be the count of that thread, not of the reader.
+ */
 static void of_another(int fd, const struct perfmon_self *page)
 {
 	struct foreign f = { .fd = fd, .page = page };
