@@ -4,8 +4,9 @@
  * guest: clock
  * timeout: 120
  *
- * The clock of a trace is one clock: when the kernel gives up the time stamp counter, which is
- * said; and in time name spaces, where programs see another time.
+ * A trace keeps one clock: after the kernel has marked the time stamp counter unstable, which
+ * PERFTRACE_INFO reports, and for programs in a time namespace, where CLOCK_MONOTONIC has an
+ * offset.
  */
 #include "perftrace.h"
 #include <sched.h>
@@ -16,7 +17,7 @@ static struct shared {
 	volatile int write, written, end;
 } *shared;
 
-/* Events on demand. */
+/* Writes one event for each request in shared->write, until shared->end. */
 static void as_program(void)
 {
 	shared = perftrace_shared_here(sizeof(*shared));
@@ -41,7 +42,10 @@ static void each(const struct perftrace_record *record, __u32 cpu)
 	nr++;
 }
 
-/* An event of the program, and the times of all that come: between these? */
+/*
+ * Has the program write an event. Returns true if it can be read, and its time lies between the
+ * trace's clock before and after.
+ */
 static bool in_time(int fd)
 {
 	struct perftrace_read r = first_buffer;
@@ -102,7 +106,7 @@ int main(int argc, char **argv)
 	trace_load();
 	fd = trace_create("clock", "clock:*", 0, 0, &slot);
 	is(trace_info(fd).clock, PERFTRACE_CLOCK_MONOTONIC, "9.6 another module, another clock");
-	/* All from here on are a day ahead. */
+	/* The children from here on are in a time namespace that is a day ahead. */
 	if (unshare(CLONE_NEWTIME))
 		bail("unshare");
 	ns = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);

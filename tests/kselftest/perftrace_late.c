@@ -4,9 +4,10 @@
  * worlds: stock debug
  * timeout: 300
  *
- * libperftrace and the module's coming and going: a program that began before the module is traced
- * when it has come; a program that runs lets go of it, so that it can be unloaded, and is traced
- * again when it has come back. Nobody but who may unload modules can ask for that.
+ * libperftrace across load and unload of the module. A program that started before the module is
+ * traced after PERFTRACE_WAKE is set in its wake file. Running programs let go of the device on
+ * PERFTRACE_RELEASE, so that the module can be unloaded, and are traced again by the next module.
+ * PERFTRACE_RELEASE needs CAP_SYS_MODULE.
  */
 #include "perftrace.h"
 #include <sys/epoll.h>
@@ -17,7 +18,11 @@
 #define USER		1000
 #define PROGRAMS	4
 
-/* What a program does: one event a millisecond, in a child of fork(); nothing; all locked. */
+/*
+ * Kinds of programs. BUSY writes an event each millisecond, FORKED does so in a child of fork().
+ * IDLE sleeps in epoll_wait() and writes events only after it was poked. LOCKED does what IDLE
+ * does, after mlockall().
+ */
 enum { BUSY, FORKED, IDLE, LOCKED };
 
 static struct shared {
@@ -93,7 +98,7 @@ static void start(int n)
 	wait_until(__atomic_load_n(&shared->programs[n].ready, __ATOMIC_ACQUIRE));
 }
 
-/* Events of the trace by programs. */
+/* Number of records that were read, by program. */
 static __u64 seen[PROGRAMS];
 
 static void look_at(const struct perftrace_record *record, __u32 cpu)
@@ -105,7 +110,7 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 		seen[fields[0]]++;
 }
 
-/* Is a program's event in the trace before long? */
+/* Returns true if the trace gets an event of program @n within some seconds. */
 static bool is_seen(int fd, int n)
 {
 	memset(seen, 0, sizeof(seen));
@@ -125,7 +130,10 @@ static int release_by(int fd, int wake, __u32 flags, __u32 size, __u32 *left)
 	return rc;
 }
 
-/* By a file that is closed at once: if some are left, they need not let go any more. */
+/*
+ * Calls PERFTRACE_RELEASE on a file that is closed at once. If processes are left, the close
+ * cancels the request to them.
+ */
 static int release_with(int wake, __u32 flags, __u32 size)
 {
 	int fd = trace_device(), rc;
@@ -152,7 +160,10 @@ static int resume(void)
 	return release_with(-1, PERFTRACE_RESUME, sizeof(struct perftrace_release));
 }
 
-/* How many have not let go when @most are left, or after some seconds. */
+/*
+ * Repeats PERFTRACE_RELEASE until at most @most processes are left, for some seconds. Returns the
+ * number that are left, or a negative errno.
+ */
 static int release_all(__u32 most)
 {
 	int wake = open(WAKE_FILE, O_RDONLY | O_CLOEXEC), fd = trace_device(), rc;
@@ -178,7 +189,10 @@ static int as_user(void)
 	});
 }
 
-/* The file system has to see that the last file is closed, and tasks that their work is done. */
+/*
+ * Retries rmmod for a second: the last files of the device may still be on their way to be closed,
+ * and task work of programs may still be running.
+ */
 static int rmmod_soon(void)
 {
 	int rc = -EBUSY;

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 300
  *
- * Sixteen traces at once of one program, each with a filter and a mode of its own: each has what
- * it wants, all of it and nothing else. Children of fork() are traced as themselves; another
- * program in the same process, too.
+ * Sixteen traces of one program at once, with different filters and modes: each has all events that
+ * it selects, and no other. A child of fork() is traced as a process of its own, and so is the
+ * program that the child executes.
  */
 #include "perftrace.h"
 
@@ -33,7 +33,10 @@ static void child_writes(void)
 	}
 	waitpid(pid, &status, 0);
 	PERFTRACE(many, parent, (u64, number, pid));
-	/* Not by the C library; without the device's name, and without files. */
+	/*
+	 * Forks by the bare system call, not by the C library. The child has no path to the device
+	 * and no open files.
+	 */
 	pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (!pid) {
 		if (chroot("/proc") || chdir("/") || syscall(SYS_close_range, 0, ~0U, 0))
@@ -55,7 +58,7 @@ static void as_program(const char *what)
 	_exit(0);
 }
 
-/* A filter of up to four steps, all of which have to be true. */
+/* A filter of up to four steps that must all be true. */
 struct program {
 	struct perftrace_filter head;
 	struct perftrace_step steps[4];
@@ -87,7 +90,7 @@ static void add_glob(struct program *p, const char *field, const char *glob)
 	add_step(p, field, PERFTRACE_GLOB, put_text(p, glob));
 }
 
-/* Unused steps are behind the end. */
+/* Ends the filter after the last step that was added. Steps beyond nr_steps are not evaluated. */
 static void finish_program(struct program *p)
 {
 	p->head.bytes = sizeof(*p);
@@ -134,7 +137,9 @@ static void half(struct program *p)
 
 static void no_thread(struct program *p) { add_step(p, "$thread", PERFTRACE_EQ, 0); }
 
-/* Filters on numbers leave out many:child and its like: theirs are processes' numbers. */
+/*
+ * Traces that filter by `number` do not select many:child and the like, where it is a process id.
+ */
 static const typeof(traces[0]) wanted_traces[16] = {
 	{ "all", 0, "many:number many:text", NULL, EVENTS + EVENTS / 10 },
 	{ "below", 0, "many:n* many:t*", below_100, 100 },
@@ -162,7 +167,7 @@ static void look_at(const struct perftrace_record *record, __u32 cpu)
 	if (record->marker >= PERFTRACE_LOST)
 		return;
 	nr++;
-	/* Of flight recorders it comes first. */
+	/* The newest record of a flight recorder is read first. */
 	if (nr == 1)
 		memcpy(&newest, record + 1, sizeof(newest));
 }
@@ -236,7 +241,7 @@ static void sixteen(void)
 		close(fds[n]);
 }
 
-/* Who has written: by the processes' keys and markers' names. */
+/* Checks which processes wrote many:parent, many:child, many:after and many:alone. */
 static void family(void)
 {
 	struct perftrace_read r = first_buffer;

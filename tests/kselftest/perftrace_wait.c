@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 200
  *
- * A program whose threads wait for room (PERFTRACE_WAIT) beside a reader that stands still, for
- * as long as the trace says and no longer; one that reads wakes them.
+ * Threads that wait for room (PERFTRACE_WAIT) in a trace that is not read wait for as long as the
+ * trace says (wait_ms) and no longer; a reader wakes them.
  */
 #include "perftrace.h"
 #include <signal.h>
@@ -24,7 +24,7 @@ static void ignore(int signal)
 	(void)signal;
 }
 
-/* A signal each millisecond, at the rate of a profiler. */
+/* Arms a signal each millisecond, at the rate of a profiler. */
 static void begin_alarms(void)
 {
 	struct itimerval often = { { 0, 1000 }, { 0, 1000 } };
@@ -33,7 +33,7 @@ static void begin_alarms(void)
 	setitimer(ITIMER_REAL, &often, NULL);
 }
 
-/* Events with no pause; how often it has slept meanwhile. */
+/* Writes events without a pause; records how often it blocked, and how long it took. */
 static void as_program(void)
 {
 	long long before, began;
@@ -84,7 +84,7 @@ static __u64 drained(int fd)
 	return tally.events;
 }
 
-/* Nobody reads. */
+/* Writes to a trace that is not read, with wait_ms 200. */
 static void alone(void)
 {
 	int slot, fd = create(200, &slot), status;
@@ -99,7 +99,7 @@ static void alone(void)
 	close(fd);
 }
 
-/* Somebody reads, slowly. */
+/* Writes to a trace that is read slowly. */
 static void beside_a_reader(void)
 {
 	int slot, fd = create(~0U, &slot), status;
@@ -117,7 +117,7 @@ static void beside_a_reader(void)
 	close(fd);
 }
 
-/* For ever: until it is read, or the trace ends, or a signal comes. */
+/* Waits with wait_ms ~0: until the buffer is read or the trace ends, across a stop and continue. */
 static void for_ever(void)
 {
 	int slot, fd = create(~0U, &slot), status;
@@ -138,7 +138,10 @@ static void for_ever(void)
 
 #define WAIT_MS	1000
 
-/* How long a program takes that nobody reads; -1: too long. */
+/*
+ * Returns the milliseconds that a program needs for its events while the trace is not read; -1 if
+ * it did not finish in time.
+ */
 static long long stands_still(void)
 {
 	int slot, fd = create(WAIT_MS, &slot);
@@ -154,7 +157,7 @@ static long long stands_still(void)
 	return shared->ms;
 }
 
-/* Each CPU's buffer is waited for once; there are two. */
+/* The program waits once for the buffer of each CPU, and there are two. */
 static void for_so_long(void)
 {
 	const long most = 2 * WAIT_MS + patience(5) * 1000;
