@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Process accounting: the settings, tasks of known work beside what the kernel says of
- * them, tasks that end, permissions of readers. The times of CPUs are added up in ppa_busy.c,
- * tasks hide from ticks in ppa_ticks.c, accounting goes on and off in ppa_again.c.
+ * Process accounting: settings, a task of known work compared with the kernel's own figures, tasks
+ * that end, permissions of readers. Further tests: ppa_busy.c (the times of CPUs add up),
+ * ppa_ticks.c (tasks that hide from ticks), ppa_again.c (accounting is turned on and off).
  */
 #include "ppa.h"
 #include <grp.h>
@@ -23,7 +23,7 @@ static void work(__u64 n)
 		sink += n;
 }
 
-/* For so long on a processor. */
+/* Runs for @n milliseconds of CPU time. */
 static void work_ms(int n)
 {
 	__u64 end = clock_ns(CLOCK_THREAD_CPUTIME_ID) + n * 1000000ULL;
@@ -56,7 +56,7 @@ static void settings(void)
 	ok(info.nr_tasks > 10, "4.1 all tasks are accounted: %llu", info.nr_tasks);
 }
 
-/* A child that works, calls, waits, yields and is signalled so often. */
+/* How often the child calls, sleeps, yields and is signalled. */
 #define CALLS	20000
 #define SLEEPS	30
 #define YIELDS	200
@@ -89,7 +89,7 @@ static void child_of_known_work(int go, int done)
 	_exit(0);
 }
 
-/* A child that has done its work, and what is known of that. */
+/* A child that has done its work, its values before, and the kernel's figures for the work. */
 struct known {
 	int go[2], done[2], pid;
 	struct ppa_task before, t;
@@ -106,7 +106,7 @@ static void let_work(struct known *k)
 	if (pipe(k->go) || pipe(k->done))
 		bail("pipe");
 	fflush(stdout);
-	/* Somebody to yield to, on the same CPU. */
+	/* Another task to yield to, on the same CPU. */
 	on_cpu(0);
 	other = fork();
 	if (!other)
@@ -155,7 +155,7 @@ static bool is_what_the_scheduler_says(const struct known *k)
 	return k->all > k->cpu / 1e6 * 0.95 - 8 && k->all < k->cpu / 1e6 * 1.05 + 8;
 }
 
-/* Is it of that process's work, which has ended? */
+/* Returns true if @t is the record of process @pid after the known work, marked as ended. */
 static bool is_ended_work(const struct ppa_task *t, int pid)
 {
 	return t->pid == (__u32)pid && t->flags & PPA_TASK_ENDED && !strcmp(t->comm, "ppa") &&
@@ -172,8 +172,8 @@ static void known_work(void)
 
 	let_work(&k);
 	/*
-	 * The host may take the processor between the scheduler's look at the clock and ours; not
-	 * each time.
+	 * The host may take the CPU away between the scheduler's reading of the clock and the
+	 * module's. That does not happen each time, so try again.
 	 */
 	for (i = 0; i < 9 && !is_what_the_scheduler_says(&k); i++) {
 		end_work(&k);
@@ -195,7 +195,7 @@ static void known_work(void)
 	sum = t.values[PPA_SYSCALLCNT];
 	ok(sum >= CALLS + SLEEPS + YIELDS && sum < CALLS + SLEEPS + YIELDS + 20 * SIGNALS + 100000,
 	   "4.2 all its calls are counted");
-	/* A sleep may be over before it has blocked. */
+	/* The timer of a sleep may expire before the task has blocked. */
 	ok(t.values[PPA_SCHEDOUTCNT] == blocked && blocked >= SLEEPS / 2,
 	   "4.4 it blocked as often as the kernel says");
 	ok(t.values[PPA_PRMPTCTXTCNT] + t.values[PPA_PRMPTPRICNT] >= YIELDS / 4,
@@ -209,14 +209,14 @@ static void known_work(void)
 	is(t.tgid, pid, "4.4 its process");
 	is(t.ppid, getpid(), "4.4 its parent");
 	ok(!strcmp(t.comm, "ppa"), "4.4 its name");
-	/* It ends, and is read once more. */
+	/* The child ends, and its record is read once more. */
 	end_work(&k);
 	is(ppa_try(dev, pid, &t), -ESRCH, "4.4 it is no more");
 	{
 		static struct ppa_task tasks[4096];
 		int nr, n, tries, found = 0, alive;
 
-		/* Its parent may know of its end before its last switch is over. */
+		/* waitpid() may return before the child's last context switch is over. */
 		for (tries = 0; !found && tries < 100; tries++) {
 			if (tries)
 				usleep(10000);
@@ -251,7 +251,7 @@ static void *becomes(void *arg)
 	_exit(1);
 }
 
-/* A thread that is not the first becomes another program: it gets the first one's number. */
+/* A thread that is not the first executes another program, and gets the first thread's id. */
 static void another_program(void)
 {
 	static struct ppa_task tasks[4096];
@@ -266,7 +266,7 @@ static void another_program(void)
 	if (!pid) {
 		pthread_t thread;
 
-		/* What it is then ends with its standard input. */
+		/* The executed program ends when its standard input does. */
 		dup2(go[0], 0);
 		close(go[1]);
 		pthread_create(&thread, NULL, becomes, NULL);
@@ -286,7 +286,7 @@ static void another_program(void)
 	is(t.pid, pid, "4.4 under its number of now");
 	close(go[1]);
 	waitpid(pid, NULL, 0);
-	/* The first thread ended with the other number; each is told of once. */
+	/* The first thread ended with the other thread's old id; each is returned once. */
 	for (i = 0; i < 5000 && found < 2; i++) {
 		nr = ppa_tasks(dev, tasks, 4096);
 		for (n = 0; n < nr; n++)
@@ -366,7 +366,7 @@ int main(int argc, char **argv)
 	hostile();
 	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 off at last");
 	is(ppa_cpus(a), info.nr_cpus, "4.9 off: each CPU has a row");
-	/* It sleeps meanwhile. */
+	/* The CPUs are idle while this sleeps. */
 	wait_until(ppa_cpus(b) && b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] >
 		   a[0][PPA_CPU_IDLE] + a[1][PPA_CPU_IDLE]);
 	ok(b[0][PPA_CPU_IDLE] + b[1][PPA_CPU_IDLE] > a[0][PPA_CPU_IDLE] + a[1][PPA_CPU_IDLE],

@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 400
  *
- * Process accounting over ten busy seconds, three in make test: packets, timers, signals, a disk, forks and execs,
- * readers, and a CPU that goes and comes, all at once. What each CPU says is all of its
- * time, tasks and CPUs say the same, nothing falls and nothing is lost.
+ * Process accounting over ten busy seconds, three in make test: packets, timers, signals, a disk,
+ * forks and execs, readers, and CPU hotplug, all at once. The values of each CPU add up to its
+ * time, tasks and CPUs agree, no value decreases, and no record is lost.
  */
 #include "ppa.h"
 #include <arpa/inet.h>
@@ -16,7 +16,10 @@
 
 #define SECONDS		gate_or_long(3, 10)
 #define MOST_TASKS	8192
-/* A read of a clock and of what it is of are not one moment. */
+/*
+ * Tolerance in milliseconds: a clock and the values that go with it are not read at the same
+ * instant.
+ */
 #define SLACK_MS	1
 
 static int dev;
@@ -24,15 +27,17 @@ static struct ppa_info info;
 
 enum { NET, TIMERS, DISK, FORKS, EXECS, TASK_READER, CPU_READER, ONE_READER, NR_WORKERS };
 
-/* What workers tell, each by itself. */
+/* Results of the workers, in shared memory. */
 static struct {
 	__u64 done[NR_WORKERS];
 	__u64 forks;
 	__u64 wrong[NR_WORKERS];
 	char what[NR_WORKERS][120];
-	/* Of those that have ended. */
+	/*
+	 * Sums over the records of ended tasks; `ours` counts those that are children of a worker.
+	 */
 	__u64 ended, ours, own, calls, interrupts;
-	/* Times that were less than before, a little. */
+	/* Set when the workers are to end. */
 	int stop;
 } *shared;
 
@@ -43,7 +48,7 @@ static bool stopped(void)
 	return __atomic_load_n(&shared->stop, __ATOMIC_RELAXED);
 }
 
-/* Now and then all rest, so that there is idle time. */
+/* Sleeps in the first 0.2 s of each second, as all workers do, so that there is idle time. */
 static void rest(void)
 {
 	if (now_ns() / 100000000 % 10 < 2)
@@ -62,7 +67,7 @@ static void wrong(int worker, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* Packets to oneself, and there and back between two processes, by UDP and TCP's way. */
+/* Sends packets over UDP to itself, and over TCP to a child and back. */
 static void net(void)
 {
 	struct sockaddr_in at = {
@@ -155,7 +160,7 @@ static void forks(int worker)
 	}
 }
 
-/* Of one that has ended: it is told of once. */
+/* Adds up the record of an ended task, which is returned only once. */
 static void bury(const struct ppa_task *t)
 {
 	shared->ended++;
@@ -185,7 +190,10 @@ static bool is_sane(int worker, const struct ppa_task *last, const struct ppa_ta
 	return true;
 }
 
-/* All tasks, each beside what it was the last time. The one who reads to the end. */
+/*
+ * Reads all tasks and compares each with its values of the last time. No other worker reads to the
+ * end, where the ended tasks are.
+ */
 static void read_tasks(struct ppa_task *last)
 {
 	static struct ppa_task some[100];
@@ -289,7 +297,10 @@ static __u64 sum(__u64 (*cpus)[PPA_NR_CPU_VALUES], int first, int last)
 	return all;
 }
 
-/* Off and on again: its time away is at least the first and at most the second sum. */
+/*
+ * Takes CPU 1 offline and online again. Adds the shortest time that it may have been offline to
+ * @least, and the longest one to @most.
+ */
 static void plug(__u64 *least, __u64 *most)
 {
 	__u64 goes = ppa_info(dev).now, gone, comes;
@@ -319,7 +330,9 @@ static void shows(int cpu, __u64 *a, __u64 *b)
 	     b[PPA_CPU_NET_RX_COUNT] - a[PPA_CPU_NET_RX_COUNT]);
 }
 
-/* User, system, interrupts and idle are all of the time but that away. */
+/*
+ * Checks that user, system, interrupt and idle time of a CPU add up to the time that it was online.
+ */
 static void conserved(int cpu, __u64 all, __u64 least, __u64 most)
 {
 	note("CPU %d: %.3f ms in four states, of %.3f to %.3f", cpu, ms(all, &info),
@@ -329,7 +342,7 @@ static void conserved(int cpu, __u64 all, __u64 least, __u64 most)
 	   cpu ? ", but when it was away" : "");
 }
 
-/* What tasks say together lies between what CPUs say before and after. */
+/* Checks that the sum over all tasks lies between the sums over CPUs before and after. */
 static void agree(__u64 before, __u64 tasks, __u64 after, __u64 slack, const char *name)
 {
 	note("CPUs %llu, tasks %llu, CPUs %llu", before, tasks, after);
@@ -337,8 +350,9 @@ static void agree(__u64 before, __u64 tasks, __u64 after, __u64 slack, const cha
 }
 
 /*
- * CPUs' values begin with the probes, tasks' when all have records: what CPUs are ahead by
- * then, with as much as is between two looks at them.
+ * By how much the values of CPUs are ahead of those of tasks at first: CPUs are counted from when
+ * the probes are attached, tasks from when all of them have records. @least and @most come from
+ * reading the CPUs before and after the tasks.
  */
 struct ahead {
 	__u64 least, most;
@@ -380,7 +394,10 @@ static bool much(int plugs)
 	return all;
 }
 
-/* The kernel's number of threads. It drops when a parent waits, before the task's last switch. */
+/*
+ * Returns the kernel's number of threads. A thread that its parent has waited for is not counted,
+ * though its last context switch may still be to come.
+ */
 static __u64 nr_threads(void)
 {
 	char text[80];
@@ -408,7 +425,7 @@ static void minute(void)
 		begin(i);
 	end = now_ns() + SECONDS * 1000000000ULL;
 	stuck = end + patience(190) * 1000000000ULL;
-	/* On a busy host it takes longer until there was much of everything. */
+	/* On a busy host it takes longer until each worker has done enough. */
 	for (; now_ns() < end || (!much(plugs) && now_ns() < stuck); plugs++) {
 		sleep_ms(800);
 		plug(&least, &most);
@@ -423,7 +440,9 @@ static void minute(void)
 		good &= !status;
 	}
 	ok(good, "4.9 all workers have worked");
-	/* A task is accounted until its last switch, which may come after its parent's wait. */
+	/*
+	 * A task is accounted until its last context switch, which may be after its parent's wait.
+	 */
 	wait_until(ppa_info(dev).nr_tasks <= nr_threads());
 	b0 = ppa_info(dev).now;
 	ppa_cpus(b);
@@ -434,7 +453,10 @@ static void minute(void)
 		  b0 - a1, b1 - a0);
 	conserved(1, b[1][0] + b[1][1] + b[1][2] + b[1][3] - a[1][0] - a[1][1] - a[1][2] - a[1][3],
 		  b0 - a1 - most, b1 - a0 - least);
-	/* All that there was since accounting began, so not the first look. */
+	/*
+	 * Compare all that was counted since accounting began, not the differences to the first
+	 * reading.
+	 */
 	ppa_cpus(a);
 	lseek(dev, 0, SEEK_SET);
 	nr = ppa_tasks(dev, tasks, MOST_TASKS);

@@ -3,9 +3,9 @@
  * worlds: stock
  * timeout: 120
  *
- * The records of tasks that are accounted are memory of the control group that makes the
- * tasks: about 1 kB for each. Their number is bounded by RLIMIT_NPROC, as that of tasks is, and
- * they are shown by user, those of ended tasks until they are read.
+ * The record of an accounted task, about 1 kB, is memory of the control group that makes the task.
+ * The bytes of records are also shown by user, including those of ended tasks that were not read
+ * yet.
  */
 #include "memory.h"
 #include "ppa.h"
@@ -31,7 +31,7 @@ static void *sleeper(void *unused)
 	return unused;
 }
 
-/* Bytes of the kernel's memory that the group has. */
+/* Returns the bytes of kernel memory that are charged to the group. */
 static long long kernel_bytes(void)
 {
 	static char text[16384];
@@ -44,7 +44,7 @@ static long long kernel_bytes(void)
 	return atoll(at + 8);
 }
 
-/* Of so many threads of a new process, a thread. */
+/* Starts 2,000 threads in a new process. Returns the charged bytes of kernel memory for each. */
 static long long of_threads(void)
 {
 	static volatile long long *bytes;
@@ -73,7 +73,10 @@ static long long of_threads(void)
 	return *bytes;
 }
 
-/* Of so many threads of a user, a thread: while they are there, and when they have ended. */
+/*
+ * Checks what is shown for a user's threads: while they live, when they have ended, and after
+ * accounting was turned off.
+ */
 static void of_a_user(void)
 {
 	__u64 before, alive;

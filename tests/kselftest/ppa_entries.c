@@ -4,7 +4,7 @@
  * worlds: stock debug
  * timeout: 600
  *
- * Tasks that are accounted by themselves: /proc/ppa and its files.
+ * Tasks that are accounted individually: /proc/ppa and its files.
  */
 #include "ppa.h"
 #include <dirent.h>
@@ -16,7 +16,7 @@
 static int dev;
 static struct ppa_info info;
 
-/* What rawppa has: groups of CPUs, then the rest. */
+/* Contents of rawppa: the values of each group of CPUs, then those of the whole task. */
 struct raw {
 	int groups;
 	bool latencies;
@@ -47,7 +47,7 @@ static bool there(int pid)
 	return !access(path_of(pid, "ppa"), F_OK);
 }
 
-/* What goes is removed a little later. */
+/* Returns true if the files of a task are removed, which happens a little later, in a worker. */
 static bool gone(int pid)
 {
 	int i;
@@ -62,7 +62,7 @@ static int measures(void)
 	return ppa_info(dev).levels;
 }
 
-/* What is not needed any more stops a little later. */
+/* Returns true if accounting stops, which happens a little after its last use. */
 static bool stopped(void)
 {
 	int i;
@@ -72,7 +72,10 @@ static bool stopped(void)
 	return !measures();
 }
 
-/* The file of so many groups, or why not. */
+/*
+ * Reads rawppa, with @groups groups. Returns 0, a negative errno, or the size if it is not as
+ * expected.
+ */
 static int raw(int pid, int groups, bool latencies, struct raw *raw)
 {
 	static char bytes[sizeof(*raw) + 1];
@@ -118,7 +121,10 @@ static void nothing(int sig)
 
 static volatile __u64 sink;
 
-/* On one CPU, then on the other; then it waits for its end. */
+/*
+ * Starts a child that stops itself, works on CPU 0 and then on CPU 1, stops again, and then makes
+ * system calls until it is killed.
+ */
 static int worker(void)
 {
 	struct timespec pause = { .tv_nsec = 1000000 };
@@ -163,7 +169,7 @@ static void bad_input(void)
 	ok(!there(me) && !measures(), "4.7 nothing has begun");
 }
 
-/* Whose work is known, group by group. */
+/* Checks the values of a task whose work is known, by group of CPUs. */
 static void known_work(void)
 {
 	int pid = worker(), i, status;
@@ -186,7 +192,9 @@ static void known_work(void)
 	blocked = task_blocked(pid);
 	kill(pid, SIGCONT);
 	waitpid(pid, &status, WUNTRACED);
-	/* It is on its way to where it is stopped; its time stands still when it is there. */
+	/*
+	 * The task may still be on its way to stop. Once it has stopped, its time does not change.
+	 */
 	wait_until(task_state(pid) == 'T' && !ppa_try(dev, pid, &other) &&
 		   !ppa_try(dev, pid, &t) && other.values[0] == t.values[0]);
 	blocked = task_blocked(pid) - blocked;
@@ -204,7 +212,7 @@ static void known_work(void)
 	   "4.4 so many calls on one CPU");
 	ok(r.values[1][PPA_SYSCALLCNT] >= 1000 && r.values[1][PPA_SYSCALLCNT] < 1100,
 	   "4.4 as many on the other");
-	/* A nap may be over before it has blocked; and there are moves, and stops. */
+	/* A sleep may be over before the task has blocked. Migrations and stops block it, too. */
 	note("it has blocked %llu times", blocked);
 	ok(r.values[0][PPA_SCHEDOUTCNT] >= 5 && r.values[1][PPA_SCHEDOUTCNT] >= 5 &&
 	   r.values[0][PPA_SCHEDOUTCNT] + r.values[1][PPA_SCHEDOUTCNT] + 2 >= blocked &&
@@ -234,11 +242,11 @@ static void known_work(void)
 	is(v[7], t.values[PPA_SCHEDOUTCNT], "4.3 it gave up its CPU so often");
 	ok(latency > 0 && duration > 0 && v[10] > 0, "4.3 %.3f us to run, %.3f to switch", latency,
 	   duration);
-	/* Latencies are not told apart any more; nothing is lost. */
+	/* Without the histogram of latencies; the other values are kept. */
 	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1\n"), 0, "4.7 by its own file");
 	is(raw(pid, info.nr_cpus, false, &r), 0, "4.4 without latencies they are not there");
 	is(sum_of(&r, info.nr_cpus, PPA_SCHEDACCUM), t.values[PPA_SCHEDACCUM], "4.7 it goes on");
-	/* Other groups begin anew. */
+	/* With other groups the values start again at 0. */
 	is(ppa_write(path_of(pid, "ppactl"), "1 0 0 1000"), 0, "4.7 all CPUs in a group");
 	is(raw(pid, 1, false, &r), 0, "4.4 one group");
 	ok(r.values[0][PPA_SCHEDACCUM] < t.values[PPA_SCHEDACCUM], "4.7 that begins anew");
@@ -248,7 +256,7 @@ static void known_work(void)
 	is(raw(pid, 1, false, &r), 0, "4.4 as it runs");
 	ok(ms(r.values[0][PPA_SCHEDACCUM], &info) > 5 && r.values[0][PPA_SCACCUM] &&
 	   r.values[0][PPA_SYSCALLCNT] > 100, "4.1 what runs is counted on");
-	/* Its end. */
+	/* The task ends. */
 	end_child(pid);
 	ok(gone(pid), "4.3 its files go with it");
 	is(measures(), 15, "4.4 what it had is kept");
@@ -256,7 +264,7 @@ static void known_work(void)
 		static struct ppa_task tasks[64];
 		int nr;
 
-		/* Its parent may know of its end before its last switch is over. */
+		/* waitpid() may return before the task's last context switch is over. */
 		wait_until((nr = ppa_tasks(dev, tasks, 64)) != 1 ||
 			   tasks[0].flags & PPA_TASK_ENDED);
 		is(nr, 1, "4.4 to be read once");
@@ -310,13 +318,16 @@ static void as_nobody(void)
 		if (setgroups(0, NULL) || setresgid(1000, 1000, 1000) ||
 		    setresuid(1000, 1000, 1000))
 			_exit(100);
-		/* Not dumpable since; a program that is started is. */
+		/*
+		 * A process is not dumpable after it has changed its user; the program that it
+		 * executes is.
+		 */
 		snprintf(number, sizeof(number), "%d", ready[1]);
 		execl("/proc/self/exe", "ppa_entries", "self", number, NULL);
 		_exit(101);
 	}
 	close(ready[1]);
-	/* It has become another program, in which SIGUSR1 waits for it. */
+	/* The program has blocked SIGUSR1, and waits for it. */
 	if (read(ready[0], &byte, 1) != 1)
 		note("it says nothing");
 	close(ready[0]);
@@ -330,7 +341,7 @@ static void as_nobody(void)
 	is(measures(), 0, "4.7 what was not read goes when all is switched off");
 }
 
-/* Beside accounting of all tasks. */
+/* Accounts one task individually while all tasks are accounted. */
 static void with_all(void)
 {
 	static struct raw r;
@@ -365,7 +376,9 @@ static void with_all(void)
 	ok(stopped(), "4.7 and all of it");
 }
 
-/* Tasks come and go, with and without entries, and are read meanwhile. */
+/*
+ * Tasks start and end, with and without entries in /proc/ppa, while two readers read all entries.
+ */
 static void storm(int times)
 {
 	int readers[2], i, rc = 0, busy = 0;
@@ -403,7 +416,10 @@ static void storm(int times)
 			pause();
 		}
 		n = set(pid, i % 3 ? "1 0 0 1" : "1 1 0 3");
-		/* It has ended before; or its number has. */
+		/*
+		 * ESRCH: the child has already ended, as odd ones do. EBUSY: files of its pid's
+		 * last task remain.
+		 */
 		if (n == -EBUSY)
 			busy++;
 		else if (n != -ESRCH || !(i % 2))
@@ -422,7 +438,7 @@ static void storm(int times)
 	ok(slurp(ENTRIES, (char *)&r, sizeof(r)) && !*(char *)&r, "4.7 nobody is left");
 }
 
-/* A task whose parent has waited for it may still be on its way to its last switch. */
+/* A task whose parent has waited for it may still be about to do its last context switch. */
 static void reaped(void)
 {
 	static struct ppa_task tasks[512];
@@ -439,7 +455,10 @@ static void reaped(void)
 		for (n = 0; n < nr; n++) {
 			nobody += !tasks[n].pid && !(tasks[n].flags & PPA_TASK_KERNEL);
 			ended += tasks[n].pid == (__u32)pid && tasks[n].flags & PPA_TASK_ENDED;
-			/* Another one may have ended while it was read. */
+			/*
+			 * Check this task only: others may end during the reading, and are then
+			 * returned twice.
+			 */
 			for (k = 0; k < n && tasks[n].pid == (__u32)pid; k++)
 				twice += tasks[k].pid == tasks[n].pid &&
 					 tasks[k].began == tasks[n].began;
@@ -451,7 +470,7 @@ static void reaped(void)
 	wait_until(ppa_tasks(dev, tasks, 512) <= 0);
 }
 
-/* The module goes while files are open and tasks accounted. */
+/* Unloads the module while a file is open and a task is accounted. */
 static void unloaded(void)
 {
 	int me = getpid(), fd;

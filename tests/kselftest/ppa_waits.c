@@ -3,9 +3,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * Why a task leaves its CPU, since when it waits to run, and how many interrupts it had, where
- * these were told wrongly: between nice levels, by the CPU that wakes it, by one that has other
- * things to do, and with handlers that share a line.
+ * Values of a task that were wrong once: why it left its CPU, for tasks of different nice levels;
+ * since when it waits to run, as counted by the CPU that wakes it and by one that is busy; and the
+ * number of interrupts, on a line that several handlers share.
  */
 #include "ppa.h"
 #include <sched.h>
@@ -20,7 +20,10 @@
 static int dev;
 static struct ppa_info info;
 
-/* A child on that CPU, which computes for so long: at a nice level, or above all of them. */
+/*
+ * Starts a child on CPU 1 that computes for as long as @milliseconds, at a nice level and, if
+ * @urgent, with a real-time priority.
+ */
 static pid_t hog(int nice, bool urgent, int milliseconds)
 {
 	struct sched_param param = { .sched_priority = 50 };
@@ -34,7 +37,7 @@ static pid_t hog(int nice, bool urgent, int milliseconds)
 		_exit(1);
 	for (__u64 end = now_ns() + milliseconds * 1000000ULL; now_ns() < end;)
 		;
-	/* Until it was looked at. */
+	/* Lives on until its values have been read. */
 	pause();
 	_exit(0);
 }
@@ -45,7 +48,7 @@ static void end(pid_t pid)
 	waitpid(pid, NULL, 0);
 }
 
-/* Two that share a CPU take turns, whatever their nice levels are. */
+/* Two tasks that share a CPU take turns, whatever their nice levels are. */
 static void nice_levels(void)
 {
 	pid_t one = hog(0, false, 1500), other = hog(-1, false, 1500);
@@ -64,7 +67,7 @@ static void nice_levels(void)
 	end(other);
 }
 
-/* A child on that CPU, which waits for each byte that comes. */
+/* Starts a child on CPU 1 that sleeps in read(): each byte in @to wakes it. */
 static pid_t sleeper(int *to)
 {
 	int ends[2];
@@ -102,7 +105,7 @@ static __u64 latencies(const struct ppa_task *task)
 	return all;
 }
 
-/* Woken, it waits for one that is more urgent: that is told while it does. */
+/* A task is woken and has to wait for one of higher priority: the time counts while it waits. */
 static void waits_now(void)
 {
 	int to;
@@ -126,7 +129,7 @@ static void waits_now(void)
 	end(pid);
 }
 
-/* What the kernel's own events say, of one task; in microseconds. */
+/* Wakeups of one task by the kernel's own trace events; times are in microseconds. */
 #define TRACING		"/sys/kernel/tracing"
 #define INSTANCE	TRACING "/instances/ppa_waits"
 
@@ -146,7 +149,7 @@ static void trace_begin(pid_t pid)
 	write_file(INSTANCE "/events/sched/sched_switch/enable", "1");
 }
 
-/* From each wakeup to the next switch. */
+/* Returns the sum of the times from each wakeup to the next switch, and in @nr their number. */
 static double trace_waits(int *nr)
 {
 	FILE *trace = fopen(INSTANCE "/trace", "re");
@@ -179,7 +182,7 @@ static void trace_end(void)
 	rmdir(INSTANCE);
 }
 
-/* A CPU that has nothing to do takes its time to wake up: the task waits for that, too. */
+/* An idle CPU takes some time to wake up, which counts as waiting time of the task. */
 static void since_waking(void)
 {
 	struct ppa_task before, after;
@@ -188,7 +191,7 @@ static void since_waking(void)
 	int to, nr = 0;
 	pid_t pid = sleeper(&to);
 
-	/* A busy host may stop the guest between the two looks at a clock. */
+	/* A busy host may stop the guest between the readings of the two clocks. */
 	for (int i = 0; i < 10 && !good; i++) {
 		trace_begin(pid);
 		before = ppa_task(dev, pid);
@@ -210,7 +213,7 @@ static void since_waking(void)
 	end(pid);
 }
 
-/* An interrupt is one, however many handlers its line has. */
+/* An interrupt counts once, however many handlers its line has. */
 static void shared_line(void)
 {
 	struct ppa_task before, after;
