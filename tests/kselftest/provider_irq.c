@@ -25,8 +25,8 @@ static void *spin(void *arg)
 }
 
 /*
- * Signals for a thread that runs on another CPU, which is kicked for each;
- * function calls, timers, output on the serial line.
+ * Causes interrupts: signals for a thread that runs on another CPU, which gets an IPI for each;
+ * function calls, timers, and output on the serial line.
  */
 static void busy(void)
 {
@@ -68,7 +68,7 @@ static int64_t calls(const void *arg)
 	return by_name("irq/vector/call_function") + by_name("irq/vector/call_function_single");
 }
 
-/* A line that has an instance, and has seen interrupts: which /proc row it is. */
+/* The line with an instance that has the most interrupts: its instance, and its row in /proc. */
 static char line_name[PERFCOUNTERS_NAME_MAX], line_row[16];
 
 static bool find_line(void)

@@ -3,16 +3,16 @@
  * worlds: stock
  * timeout: 300
  *
- * More interfaces and disks than there is room for: as many as there is have their instances, the
- * log says once what is counted together, and then nothing changes any more.
+ * More interfaces and disks than there is room for: as many as there is room for have instances,
+ * the log reports once that the others are counted together, and then nothing is added any more.
  */
 #include "provider.h"
 
-/* As text, for commands. */
+/* The same number as text, for shell commands. */
 #define NR_TEXT	"1100"
 #define NR	1100
 
-/* As src/perfcounters/sys/family.rs has it. */
+/* The limit of entries, ROWS in src/perfcounters/sys/family.rs. */
 #define ROWS	1024
 
 static int live(const char *prefix, const char *suffix)
@@ -35,7 +35,7 @@ static void shell(const char *command)
 		bail(command);
 }
 
-/* How long it takes to go, with or without instances of its own. */
+/* Unloads a provider, and returns how long that took. */
 static __u64 time_to_go(const char *provider)
 {
 	struct timespec from, to;
@@ -77,7 +77,7 @@ static void interfaces(void)
 	leaves("rmmod dummy");
 }
 
-/* Reads a block of each. */
+/* Reads a block of each disk. Returns the number of disks that could be read. */
 static int read_disks(void)
 {
 	void *block = aligned_alloc(4096, 4096);
@@ -106,7 +106,10 @@ static void disks(void)
 	log = klog_mark();
 	shell("modprobe null_blk nr_devices=" NR_TEXT " submit_queues=1 hw_queue_depth=1 gb=1");
 	is(read_disks(), NR, "9.4 a block of each of %d disks is read", NR);
-	/* Some are asked for at once, the others with their next requests. */
+	/*
+	 * Instances of some disks are requested at once, those of the others with their next
+	 * requests.
+	 */
 	do {
 		have = live("block/nullb", "/reads");
 		read_disks();
@@ -129,7 +132,7 @@ int main(void)
 {
 	plan(gate_or_long(6, 12));
 	interfaces();
-	/* In make test without: the kernel takes long to make 1,100 disks, and to remove them. */
+	/* In long runs only: the kernel takes long to add and remove 1,100 disks. */
 	if (long_run())
 		disks();
 	return finish();

@@ -15,7 +15,7 @@ static int64_t processes(const void *arg)
 	return field("/proc/stat", "processes", 0);
 }
 
-/* Two tasks that wait for each other, on one CPU. */
+/* Two tasks on one CPU that wait for each other in turns. */
 static void ping_pong(void)
 {
 	int there[2], back[2];
@@ -55,7 +55,7 @@ static void exec_5(void)
 		in_child(execl("/bin/busybox", "true", NULL));
 }
 
-/* Two spinning tasks on one CPU take turns only when made to. */
+/* Two spinning tasks on one CPU: they are only switched by preemption. */
 static void fight(void)
 {
 	pid_t other = fork();
