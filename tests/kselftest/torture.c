@@ -3,13 +3,12 @@
  * timeout: 600
  * guest: poke
  *
- * Everything at once: CPUs go and come, chunks are appended, drivers and
- * providers load and unload, children with mappings run and are killed,
- * instances are added, deleted and counted in from every context, and readers,
- * pfc and hostile mapping calls look on. Each is a process with a role; what
- * they saw and did is in shared memory. In the end every count is exact.
+ * Everything at once: CPUs are taken offline and online, chunks are appended, drivers and providers
+ * load and unload, children with mappings run and are killed, instances are added, deleted and
+ * updated from every context; meanwhile readers, pfc and hostile mapping calls run. Each is a
+ * process with a role, and stores its results in shared memory. In the end every count is exact.
  *
- * torture.h has what must happen, how often at least, and what must not.
+ * torture.h lists what must happen, how often at least, and what must not happen.
  */
 #include "torture.h"
 #include "torture_readers.h"
@@ -37,12 +36,12 @@ static const struct {
 
 #define ROLES ((int)(sizeof(roles) / sizeof(*roles)))
 
-/* What the whole run proves, over all sessions. */
+/* Results of all sessions. */
 static __u64 role_failed, inexact_pairs, updates;
 static bool exact_cpu0 = true, exact_cpu1 = true, exact_all = true, exact_dead = true;
 static bool settled = true;
 
-/* On a debug kernel a copy that is inconsistent may not be met with in so short a time. */
+/* Returns true on a slow kernel, where the test may be too short to meet an inconsistent copy. */
 static bool is_slow(void)
 {
 	return bounded(1000) != 1000;
@@ -75,14 +74,14 @@ static void start(pid_t pid[ROLES], __u32 base)
 			continue;
 		seed = base + 7919 * (i + 1);
 		seed |= !seed;
-		/* Readers never rest, and pfc has much to do. */
+		/* Readers never sleep, and pfc has much to do. */
 		setpriority(PRIO_PROCESS, 0, i < 3 ? 10 : roles[i].play == pfc_runner ? -10 : 0);
 		roles[i].play();
 		_exit(0);
 	}
 }
 
-/* All stop by themselves, and soon. */
+/* Stops all roles. Each one must end by itself, within a minute. */
 static void stop(pid_t pid[ROLES])
 {
 	s->stop = 1;
@@ -105,7 +104,7 @@ static void stop(pid_t pid[ROLES])
 	}
 }
 
-/* Every counter against what was put in. */
+/* Compares each counter with what the roles have added to it. */
 static void add_up(void)
 {
 	__s64 all = 0;
@@ -137,9 +136,9 @@ static void add_up(void)
 }
 
 /*
- * With no driver loaded, a mapping alone keeps the module, the parent's as well as a child's. The
- * child keeps the mapping that it inherits until its parent has tried to unload the module and
- * closes the pipe.
+ * With no driver loaded, a mapping alone keeps the module loaded, the parent's as well as a
+ * child's. The child keeps the mapping that it inherits until its parent has tried to unload the
+ * module and closes the pipe.
  */
 static void hold_by_mapping(void)
 {
@@ -176,7 +175,10 @@ static void hold_by_mapping(void)
 	       "rmmod perfcounters, not in use: %d", err);
 }
 
-/* At least that long, and until enough happened, but not for ever. */
+/*
+ * Runs all roles for @seconds or longer, until each event has happened often enough, or a time
+ * limit.
+ */
 static void session(int seconds, bool whole, __u32 base)
 {
 	time_t begun = time(NULL);
@@ -234,8 +236,8 @@ int main(void)
 	unload();
 
 	/*
-	 * Once to warm up, with as many chunks: the kernel's allocators keep some
-	 * of what was freed, and keep no more the second time.
+	 * A first session warms up, with as many chunks: the kernel's allocators keep some of the
+	 * memory that was freed, but no more of it after the second session.
 	 */
 	session(gate_or_long(2, 5), false, base);
 	before = memory();
