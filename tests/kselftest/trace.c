@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing as its header has it: attaching, markers, traces, what is written and read.
- * The library is not there: a plain writer plays it, so this is what the kernel does.
+ * User tracing as its uapi header describes it: attaching, markers, traces, writing and reading. A
+ * plain writer takes the place of the library, so these are tests of the kernel's part.
  */
 #include "trace.h"
 
@@ -13,7 +13,7 @@
 
 static struct traced me;
 
-/* A trace of one marker, and that marker. */
+/* Creates a trace of one marker, and registers that marker. */
 static int trace_of(const char *name, __u32 flags, __u32 bytes, int *slot, int *marker)
 {
 	char event[PERFTRACE_NAME_MAX];
@@ -207,7 +207,9 @@ static void paused(void)
 	close(fd);
 }
 
-/* More than fits, in rounds, so that the ring goes around a number of times. */
+/*
+ * Writes more than the ring holds, and reads after each round, so that the ring wraps many times.
+ */
 static void around(void)
 {
 	struct tally tally = { 0 };
@@ -268,7 +270,7 @@ static void lost(void)
 	close(fd);
 }
 
-/* A process that writes one event, and ends. */
+/* A process that attaches, writes one event and ends. */
 static void passer_by(int slot)
 {
 	struct traced t;

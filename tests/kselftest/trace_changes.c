@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 300
  *
- * Processes that change while they are traced, and readers that wait for them to do so: what a
- * process writes after it has become secret is never read, and a change is never waited for.
+ * Processes that change while they are traced, and readers meanwhile: events that a process writes
+ * after it has become undumpable are never read, and a reader never waits for a change to end.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -19,13 +19,13 @@
 #define OTHER	2000
 #define PAGE	4096
 
-/* Numbers of events that nobody but their process may see. */
+/* Number of events that no reader may see. */
 #define SECRET	(1ULL << 32)
 
 enum kind { PLAIN, RESTLESS, MOVER, LEADERLESS, WAITER };
 enum step { NOTHING, WRITE, HIDE, FILL, MOVE, EXECUTE };
 
-/* What a target is told to do; it says NOTHING once that is done. */
+/* The next step of a target, which sets NOTHING when it is done. */
 static struct target {
 	volatile __u64 key, number;
 	volatile int ready, step, nr, result, ended;
@@ -50,7 +50,7 @@ static void step(const struct traced *t, int marker)
 		prctl(PR_SET_DUMPABLE, 0);
 		break;
 	case MOVE:
-		/* Other credentials; and dumpable, as it was. */
+		/* Changes credentials, and is as dumpable afterwards as before. */
 		if (setresgid(OTHER, OTHER, OTHER))
 			_exit(93);
 		prctl(PR_SET_DUMPABLE, 1);
@@ -65,7 +65,7 @@ static void step(const struct traced *t, int marker)
 	one->step = NOTHING;
 }
 
-/* It waits for room until it is told that there will be none. */
+/* Waits for room until the call returns that there will be none. */
 static void *wait_for_room(void *arg)
 {
 	struct traced *t = arg;
@@ -147,7 +147,7 @@ static time_t seconds_now(void)
 	return now.tv_sec;
 }
 
-/* The status of a child that ends within so many seconds, or else -1. */
+/* Returns the status of a child that ends within @seconds, or else -1. */
 static int status_of(pid_t pid, long seconds)
 {
 	time_t end = seconds_now() + seconds;
@@ -208,7 +208,7 @@ static void restless(void)
 		waitpid(other, &status, 0);
 }
 
-/* Other credentials, with which it is as dumpable as before. */
+/* The target changes its credentials, and is as dumpable afterwards as before. */
 static void moved(void)
 {
 	pid_t pid = begin(MOVER);
@@ -233,7 +233,8 @@ static void moved(void)
 }
 
 /*
- * It runs another program, after it has become secret or not: what a reader has of the one before.
+ * The target executes another program, and becomes undumpable before if @hides. Returns bit 0 if an
+ * event of the first program is read, bit 1 if the process is denied to the reader.
  */
 static int before_exec(bool hides)
 {
@@ -252,7 +253,7 @@ static int before_exec(bool hides)
 		tell(WRITE);
 		tell(EXECUTE);
 		wait_until(!strcmp(slurp(path, text, sizeof(text)) + strlen(text) + 1, "pauses"));
-		/* The memory of the one before is gone. */
+		/* The memory of the first program is freed. */
 		wait_until(trace_drain(fd, one->key, &tally) < 0 || tally.events ||
 			   trace_info(fd).denied);
 		_exit(tally.events | trace_info(fd).denied << 1);
@@ -267,7 +268,7 @@ static void executes(void)
 	is(before_exec(true), 2, "9.3 not those of one that was not dumpable, which the next one is");
 }
 
-/* Sum of the resident kB of the device's mappings. */
+/* Returns the sum of the resident kB of a process's mappings of the device. */
 static long resident(pid_t pid)
 {
 	char line[512], path[40];
@@ -290,7 +291,7 @@ static long resident(pid_t pid)
 	return sum;
 }
 
-/* What it has filled is not its trace's any more, nor anybody's. */
+/* The pages of a filled buffer are freed when its process becomes undumpable. */
 static void pages_go(void)
 {
 	pid_t pid = begin(PLAIN), other;
@@ -324,7 +325,7 @@ static void pages_go(void)
 	end_child(pid);
 }
 
-/* A page that is missing until somebody else gives it. */
+/* Maps memory whose pages are missing until another thread provides them. */
 static char *a_stall(int uffd, size_t bytes)
 {
 	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
@@ -344,7 +345,10 @@ static struct stalled {
 	int rc;
 } stalled;
 
-/* The first page comes when the process has secrets, the others at once. */
+/*
+ * Provides missing pages: the first one after the target has written secret events, the others at
+ * once.
+ */
 static void *gives_pages(void *unused)
 {
 	bool first = true;
@@ -367,7 +371,7 @@ static void *gives_pages(void *unused)
 	return unused;
 }
 
-/* The events in what was read that were written when the process was not to be seen. */
+/* Returns the number of secret events in the bytes that were read. */
 static int secrets(const char *from, size_t bytes)
 {
 	int nr = 0;
@@ -377,7 +381,10 @@ static int secrets(const char *from, size_t bytes)
 	return nr;
 }
 
-/* A flight recorder is read into pages that do not come before the process has secrets. */
+/*
+ * Reads a flight recorder into memory whose first page is missing until the target has written
+ * secret events.
+ */
 static void reads_slowly(void)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -409,7 +416,10 @@ static void reads_slowly(void)
 	end_child(pid);
 }
 
-/* How many events a reader has of a process; @fenced: it is behind a Landlock. */
+/*
+ * Returns the number of events that a reader gets from the target; with @fenced, a reader in a
+ * Landlock domain.
+ */
 static int events_for(bool fenced)
 {
 	struct tally tally = { 0 };
@@ -482,7 +492,7 @@ static int waiting_trace(__u32 flags)
 	return fd;
 }
 
-/* Its threads are not made to wait by who may only look at it. */
+/* A trace cannot make a process wait that its maker may only look at (Yama), and not attach to. */
 static void attaches(void)
 {
 	static const char yama[] = "/proc/sys/kernel/yama/ptrace_scope";
@@ -508,7 +518,7 @@ static void attaches(void)
 	end_child(pid);
 }
 
-/* It becomes secret while one of its threads waits, and nobody reads. */
+/* The target becomes undumpable while one of its threads waits for room, and nothing is read. */
 static void waits(void)
 {
 	pid_t pid = begin(WAITER), other;
@@ -537,7 +547,7 @@ static void waits(void)
 
 int main(int argc, char **unused)
 {
-	/* What a target executes. */
+	/* The program that a target executes. */
 	while (argc > 1)
 		pause();
 	plan(2 + 1 + 2 + 2 + 1 + 2 + 4 + 2 + 2);

@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 300
  *
- * What user tracing keeps is charged, bounded and given back; what it refuses is counted, and
- * what could not have been lost is not.
+ * Memory of user tracing is charged, bounded and given back. Refused processes and markers are
+ * counted; losses that cannot have happened are not.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -17,7 +17,7 @@
 #define USER	1001
 #define PAGE	4096
 
-/* Descriptors by which one process may be attached. */
+/* Limit of files by which one process can be attached. */
 #define DESCRIPTORS	256
 
 static struct {
@@ -43,7 +43,7 @@ static pid_t child(void (*works)(void))
 	return pid;
 }
 
-/* One process, attached as often as it may be; and once more. */
+/* Attaches one process by one file after the other, until a file is refused. */
 static void attaches_often(void)
 {
 	struct perftrace_attach attach;
@@ -57,7 +57,7 @@ static void attaches_often(void)
 	}
 }
 
-/* It has descriptors of processes that have ended: itself, as it was. */
+/* Opens files of processes that have ended: of itself, with its mappings gone, each time. */
 static void ends_often(void)
 {
 	for (shared->nr = 0; shared->nr < 100; shared->nr++) {
@@ -88,7 +88,7 @@ static void descriptors(void)
 	is(bytes_of(USER), 0, "9.1 and given back with them");
 }
 
-/* Tasks that the kernel has, dead ones included. */
+/* Returns the number of tasks that the kernel has memory for, including dead ones. */
 static long tasks(void)
 {
 	char line[300];
@@ -102,7 +102,7 @@ static long tasks(void)
 	return nr;
 }
 
-/* A process that ends, with one event. */
+/* Runs a process that writes one event and ends. */
 static int ends(int slot)
 {
 	return in_child({
@@ -117,7 +117,7 @@ static int ends(int slot)
 	});
 }
 
-/* What is kept of processes that have ended is their events and markers. */
+/* Only events and markers are kept of processes that have ended. */
 static void dead(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT, nr = 400;
@@ -146,7 +146,7 @@ static void tries_to_attach(void)
 	shared->result = try_attach(trace_device(), 0, &attach);
 }
 
-/* One marker more than there is room for. */
+/* Registers markers until one is refused. */
 static void registers(void)
 {
 	struct traced t;
@@ -164,7 +164,7 @@ static void registers(void)
 	}
 }
 
-/* Who is not traced as he should be is in the trace's counts. */
+/* Processes and markers that are refused are in the counts of the traces that want them. */
 static void refused(void)
 {
 	static const char * const said[] = { "perftrace: ", NULL };
@@ -190,7 +190,7 @@ static void refused(void)
 	close(fd);
 }
 
-/* A writer looks at its word: was it ever not wanted? */
+/* Counts how often the marker's word says that no trace wants it. */
 static void *looks(void *arg)
 {
 	struct traced *t = arg;
@@ -225,7 +225,10 @@ static void goes_on(void)
 	close(fd);
 }
 
-/* Nothing was lost for some time; then more than can be since it was last looked at. */
+/*
+ * After a while without losses, a buffer's count of lost events rises by more than is possible
+ * since it was last read.
+ */
 static void idle(void)
 {
 	int slot, fd = trace_create("idle", "charges:*", 0, 4096, &slot), marker;
@@ -246,7 +249,7 @@ static void idle(void)
 	close(fd);
 }
 
-/* Who asks processes to let go of the module ends before they have. */
+/* The caller of PERFTRACE_RELEASE ends before the processes have let go of the module. */
 static void released(void)
 {
 	struct perftrace_release release = { .size = sizeof(release), .wake = -1 };

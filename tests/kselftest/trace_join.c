@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * One process, several copies of the library: each attaches by a file of its own, and all are the
- * same process.
+ * One process with several copies of the library: each copy attaches by a file of its own, and all
+ * are the same traced process.
  */
 #include "trace.h"
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 
 #define FIELDS	"number:u64"
 
-/* A second file of the process, whose pieces are where the first has mapped them. */
+/* Attaches by a second file of the process, which uses the mappings of the first one. */
 static int joined(const struct traced *first, struct traced *second)
 {
 	*second = *first;
@@ -85,7 +85,7 @@ static void copies(void)
 	close(fd);
 }
 
-/* What copies of the library have of this thread; the kernel knows that of so many of them. */
+/* Thread data of each copy of the library. The kernel knows those of four copies at a time. */
 #define COPIES	4
 
 static __thread volatile struct perftrace_thread mine[COPIES + 1];
@@ -101,7 +101,7 @@ static int copy(int number)
 	return trace_call(fd, PERFTRACE_ATTACH, &attach) ? -1 : fd;
 }
 
-/* A bit for each copy that is told of a child that shares this thread's memory. */
+/* Returns a bit for each copy whose thread data the kernel changes for a child of vfork(). */
 static int told_of_child(void)
 {
 	int told = 0, status;
@@ -142,7 +142,10 @@ static void threads(void)
 	traced_close(&first);
 }
 
-/* The file is closed, another node's is there: the module must not use the first node any more. */
+/*
+ * A file of another device node cannot join. The first file may be closed before it, and the
+ * mappings of the process belong to the first node.
+ */
 static void nodes(void)
 {
 	const char *path = "/tmp/join-node";

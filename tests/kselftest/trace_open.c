@@ -50,7 +50,7 @@ static void opener(void)
 	_exit(0);
 }
 
-/* Counts these kernel threads. */
+/* Returns the number of these kernel threads. */
 static int stand_ins(void)
 {
 	DIR *dir = opendir("/proc");
