@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing: each call with what it must refuse, and buffers in which their writer has put
- * what makes no sense. Nothing of it harms the kernel, nor those who behave.
+ * User tracing: calls with arguments that must be refused, and buffers in which their writer has
+ * put invalid data. Neither harms the kernel or well-behaved processes.
  */
 #include "trace.h"
 #include <stddef.h>
@@ -68,7 +68,7 @@ static void wrong_role(void)
 	close(fd);
 }
 
-/* A child has the file as well, and its parent's markers, but is another process. */
+/* A child has the file and the markers of its parent, but it is another process. */
 static void by_a_child(void)
 {
 	int slot, fd = trace_create("parents", "mine:*", 0, 0, &slot), rc, set;
@@ -163,7 +163,7 @@ static void markers(void)
 	   "3.7 what was never registered is not taken back");
 }
 
-/* In a process of its own, whose numbers are used up then. */
+/* Uses up the numbers of markers, in a process of its own. */
 static void all_markers(void)
 {
 	char name[PERFTRACE_NAME_MAX];
@@ -282,7 +282,7 @@ static void traces(void)
 
 /* Buffers. */
 
-/* What a hostile writer does to its buffer, which has 50 events. */
+/* Changes that a hostile writer makes to its buffer, in which there are 50 events. */
 static void head_beyond(struct perftrace_buffer *b, char *records)
 {
 	(void)records;
@@ -328,7 +328,7 @@ static void many_words(struct perftrace_buffer *b, char *records)
 
 static void across(struct perftrace_buffer *b, char *records)
 {
-	/* The last record begins before the end, and ends behind it. */
+	/* The last record begins before the end of the ring, and ends after it. */
 	struct perftrace_record *r = (void *)records;
 
 	for (__u64 at = 0; at < 4080; at += 48) {
@@ -366,7 +366,7 @@ static void rings(__u32 flags)
 	static const struct {
 		const char *what;
 		void (*harm)(struct perftrace_buffer *b, char *records);
-		bool cut;	/* it is counted; records are the reader's business */
+		bool cut;	/* counted in cut; records are only checked by readers */
 	} all[] = {
 		{ "a head beyond the buffer", head_beyond, true },
 		{ "a head that went back", head_back, true },
@@ -398,7 +398,7 @@ static void rings(__u32 flags)
 		for (rounds = 0; rounds < 10 && !(rc = trace_next(fd, &r)); rounds++)
 			;
 		cut = trace_info(fd).cut;
-		/* Another buffer of the same process is as it was. */
+		/* Another buffer of the same process is not affected. */
 		put_number(&me, slot, 1, marker, 7);
 		r = first_buffer;
 		while (!trace_next(fd, &r))
@@ -411,7 +411,7 @@ static void rings(__u32 flags)
 	}
 }
 
-/* What a process says that it has lost is believed as far as it can be. */
+/* A process's count of lost events is only believed as far as it is possible. */
 static void losses(void)
 {
 	static const __u64 says[] = { 1ULL << 63, 3, ~0ULL };
@@ -460,8 +460,8 @@ static void readers(void)
 }
 
 /*
- * Arguments in pages of its own that come when they are touched, which is when the kernel copies
- * them: whatever lock the one needs is not held by the other.
+ * Passes arguments in pages of the device's own mappings, which are allocated when the kernel
+ * copies the arguments: the call must not hold a lock then that the page fault needs.
  */
 static void own_pages(void)
 {
@@ -498,7 +498,7 @@ int main(void)
 	trace_load();
 	on_cpu(0);
 	plan(61);
-	/* Before a child has any of its parent's. */
+	/* First of all: later a child would have the markers of its parent. */
 	is(in_child(all_markers()), 0, "3.8 a process has so many markers, and no more");
 	traced_open(&me, 0);
 	no_role();

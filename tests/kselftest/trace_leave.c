@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 120
  *
- * PERFTRACE_RELEASE while another thread of the process moves its first piece away and memory of
- * its own to that place, all the time: that memory stays as it is, and the process lets go when the
- * thread rests.
+ * PERFTRACE_RELEASE while another thread of the process keeps moving the first piece away and
+ * memory of its own to that address: this memory must not change, and the process lets go of the
+ * device when the thread stops.
  */
 #include "trace.h"
 #include <pthread.h>

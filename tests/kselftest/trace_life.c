@@ -4,9 +4,9 @@
  * worlds: stock debug
  * timeout: 600
  *
- * User tracing: how processes come and go. What was committed is there after the writer was
- * killed; exit, exec, fork, mappings that are taken apart; what is kept of processes that have
- * ended, and for how long; the module, which stays while anybody needs it.
+ * User tracing: the life of processes. Committed events are read after their writer was killed.
+ * Exit, exec, fork, and mappings that are taken apart. The records that are kept of processes that
+ * have ended, and for how long. The module, which stays loaded while it is in use.
  */
 #include "memory.h"
 #include "trace.h"
@@ -20,7 +20,7 @@ static struct {
 	volatile __u64 key;
 } *shared;
 
-/* A process that is traced, in the trace of this slot. */
+/* Attaches a process and registers a marker that the trace in @slot wants. Returns its number. */
 static int child_attach(struct traced *t, int slot, const char *event)
 {
 	int marker;
@@ -34,7 +34,7 @@ static int child_attach(struct traced *t, int slot, const char *event)
 	return marker;
 }
 
-/* Writes until it is killed, and says how far it came, after each event. */
+/* Writes until it is killed, and stores the number of committed events after each event. */
 static void write_on(int slot)
 {
 	struct traced t;
@@ -68,7 +68,7 @@ static void killed(void)
 		}
 		while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 			usleep(100);
-		/* At any moment, but once after it has written much. */
+		/* At a random moment, but the first time after many events. */
 		usleep(random() % 3000);
 		if (!i)
 			wait_until(shared->committed > 100);
@@ -76,7 +76,7 @@ static void killed(void)
 		waitpid(pid, &status, 0);
 		told = shared->committed;
 		trace_drain(fd, shared->key, &tally);
-		/* One may have been committed and not been told any more. */
+		/* One more event may have been committed, whose number was not stored. */
 		if (!tally.broken && !tally.gaps && !tally.lost_records &&
 		    (tally.events == told || tally.events == told + 1) &&
 		    (!tally.events || (!tally.first && tally.last == tally.events - 1)))
@@ -94,7 +94,7 @@ static void killed(void)
 	close(fd);
 }
 
-/* What a writer loses last comes without any bytes. */
+/* Losses after the last event of a process are reported without any bytes. */
 static void lost_at_the_end(void)
 {
 	int slot, fd = trace_create("lost", "life:*", 0, 0, &slot), status, rc, go[2];
@@ -165,7 +165,7 @@ static void ended(void)
 	close(fd);
 }
 
-/* One that two traces have: each forgets it when its own reader begins again. */
+/* Two traces have a process: each forgets it when its own reader starts again. */
 static void in_two(void)
 {
 	int slots[2], fds[2], marker;
@@ -191,15 +191,15 @@ static void in_two(void)
 }
 
 /*
- * The child of one that is traced; its parent has written one event. It is traced without a call,
- * by no file: at the old addresses, with the old numbers.
+ * Runs in a child of a traced process that has written one event. The child is traced without a
+ * call or a file, with its parent's addresses and marker numbers. Returns 0, or which check fails.
  */
 static int forked_child(struct traced *t, int slot, int marker)
 {
 	struct traced own = *t;
 	int n;
 
-	/* By its first look. */
+	/* Its first access makes it a process of its own. */
 	if (t->control->version != PERFTRACE_VERSION || t->control->key == t->attach.key ||
 	    t->control->pid != getpid())
 		return 1;
@@ -207,12 +207,12 @@ static int forked_child(struct traced *t, int slot, int marker)
 		return 2;
 	if (buffer_of(t, slot, 0)->head)
 		return 3;
-	/* Nor in what is nobody's is anything of its parent's. */
+	/* A slot without a trace shows nothing of its parent's, either. */
 	if (buffer_of(t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost)
 		return 7;
 	own.attach.key = t->control->key;
 	put_number(&own, slot, 0, marker, 2000);
-	/* Its parent's file is good for itself; and another one for the same process. */
+	/* The parent's file also works for the child. Another file attaches to the same process. */
 	n = marker_register(&own, "life:more", FIELDS);
 	if (n <= marker || !becomes_wanted(&own, n, slot, true))
 		return 4;
@@ -221,7 +221,7 @@ static int forked_child(struct traced *t, int slot, int marker)
 	    own.attach.control != (unsigned long)t->control)
 		return 5;
 	put_number(&own, slot, 0, n, 2001);
-	/* Of this child the same holds. */
+	/* A child of this child is a process of its own in the same way. */
 	return in_child(_exit(t->control->key == own.attach.key || !wanted(t, n, slot) ||
 			      t->control->pid != getpid())) ? 6 : 0;
 }
@@ -237,7 +237,7 @@ static void forks(const char *how, bool keep)
 	marker = marker_register(&t, "life:fork", FIELDS);
 	put_number(&t, slot, 0, marker, 0);
 	buffer_of(&t, (slot + 5) % PERFTRACE_NR_TRACES, 0)->lost = 77;
-	/* Which the kernel allows whom it may harm; not here. */
+	/* The kernel allows MADV_KEEPONFORK, which must have no effect here. */
 	if (keep && (madvise(t.buffers, t.attach.bytes, MADV_KEEPONFORK) ||
 		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
 		bail("MADV_KEEPONFORK");
@@ -255,7 +255,7 @@ static void forks(const char *how, bool keep)
 	close(fd);
 }
 
-/* As a daemon begins: by the time that it has its first event its parent has ended. */
+/* The parent has ended before its child, like a daemon, writes its first event. */
 static void outlives(void)
 {
 	struct tally tally = { 0 };
@@ -282,7 +282,9 @@ static void outlives(void)
 	close(fd);
 }
 
-/* Without files that it could use, or a name of the device; and not by the C library. */
+/*
+ * A child of a bare clone(), not by the C library, without files and without a path to the device.
+ */
 static void alone(void)
 {
 	struct tally tally = { 0 };
@@ -308,7 +310,7 @@ static void alone(void)
 	close(fd);
 }
 
-/* What is charged to a user is given back, however many children there were. */
+/* The charge for children is given back, however many there were. */
 static void many_children(void)
 {
 	struct traced t;
@@ -350,7 +352,7 @@ static void execs(char *self)
 	close(fd);
 }
 
-/* What a process may do to its mappings: it lives on, or gets a signal. */
+/* Changes that a process may make to its mappings: it lives on, or gets a signal. */
 static void unmap_half(struct traced *t, int slot)
 {
 	(void)slot;
@@ -463,7 +465,7 @@ static void apart(void)
 	}
 }
 
-/* Writes until there is no room. */
+/* Writes until the buffer is full. */
 static void fill(int slot)
 {
 	static char fields[1000];
@@ -474,7 +476,7 @@ static void fill(int slot)
 		;
 }
 
-/* More processes than are kept of those that nobody reads. */
+/* More processes end than are kept in a trace that is not read. */
 static void dropped(void)
 {
 	int slot, fd = trace_create("dropped", "life:*", 0, 1 << 20, &slot), rounds = 0;
@@ -499,7 +501,7 @@ static void module(void)
 	struct traced t;
 	int slot, fd;
 
-	/* Nothing of ours but what is tested here may hold it. */
+	/* Without the puppet only what is tested here holds the module. */
 	rmmod("puppet");
 	traced_open(&t, 0);
 	is(rmmod("perfcounters"), -EAGAIN, "3.1 the module stays while a process is traced");

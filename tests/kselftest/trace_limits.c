@@ -4,8 +4,8 @@
  * worlds: stock
  * timeout: 300
  *
- * How many processes may be traced, of one user and of all, and what a trace keeps of those that
- * have ended: at each limit, and one past it.
+ * Limits of traced processes, of one user and of all, and of what a trace keeps of processes that
+ * have ended: at each limit, and one beyond it.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -16,11 +16,11 @@
 #define FIELDS		"number:u64"
 #define USER		1001
 
-/* As the parameter is set here: so many of a user, and so many users. */
+/* max_traced is set to 20 here: 5 processes of each user, and 4 users. */
 #define A_USER		5
 #define USERS_THERE	4
 
-/* What is kept of processes that have ended. */
+/* Limits of what is kept of ended processes: their number, and bytes. */
 #define MOST_ENDED	4096
 #define MOST_BYTES	(64ULL << 20)
 
@@ -28,7 +28,7 @@ static struct {
 	volatile int ready, result;
 } *shared;
 
-/* A process of that user, which stays if it is traced. */
+/* Starts a process of @user that tries to attach, and lives on. The result is in shared->result. */
 static pid_t traced_one(int user)
 {
 	pid_t pid;
@@ -84,7 +84,7 @@ static void processes(void)
 	write_file(MAX_TRACED, was);
 }
 
-/* A process of that user that is traced, writes an event, and ends. */
+/* Runs a process of USER that is traced, writes an event and ends. */
 static int user_ends(int slot)
 {
 	return in_child({
@@ -132,7 +132,7 @@ static void kept_of_a_user(void)
 	write_file(MAX_TRACED, was);
 }
 
-/* This process is traced, writes so many bytes, and ends for tracing: its mappings go. */
+/* Attaches this process, writes @bytes bytes, and unmaps its pieces, which ends it for tracing. */
 static void one_ends(int slot, size_t bytes)
 {
 	static char payload[PERFTRACE_RECORD_MAX / 2];

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 300
  *
- * User tracing: as many traces at once as there can be, each with its own slot, size and mode;
- * and slots that are given out again and again while they write.
+ * User tracing: sixteen traces at once, as many as there can be, each with its own slot, size and
+ * mode; and slots that are used again and again while processes write.
  */
 #include "trace.h"
 #include <sys/prctl.h>
@@ -25,8 +25,8 @@ static struct {
 } *shared;
 
 /*
- * As the library does: the generation, the marker's word, and the generation again where the
- * event is written. An event says which generation of which slot it was meant for.
+ * Checks what the library does: the slot's generation, the marker's word, and the generation again
+ * where the event is written. An event holds the slot and the generation that it was meant for.
  */
 static void write_once(const struct traced *t, int marker, int slot, int cpu, __u64 *written)
 {
@@ -61,7 +61,10 @@ static void write_on(int writer)
 	}
 }
 
-/* All events of a trace: how many, of which keys, and whether they are of this generation. */
+/*
+ * Reads all events of a trace. Adds the number of processes to @keys, and that of events to
+ * @events. Returns true if all events are of this slot, and of one generation.
+ */
 static bool all_its_own(int fd, int slot, __u64 *generation, __u64 *keys, __u64 *events)
 {
 	struct perftrace_read r = first_buffer;
@@ -126,11 +129,14 @@ static void again(void)
 		__u64 keys = 0, before = events, generation = 0;
 		int slot, fd;
 
-		/* Before: a writer that has filled its buffer writes no more. */
+		/*
+		 * Taken before the trace begins: a writer that has filled its buffer writes no
+		 * events any more.
+		 */
 		last = shared->written[i % WRITERS];
 		fd = trace_create("again", "many:*", i % 3 ? 0 : PERFTRACE_FLIGHT, 4096, &slot);
 		slots |= 1 << slot;
-		/* Until there are some events, of one of them, or none. */
+		/* Wait for up to seven events of one writer; in some rounds for none. */
 		for (int n = 0; n < 200000 && shared->written[i % WRITERS] < last + i % 8; n++)
 			usleep(100);
 		trace_call(fd, PERFTRACE_END, NULL);
@@ -141,7 +147,9 @@ static void again(void)
 		empty += events == before;
 		close(fd);
 	}
-	/* These writers are no restartable sequence: they may be stopped between look and store. */
+	/*
+	 * Writers here use no restartable sequence: one may be preempted between check and store.
+	 */
 	ok(good >= rounds - gate_or_long(1, rounds / 100),
 	   "3.5 no trace has an event that was meant for one before it (%d of %d)", good, rounds);
 	ok(empty < rounds / 2 && events > (__u64)rounds,

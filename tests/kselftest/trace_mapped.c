@@ -3,8 +3,8 @@
  * guest: poke
  * timeout: 120
  *
- * Who has a user name space with many users is not many: what these have of traces and traced
- * processes is his, too.
+ * A user who owns a user namespace with many users is still one user: traces and traced processes
+ * of all users in the namespace count for the owner.
  */
 #include "capabilities.h"
 #include "memory.h"
@@ -15,11 +15,11 @@
 #define USER		1001
 #define OTHER		1002
 
-/* Of one user without CAP_PERFMON: traces, and those with what has ended. */
+/* Limits of one user without CAP_PERFMON: traces, and traces including those that have ended. */
 #define TRACES		8
 #define HELD		32
 
-/* As max_traced is set here. */
+/* max_traced is set to four times this number. */
 #define PROCESSES	5
 
 static struct {
@@ -47,7 +47,10 @@ static int new_process(int unused)
 	return try_attach(trace_device(), 0, &attach);
 }
 
-/* Files of traces that have ended, up to one that cannot be. */
+/*
+ * Creates traces and ends them, and keeps their files, until one is refused or there are @most.
+ * Returns their number.
+ */
 static int end_traces(int most)
 {
 	struct perftrace_create create = a_trace("held", "mapped:*", 0, 4096);
@@ -62,7 +65,10 @@ static int end_traces(int most)
 	return made;
 }
 
-/* Does it as that user of the machine, or of the name space, and stays. */
+/*
+ * Runs @what in a child as a user of the machine or, with @mapped, of the namespace. The child
+ * lives on.
+ */
 static pid_t does(int user, bool mapped, int (*what)(int number), int number)
 {
 	pid_t pid;
@@ -86,7 +92,9 @@ static pid_t does(int user, bool mapped, int (*what)(int number), int number)
 	return pid;
 }
 
-/* So many of one user's, each another user of his name space. */
+/*
+ * Uses up a limit of one user, each time as another user of the namespace, and tries to exceed it.
+ */
 static void no_more(int (*what)(int number), int most, int error, const char *things)
 {
 	pid_t all[TRACES + 3];

@@ -4,8 +4,8 @@
  * guest: poke
  * timeout: 200
  *
- * Memory of user tracing: of processes that have ended it is bounded, and shown; of one's
- * own it is limited, and charged to whom it is for.
+ * Memory of user tracing: the memory of processes that have ended is bounded, and shown by
+ * PERFTRACE_INFO. That of a user is limited, and charged to this user.
  */
 #include "memory.h"
 #include "trace.h"
@@ -28,7 +28,10 @@ static void become(int user)
 	prctl(PR_SET_DUMPABLE, 1);
 }
 
-/* Names of 50 letters, fields of 200: how many are taken, and why one was not. */
+/*
+ * Registers @nr markers with names of 50 letters and fields of 200. Counts those that are accepted,
+ * and stores the errno of the first one that is not.
+ */
 static void register_many(struct traced *t, int from, int nr)
 {
 	static struct perftrace_marker markers[AT_ONCE];
@@ -56,7 +59,7 @@ static void register_many(struct traced *t, int from, int nr)
 	}
 }
 
-/* Many run in turn under a flight recorder that goes on by itself. */
+/* Many processes run one after the other, in a flight recorder with PERFTRACE_KEEP. */
 static void dead(void)
 {
 	const int flags = PERFTRACE_KEEP | PERFTRACE_FLIGHT;
@@ -102,7 +105,7 @@ static void dead(void)
 	ok(nobody_has_any(), "9.1 and nothing is left");
 }
 
-/* A user's process registers until it is refused; which says no more than that. */
+/* Starts a process of @user that registers markers until one is refused, and then lives on. */
 static pid_t hoard(int user, int from)
 {
 	pid_t child;

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing: flight recorders, of which the newest events are read; buffers that processes
- * share; the kernel's own events; and whose memory all that is.
+ * User tracing: flight recorders, whose newest events are read; buffers that processes share; the
+ * kernel's own events; and which control group is charged for buffers.
  */
 #include "trace.h"
 #include <sys/mount.h>
@@ -59,7 +59,7 @@ static void flight(void)
 	trace_next(fd, &r);
 	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
 	is(tally.first, 999, "3.11 reading has not taken them away");
-	/* Stopped in the midst of a record, which is not committed. */
+	/* As if the writer was stopped within a record that is not committed. */
 	b->reserve = b->head - 480;
 	memset((char *)b + PERFTRACE_RECORDS + ((b->head - 480) & (RING - 1)), 0xff, 24);
 	r = first_buffer;
@@ -87,7 +87,7 @@ static void recorder(int slot)
 	}
 }
 
-/* Read while it is written, and after its writer was killed. */
+/* Reads a flight recorder while it is written, and after its writer was killed. */
 static void live(void)
 {
 	int slot, fd = trace_create("live", "modes:live", PERFTRACE_FLIGHT, 16384, &slot);
@@ -108,7 +108,7 @@ static void live(void)
 		struct tally tally = { 0 };
 
 		r = first_buffer;
-		/* All may have been written over while it was copied. */
+		/* All of it may have been overwritten while it was copied. */
 		if (trace_next(fd, &r)) {
 			good++;
 			continue;
@@ -179,7 +179,7 @@ static void sharing(void)
 	close(fd);
 }
 
-/* The kernel's. */
+/* The kernel's events. */
 
 static __u64 kernel_events(int fd, int marker, __u64 *others)
 {
@@ -267,9 +267,9 @@ static bool group_write(const char *path, const char *text)
 }
 
 /*
- * Writes 1 MiB, and waits to be let go; then all that there is room for, and waits again. What
- * it needs besides is there before, tables of pages as well: its group's limit is not to be
- * its end.
+ * Writes 1 MB and waits; then writes until the buffer is full, and waits again. All other memory
+ * that it needs, page tables included, is allocated before, so that the limit of its control group
+ * does not kill it.
  */
 static int fill(int slot, bool member)
 {

@@ -4,10 +4,10 @@
  * guest: poke
  * timeout: 200
  *
- * What a user chooses takes his own time, and not that of others: many markers with long names,
- * traces whose globs take long to compare with them, and buffers that have to be freed. Globs are
- * matched once with each name, whatever the number of processes that have it. While a trace of many
- * processes pauses or ends, calls of others are served.
+ * Slow requests of one user do not delay others: many markers with long names, traces whose globs
+ * take long to match with them, and buffers that have to be freed. Globs are matched once with each
+ * name, whatever the number of processes that have it. While a trace of many processes pauses or
+ * ends, calls of others are served.
  */
 #include "trace.h"
 #include <grp.h>
@@ -22,7 +22,9 @@
 #define MOST_MS		1000
 #define MEMBERS		300
 #define TRIES		2
-/* Percent of the time that a call takes which has all of them. */
+/*
+ * Longest wait of another call, in percent of the time of a call that goes through all processes.
+ */
 #define MOST_WAITED	40
 
 static struct {
@@ -55,7 +57,7 @@ static void register_many(struct traced *t)
 	}
 }
 
-/* A process with as many markers as there may be, nearly. */
+/* A process with nearly as many markers as it may have. */
 static void with_many(void)
 {
 	struct traced t;
@@ -79,7 +81,10 @@ static const char *long_look(void)
 	return globs;
 }
 
-/* Traces that want none of them, after a long look; with buffers as large as may be. */
+/*
+ * Creates traces whose globs take long to match and want no marker, with buffers of the largest
+ * size.
+ */
 static void with_globs(void)
 {
 	const char *globs = long_look();
@@ -94,7 +99,7 @@ static void with_globs(void)
 	_exit(0);
 }
 
-/* How long a trace takes to begin that looks long at each name. */
+/* Returns the microseconds that it takes to create a trace whose globs take long to match. */
 static unsigned long look_us(void)
 {
 	int status = in_child({
@@ -114,7 +119,7 @@ static unsigned long look_us(void)
 	return shared->us;
 }
 
-/* Calls by another thread: how many, and the longest one's nanoseconds. */
+/* Calls of another thread: their number, and the longest time of one, in nanoseconds. */
 static unsigned long calls, longest_call;
 static bool calls_end;
 
@@ -138,7 +143,10 @@ static void *make_calls(void *unused)
 	return NULL;
 }
 
-/* Percent of a call's time that a call of the other thread takes meanwhile, at most. */
+/*
+ * Makes a call, and returns the longest time of the other thread's calls meanwhile, in percent of
+ * the time of this call.
+ */
 static unsigned long waited(int fd, unsigned long request, void *arg)
 {
 	unsigned long before;
@@ -149,7 +157,7 @@ static unsigned long waited(int fd, unsigned long request, void *arg)
 	if (trace_call(fd, request, arg))
 		bail("a call of a trace");
 	took = now_ns() - began;
-	/* The one that was under way. */
+	/* Wait for the end of the other thread's call that is in progress. */
 	before = __atomic_load_n(&calls, __ATOMIC_RELAXED);
 	wait_until(__atomic_load_n(&calls, __ATOMIC_RELAXED) > before + 1);
 	note("%llu us; the other thread waits for %lu us", took / 1000,
@@ -157,7 +165,7 @@ static unsigned long waited(int fd, unsigned long request, void *arg)
 	return __atomic_load_n(&longest_call, __ATOMIC_RELAXED) * 100 / took;
 }
 
-/* Processes with many markers each, which they have by fork(). */
+/* A trace of many processes with many markers each, which they have by fork(). */
 static void members(void)
 {
 	unsigned long least[2] = { 100, 100 };
@@ -206,7 +214,10 @@ static void members(void)
 	waitpid(first, NULL, 0);
 }
 
-/* The longest time of a process that begins, has a marker, is traced, and ends. */
+/*
+ * Returns the longest time in milliseconds that a process needs to attach, to have a marker that is
+ * wanted, and to end.
+ */
 static __u64 longest(void)
 {
 	__u64 most = 0;

@@ -4,8 +4,9 @@
  * worlds: stock debug kcsan
  * timeout: 180
  *
- * User tracing: for half a minute processes come, write, fork, lose their mappings, are killed;
- * traces of all modes begin, pause and end; readers read. In the end nothing is left of it.
+ * User tracing: for some seconds processes attach, write, fork, lose their mappings and are killed;
+ * traces of all modes are created, paused and ended; readers read. In the end nothing is left of
+ * them.
  */
 #include "trace.h"
 #include <pthread.h>
@@ -33,7 +34,7 @@ struct thread {
 	int marker, cpu;
 };
 
-/* One CPU's writer, into all that want it. */
+/* Writes on one CPU, into each trace that wants the marker. */
 static void *write_some(void *arg)
 {
 	const struct thread *me = arg;
@@ -45,14 +46,14 @@ static void *write_some(void *arg)
 		for (int slot = 0; slot < PERFTRACE_NR_TRACES; slot++)
 			if (wanted(me->t, marker, slot))
 				put_number(me->t, slot, me->cpu, marker, n);
-		/* Where there is nobody, as one who is late. */
+		/* Write into a random slot as well, like a writer that is late. */
 		*(volatile __u64 *)((char *)buffer_of(me->t, any(16), me->cpu) +
 				    any(1025) * 4096) = n;
 	}
 	return NULL;
 }
 
-/* The life of a process that is traced. */
+/* Runs a traced process, which ends in one of several ways. */
 static void life(int number)
 {
 	struct traced t;
@@ -100,7 +101,7 @@ static void writers(int number)
 		if (!pid)
 			life(number);
 		waitpid(pid, &status, 0);
-		/* Only what was meant. */
+		/* A signal other than these two is an error. */
 		if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL &&
 		    WTERMSIG(status) != SIGSEGV)
 			__atomic_fetch_add(&shared->wrong, 1, __ATOMIC_RELAXED);

@@ -4,8 +4,8 @@
  * worlds: stock debug
  * timeout: 120
  *
- * User tracing on a machine with several users: each sees its own processes and traces, and
- * nothing of the others'. Root may have all. A child plays each user; they meet at a pipe.
+ * User tracing on a machine with several users: each user sees its own processes and traces, and
+ * none of another user. Root can see all. A child process acts for each user.
  */
 #include "capabilities.h"
 #include "trace.h"
@@ -13,7 +13,7 @@
 
 #define FIELDS	"number:u64"
 
-/* What a user's child says about its tries; shared. */
+/* Results of a user's child, in shared memory. */
 static struct answers {
 	int open_rc, create_rc, slot, seen, markers, own, all_users, kernel, wanted, exists;
 	int foreign, same_user, done;
@@ -39,7 +39,7 @@ static int markers_seen(int fd, const char *name)
 	return seen;
 }
 
-/* As many traces as this user is given. */
+/* Returns the number of traces that this user can create. */
 static int most_traces(int user)
 {
 	struct perftrace_create create;
@@ -54,7 +54,7 @@ static int most_traces(int user)
 	return nr;
 }
 
-/* As many that have ended, but can still be read. */
+/* Returns the number of ended traces that this user can hold by their files. */
 static int most_ended(int user)
 {
 	struct perftrace_create create;
@@ -70,7 +70,7 @@ static int most_ended(int user)
 	return nr;
 }
 
-/* A process that writes into each slot that wants it, until it is ended. */
+/* Starts a process that writes into each trace that wants its marker, until it is killed. */
 static pid_t writer(int user, const char *event)
 {
 	int ready[2];
@@ -130,7 +130,10 @@ static int news(int fd, __u32 first, __u32 nr, int *wrong)
 	return users;
 }
 
-/* Two writers run: user 1001's and user 1002's. Root has a trace "roots". */
+/*
+ * Collects the results of one user. A writer of user 1001 and one of user 1002 are running, and
+ * root has a trace named "roots".
+ */
 static void as_user(struct answers *a, int user, int capability)
 {
 	struct perftrace_create create = a_trace("mine", "users:*", 0, 0), open;
@@ -148,7 +151,7 @@ static void as_user(struct answers *a, int user, int capability)
 	a->seen = traces_seen(fd, "roots");
 	a->markers = markers_seen(fd, "users:x");
 	wait_until((a->own = news(fd, user, 1, &a->foreign)));
-	/* Others', if they came, would come as soon. */
+	/* Events of other users would be there within the same time. */
 	sleep_ms(50);
 	news(fd, user, 1, &a->foreign);
 	open = a_trace("mine", "", 0, 0);
@@ -160,7 +163,7 @@ static void as_user(struct answers *a, int user, int capability)
 	other = trace_try(PERFTRACE_CREATE, &create);
 	a->all_users = other < 0 ? other : 0;
 	if (other >= 0) {
-		/* Of the same user, but without the capability: all users' events are not his. */
+		/* The same user cannot open a trace of all users without the capability. */
 		open = a_trace("all", "", 0, 0);
 		a->same_user = in_child(keep(-1);
 					_exit(-trace_try(PERFTRACE_OPEN, &open)));
@@ -179,7 +182,7 @@ static void without_rights(void)
 	pid_t pid;
 	int status, both;
 
-	/* Both at once, with traces of one name. */
+	/* Both users at the same time, with traces of the same name. */
 	pid = fork();
 	if (!pid) {
 		as_user(a, 1001, -1);
@@ -237,7 +240,7 @@ static void roots(void)
 	close(fd);
 }
 
-/* One who was root: does it see root's trace? */
+/* In a child that was root: returns true if it sees root's trace, or cannot register a marker. */
 static int sees(int slot)
 {
 	struct traced t;
@@ -258,7 +261,9 @@ static void changed(void)
 	close(fd);
 }
 
-/* One user has eight slots left, all such users twelve: some are for those who may trace all. */
+/*
+ * A user can have eight traces, all users without CAP_PERFMON twelve. The rest is left to others.
+ */
 static void not_all(void)
 {
 	int full[2], done[2], slot, fd;
@@ -299,7 +304,10 @@ static int kernels_events(int user, int capability)
 	return fd < 0 ? -fd : 0;
 }
 
-/* What perf lets everybody do there are system calls of all users here. */
+/*
+ * At these levels perf is open to every user, but the kernel's events here would be system calls of
+ * all users.
+ */
 static void paranoia(void)
 {
 	static const char sysctl[] = "/proc/sys/kernel/perf_event_paranoid";
