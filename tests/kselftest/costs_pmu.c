@@ -55,21 +55,24 @@ static void overflows(__u64 period, __u64 rounds)
 	wall = now_ns() - wall;
 	regular = cost("interrupts/regular") - regular;
 	spurious = cost("interrupts/spurious") - spurious;
-	note("%u samples, %lld NMIs: %lld regular, %lld spurious, %lld looked at again",
+	note("%u samples, %lld NMIs: %lld regular, %lld spurious, %lld deferred",
 	     (__u32)hdr->hdr_count, all, regular, spurious, cost("interrupts/again") - again);
-	is(hdr->hdr_count, 2 * rounds / period, "cost as many samples as periods");
-	is(cost("samples/taken") - taken, hdr->hdr_count, "cost all of them taken");
+	is(hdr->hdr_count, 2 * rounds / period, "cost samples: as many as periods");
+	is(cost("samples/taken") - taken, hdr->hdr_count,
+	   "cost samples/taken: as many as samples in the buffer");
 	/*
 	 * A context switch may process an overflow first; the NMI for it then finds none, and is
 	 * spurious.
 	 */
 	ok(regular + spurious >= (__s64)hdr->hdr_count - 5 &&
 	   regular + spurious <= (__s64)hdr->hdr_count + 5 && spurious <= 5 + regular / 3,
-	   "cost as many interrupts as overflows");
-	is(regular + spurious, all, "cost which are the NMIs that the kernel counts");
-	ok(is_time("interrupts/time", time, wall), "cost their time");
+	   "cost interrupts: as many as overflows, within 5, most of them regular");
+	is(regular + spurious, all,
+	   "cost interrupts: regular and spurious ones are the NMIs in /proc/interrupts");
+	ok(is_time("interrupts/time", time, wall),
+	   "cost interrupts/time: above 0 and below the elapsed time");
 	ok(is_time("samples/time", format, cost("interrupts/time") - time),
-	   "cost of which the format's is a part");
+	   "cost samples/time: above 0 and below interrupts/time");
 	munmap(hdr, SIZE);
 	close(fd);
 }
@@ -105,9 +108,10 @@ static void spurious(void)
 	all = nmis_and(&nr) - all;
 	nr -= before;
 	note("%lld NMIs", all);
-	ok(all >= 3, "cost NMIs come from nowhere");
-	is(nr, all, "cost and are spurious");
-	is(cost("interrupts/regular") - regular, 0, "cost none of them is an overflow");
+	ok(all >= 3, "cost spurious PMU: at least 3 NMIs");
+	is(nr, all, "cost interrupts/spurious: all NMIs of a spurious PMU");
+	is(cost("interrupts/regular") - regular, 0,
+	   "cost interrupts/regular: none on a spurious PMU");
 	close(fd);
 }
 
@@ -128,6 +132,6 @@ int main(void)
 		overflows(100000, 5000000);
 		overflows(5000, 5000000);
 	}
-	ok(costs_agree(), "cost debugfs says the same");
+	ok(costs_agree(), "cost debugfs: matches the counter pages");
 	return finish();
 }

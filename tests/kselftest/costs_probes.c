@@ -28,10 +28,12 @@ static void tracing(void)
 	for (int i = 0; i < CALLS; i++)
 		syscall(SYS_getppid);
 	lost = trace_info(fd).lost;
-	is(cost("tracing/lost") - before, lost, "cost as many of the kernel's events as its trace lost");
+	is(cost("tracing/lost") - before, lost,
+	   "cost tracing/lost: as many events as the trace lost");
 	trace_next(fd, &r);
 	tally_bytes(&tally, trace_room, r.bytes, -1, 0);
-	ok(tally.events && tally.events + lost == CALLS, "cost which with those read are all (%llu read)",
+	ok(tally.events && tally.events + lost == CALLS,
+	   "cost tracing: lost events and those read are all events (%llu read)",
 	   tally.events);
 	close(fd);
 }
@@ -53,18 +55,20 @@ static void accounting(void)
 	int dev;
 
 	if (ppa_write(SETTINGS, "1 0 0 1"))
-		bail("accounting is not to be had");
+		bail("turning accounting on");
 	dev = ppa_open();
 	for (int i = 0; i < TASKS; i++)
 		if (pthread_create(&thread, NULL, nothing, NULL) || pthread_join(thread, NULL))
-			bail("a thread");
+			bail("pthread_create");
 	/* The last threads may not have done their final context switch yet. */
 	do {
 		info = ppa_info(dev);
 	} while (info.lost + info.nr_ended < TASKS);
-	is(cost("accounting/lost") - before, info.lost, "cost as many tasks as accounting forgot");
+	is(cost("accounting/lost") - before, info.lost,
+	   "cost accounting/lost: as many records as PPA_GETINFO counts as lost");
 	ok(info.lost >= TASKS - info.nr_ended && info.lost > 0 && info.lost < 1000,
-	   "cost which are those that were too many (%llu)", (unsigned long long)info.lost);
+	   "cost accounting: only the records beyond the limit are lost (%llu)",
+	   (unsigned long long)info.lost);
 	close(dev);
 	ppa_write(SETTINGS, "0 0 0 1");
 }
