@@ -152,9 +152,11 @@ static void inject(const struct operation *op, const char *of)
 	all_failed += failed;
 	if (op->least)
 		ok(!odd && worked && calls >= op->least && failed >= op->least,
-		   "0.10 faults: %s%s: nothing half made, and it works afterwards", op->what, of);
+		   "0.10 faults: %s%s: each failed call leaves nothing behind, a retry works",
+		   op->what, of);
 	else
-		ok(worked && !calls, "0.10 faults: %s%s: needs no memory", op->what, of);
+		ok(worked && !calls,
+		   "0.10 faults: %s%s: makes no call that can fail", op->what, of);
 }
 
 /*
@@ -217,8 +219,8 @@ static bool disk_counts(void)
 }
 
 static const struct operation disk = {
-	"a disk is seen at work", block_afresh, work_the_disk, driver_not_there, disk_counts,
-	unload_driver, 2, true, 0
+	"pfc_block adds the instances of a disk",
+	block_afresh, work_the_disk, driver_not_there, disk_counts, unload_driver, 2, true, 0
 };
 
 /*
@@ -256,7 +258,7 @@ static bool not_accounted(void)
 	char text[80];
 
 	return says(!*slurp("/proc/ppa/ppactl", text, sizeof(text)), "it is half accounted") &
-	       says(!*accounted_text(), "it has files");
+	       says(!*accounted_text(), "it has files in /proc/ppa");
 }
 
 static void account_no_more(void)
@@ -266,7 +268,7 @@ static void account_no_more(void)
 
 	snprintf(path, sizeof(path), "/proc/ppa/%d/ppactl", getpid());
 	ppactl = open(path, O_WRONLY | O_CLOEXEC);
-	if (!says(write(ppactl, "0 0 0 1", 7) == 7, "it does not end"))
+	if (!says(write(ppactl, "0 0 0 1", 7) == 7, "accounting of the task does not end"))
 		exit(1);
 	close(ppactl);
 	for (i = 0; i < 5000 && !access(path, F_OK); i++)
@@ -274,7 +276,7 @@ static void account_no_more(void)
 }
 
 static const struct operation accounting = {
-	"a task is accounted", nothing, account, not_accounted, is_accounted,
+	"account one task", nothing, account, not_accounted, is_accounted,
 	account_no_more, 15, false, 0
 };
 
@@ -332,6 +334,7 @@ int main(void)
 	pc_close(&pc);
 	unload();
 	note("%lu calls failed, one at a time", all_failed);
-	ok(!is_loaded("perfcounters") && !rmmod("faults"), "0.10 faults: everything unloads");
+	ok(!is_loaded("perfcounters") && !rmmod("faults"),
+	   "0.10 faults: perfcounters.ko and faults.ko unload at the end");
 	return finish();
 }

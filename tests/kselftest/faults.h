@@ -291,7 +291,7 @@ static bool nothing_added(void)
 {
 	return says(pc.h->nr_slots == nr_slots, "nr_slots moved") &
 	       says(pc.h->gen1 == gen && pc.h->gen2 == gen, "the generation moved") &
-	       says(live_now() == nr_live, "there is another live instance");
+	       says(live_now() == nr_live, "there is one more live instance");
 }
 
 static bool counts(void)
@@ -377,24 +377,28 @@ static const struct operation loading = {
 	"insmod", count_live, load_driver, driver_not_there, driver_counts, unload_driver, 1, true,
 	8
 }, operations[] = {
-	{ "open names", nothing, open_names, always, has_all_names, close_it, 3, false, 0 },
-	{ "read names", open_both, read_names, always, has_all_names, nothing, 0, false, 0 },
-	{ "open counters", close_it, open_counters, always, always, close_it, 0, false, 0 },
-	{ "map and touch every page", nothing, map_and_touch, always, is_same_mapping, unmap, 0,
-	  false, 0 },
-	{ "add, with a page of descriptors", fill_page, add_plain, nothing_added, counts, delete,
-	  1, false, 0 },
-	{ "add a long name, with a page of descriptors", long_name, add_plain, nothing_added,
+	{ "open /dev/perfcounters_names",
+	  nothing, open_names, always, has_all_names, close_it, 3, false, 0 },
+	{ "read /dev/perfcounters_names",
+	  open_both, read_names, always, has_all_names, nothing, 0, false, 0 },
+	{ "open /dev/perfcounters",
+	  close_it, open_counters, always, always, close_it, 0, false, 0 },
+	{ "map and touch every counter page",
+	  nothing, map_and_touch, always, is_same_mapping, unmap, 0, false, 0 },
+	{ "add an instance, needs a page of descriptors",
+	  fill_page, add_plain, nothing_added, counts, delete, 1, false, 0 },
+	{ "add a long name, needs a page of descriptors", long_name, add_plain, nothing_added,
 	  counts, delete, 1, false, 0 },
-	{ "add a histogram, with four pages of descriptors", fill_page, add_histogram,
+	{ "add a histogram, needs four pages of descriptors", fill_page, add_histogram,
 	  nothing_added, counts, delete, 4, false, 0 },
-	{ "add, with a chunk", fill_chunk, add_plain, nothing_added, counts, delete, 2, false, 0 },
-	{ "add a histogram, with a chunk", fill_chunk, add_histogram, nothing_added, counts,
+	{ "add an instance, needs a chunk",
+	  fill_chunk, add_plain, nothing_added, counts, delete, 2, false, 0 },
+	{ "add a histogram, needs a chunk", fill_chunk, add_histogram, nothing_added, counts,
 	  delete, 5, false, 0 },
-	{ "add a dormant name", make_dormant, add_plain, nothing_added, counts, delete, 0, false,
-	  0 },
-	{ "delete", make_live, delete_it, always, is_dormant, nothing, 0, false, 0 },
-	{ "a CPU comes online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false, 0 },
+	{ "add a dormant name again",
+	  make_dormant, add_plain, nothing_added, counts, delete, 0, false, 0 },
+	{ "delete an instance", make_live, delete_it, always, is_dormant, nothing, 0, false, 0 },
+	{ "bring CPU 1 online", cpu1_off, cpu1_on, always, cpu1_is_on, nothing, 0, false, 0 },
 };
 
 #define OPERATIONS ((int)(sizeof(operations) / sizeof(*operations)))

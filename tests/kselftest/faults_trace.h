@@ -139,10 +139,10 @@ static void traced_afresh(void)
 }
 
 static const struct operation tracing = {
-	"a process attaches, a trace begins", nothing, try_to_trace, no_trace, is_written,
+	"attach a process and create a trace", nothing, try_to_trace, no_trace, is_written,
 	trace_no_more, 15, false, 0
 }, touching = {
-	"a traced process touches a buffer", traced_afresh, touch, always, goes_without,
+	"a traced process touches its buffer", traced_afresh, touch, always, goes_without,
 	trace_no_more, 2, true, 0
 };
 
