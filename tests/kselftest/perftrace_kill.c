@@ -163,9 +163,9 @@ int main(int argc, char **argv)
 		good[n & 1] += round_is_good(n & 1, n);
 	note("%llu events; %llu committed just before their calls would have returned", events,
 	     early);
-	is(good[0], rounds, "3.1 killed: each event that was committed is read, once");
-	is(good[1], rounds, "3.11 killed: flight recorders have the newest events");
+	is(good[0], rounds, "3.1 killed program: each committed event is read once");
+	is(good[1], rounds, "3.11 killed program: flight recorders have the newest events");
 	unload();
-	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	ok(!is_loaded("perfcounters"), "3.8 killed programs: perfcounters.ko unloads");
 	return finish();
 }

@@ -69,10 +69,10 @@ static void runs(const char *what, __u32 traced, bool said)
 	pid_t pid = perftrace_spawn(what);
 
 	waitpid(pid, &status, 0);
-	is(status, 0, "3.8 %s markers: the program runs", what);
+	is(status, 0, "3.8 %s markers: the program exits with status 0", what);
 	is(shared->wanted, traced, "3.8 %s markers: %u are traced", what, traced);
-	ok(klog_has(log, words) == said, "3.8 %s markers: the log %s", what,
-	   said ? "says that there are more" : "says nothing");
+	ok(klog_has(log, words) == said, "3.8 %s markers: the kernel log %s", what,
+	   said ? "reports that there are too many" : "reports nothing");
 }
 
 int main(int argc, char **argv)

@@ -87,9 +87,9 @@ int main(int argc, char **argv)
 	waitpid(pid, &status, 0);
 	for (int i = 0; i < OTHERS; i++)
 		close(others[i]);
-	is(elsewhere, 0, "3.5 loss: each trace has the slot of the one before");
-	is(full, ROUNDS, "3.5 loss: events are lost in each that is full");
-	is(wrong, 0, "3.5 loss: no loss is counted in the next trace");
-	ok(!status, "3.4 loss: the program runs to its end");
+	is(elsewhere, 0, "3.5 lost events: each trace gets the slot of the one before");
+	is(full, ROUNDS, "3.5 lost events: each full trace counts some");
+	is(wrong, 0, "3.5 lost events: the next trace in the slot counts none of them");
+	ok(!status, "3.4 lost events: the program exits with status 0");
 	return finish();
 }

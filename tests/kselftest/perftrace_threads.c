@@ -179,12 +179,13 @@ static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 	got.lost = trace_info(fd).lost;
 	note("%s: %llu events written, %llu by handlers; read %llu and %llu, lost %llu", name,
 	     events, handled, got.events, got.handled, got.lost);
-	ok(!status, "3.4 %s: the threads write to their end", name);
-	ok(events == number * THREADS && handled > 100, "3.4 %s: so many events", name);
+	ok(!status, "3.4 %s: the traced program exits with status 0", name);
+	ok(events == number * THREADS && handled > 100,
+	   "3.4 %s: all events are written, more than 100 by handlers", name);
 	is(got.broken, 0, "3.1 %s: no record is broken", name);
 	is(got.twice, 0, "3.1 %s: no event is read twice", name);
 	is(got.disorder, 0, "3.1 %s: a thread's events are in order on each CPU", name);
-	is(got.late, 0, "3.6 %s: times rise along each CPU", name);
+	is(got.late, 0, "3.6 %s: times do not decrease on a CPU", name);
 	ok(got.events + got.handled + got.lost == events + handled,
 	   "3.4 %s: each event is read, or counted as lost", name);
 	/*
@@ -192,15 +193,15 @@ static void run(const char *name, __u32 flags, __u32 bytes, __u64 number)
 	 */
 	if (flags & PERFTRACE_WAIT)
 		ok(got.events == events && (getenv("GLIBC_TUNABLES") || !got.lost),
-		   "3.3 %s: none is lost", name);
+		   "3.3 %s: no event of a thread's loop is lost", name);
 	else
 		/*
 		 * The next record that fits is preceded by one that reports the losses so far. A
 		 * large buffer may only fill up at the end, and then have none.
 		 */
 		ok(got.lost_told ? got.lost : !got.lost || bytes == PERFTRACE_BYTES_MAX,
-		   "3.3 %s: losses are told in the buffers", name);
-	is(trace_info(fd).cut, 0, "3.7 %s: nothing is cut", name);
+		   "3.3 %s: PERFTRACE_LOST records report lost events", name);
+	is(trace_info(fd).cut, 0, "3.7 %s: no bytes are cut", name);
 	close(fd);
 }
 
@@ -222,6 +223,6 @@ int main(int argc, char **argv)
 	run("without sequences", 0, PERFTRACE_BYTES_MAX, bounded(EVENTS / 10));
 	run("without sequences, waiting", PERFTRACE_WAIT, 65536, bounded(EVENTS / 10));
 	unload();
-	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	ok(!is_loaded("perfcounters"), "3.8 threads: perfcounters.ko unloads");
 	return finish();
 }

@@ -147,15 +147,17 @@ static void run(void)
 		events += shared->events[i];
 	note("%llu events, %llu of children; read %llu, lost %llu", events, shared->children,
 	     got.events, trace_info(fd).lost);
-	is(status, 0, "3.4 a program with children by vfork() runs to its end");
-	is(shared->children, FORKS * OF_A_CHILD, "3.4 they have events");
-	is(got.broken, 0, "3.1 no record is broken");
-	is(got.late, 0, "3.6 times rise along each CPU");
-	is(got.gaps, 0, "3.4 other threads lose none");
-	is(got.events, events, "3.4 each event of a thread is read");
-	is(got.strange, 0, "3.1 as that thread's, after its children too");
-	is(got.children, 0, "3.4 no event of a child is among them");
-	is(trace_info(fd).lost, shared->children, "3.4 those are counted as lost");
+	is(status, 0, "3.4 vfork: the traced program exits with status 0");
+	is(shared->children, FORKS * OF_A_CHILD,
+	   "3.4 vfork: the children execute all of their events");
+	is(got.broken, 0, "3.1 vfork: no record is broken");
+	is(got.late, 0, "3.6 vfork: times do not decrease on a CPU");
+	is(got.gaps, 0, "3.4 vfork: the events of the other threads have no gap");
+	is(got.events, events, "3.4 vfork: each event of a thread is read");
+	is(got.strange, 0, "3.1 vfork: each record has the id of the thread that wrote it");
+	is(got.children, 0, "3.4 vfork: no event of a child is read");
+	is(trace_info(fd).lost, shared->children,
+	   "3.4 vfork: each event of a child is counted as lost");
 	close(fd);
 }
 
@@ -169,6 +171,6 @@ int main(int argc, char **argv)
 	shared = perftrace_shared(sizeof(*shared));
 	run();
 	unload();
-	ok(!is_loaded("perfcounters"), "3.8 the module goes");
+	ok(!is_loaded("perfcounters"), "3.8 vfork: perfcounters.ko unloads");
 	return finish();
 }

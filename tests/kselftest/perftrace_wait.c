@@ -92,10 +92,12 @@ static void alone(void)
 
 	shared->go = 1;
 	waitpid(child, &status, 0);
-	ok(shared->done, "9.2 a program beside a reader that stands still ends");
-	ok(trace_info(fd).lost > EVENTS / 2, "9.6 what it could not write is counted");
-	note("it has slept %lld times", shared->blocked);
-	ok(shared->blocked < 20, "9.2 it has waited once, and not polled");
+	ok(shared->done, "9.2 trace that is not read: the program ends");
+	ok(trace_info(fd).lost > EVENTS / 2,
+	   "9.6 trace that is not read: most events are counted as lost");
+	note("it has blocked %lld times", shared->blocked);
+	ok(shared->blocked < 20,
+	   "9.2 trace that is not read: the program blocks less than 20 times");
 	close(fd);
 }
 
@@ -112,8 +114,8 @@ static void beside_a_reader(void)
 		usleep(2000);
 	}
 	events += drained(fd);
-	is(events, EVENTS, "3.3 beside one that reads nothing is lost");
-	is(trace_info(fd).lost, 0, "3.3 and nothing is counted");
+	is(events, EVENTS, "3.3 slow reader: all events are read");
+	is(trace_info(fd).lost, 0, "3.3 slow reader: no event is counted as lost");
 	close(fd);
 }
 
@@ -126,14 +128,15 @@ static void for_ever(void)
 	shared->go = 1;
 	wait_until(task_state(child) == 'S');
 	sleep_ms(500);
-	ok(!shared->done && task_state(child) == 'S', "9.2 without an end it waits on");
+	ok(!shared->done && task_state(child) == 'S',
+	   "9.2 wait_ms ~0: the program still waits after 500 ms");
 	kill(child, SIGSTOP);
 	kill(child, SIGCONT);
 	sleep_ms(50);
-	ok(!shared->done, "9.2 over a signal, too");
+	ok(!shared->done, "9.2 wait_ms ~0: the program still waits after SIGSTOP and SIGCONT");
 	close(fd);
 	waitpid(child, &status, 0);
-	ok(shared->done, "9.2 until there is no reader any more");
+	ok(shared->done, "9.2 wait_ms ~0: closing the trace ends the wait");
 }
 
 #define WAIT_MS	1000
@@ -163,15 +166,18 @@ static void for_so_long(void)
 	const long most = 2 * WAIT_MS + patience(5) * 1000;
 	long long ms = stands_still();
 
-	ok(ms >= WAIT_MS && ms < most, "9.2 it waits for as long as the trace says (%lld ms)", ms);
+	ok(ms >= WAIT_MS && ms < most,
+	   "9.2 wait_ms: the program waits for as long as the trace says (%lld ms)", ms);
 	shared->alarms = true;
 	ms = stands_still();
 	shared->alarms = false;
-	ok(ms >= WAIT_MS && ms < most, "9.2 signals do not make it longer (%lld ms)", ms);
+	ok(ms >= WAIT_MS && ms < most,
+	   "9.2 wait_ms: signals do not prolong the wait (%lld ms)", ms);
 	shared->alone = true;
 	ms = stands_still();
 	shared->alone = false;
-	ok(ms >= WAIT_MS && ms < most, "9.2 nor does it without its descriptor (%lld ms)", ms);
+	ok(ms >= WAIT_MS && ms < most,
+	   "9.2 wait_ms: a program without its descriptor waits as long (%lld ms)", ms);
 }
 
 static void refused(void)
@@ -179,10 +185,12 @@ static void refused(void)
 	struct perftrace_create create = a_trace("odd", "", 0, 4096);
 
 	create.wait_ms = 5;
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "9.4 where nobody waits nobody says how long");
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	   "9.4 create: wait_ms without PERFTRACE_WAIT is EINVAL");
 	create = a_trace("odd", "", PERFTRACE_WAIT, 4096);
 	create.reserved = 1;
-	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL, "9.4 what is reserved is 0");
+	is(trace_try(PERFTRACE_CREATE, &create), -EINVAL,
+	   "9.4 create: a reserved field that is not 0 is EINVAL");
 }
 
 int main(int argc, char **argv)
