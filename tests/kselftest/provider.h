@@ -137,12 +137,13 @@ static void comes_and_goes(const char *module, const char *name, void (*work)(vo
 	is(rmmod(module), 0, "0.14 %s unloads", module);
 	value = pc_total(&pc, n);
 	ok(n && pc.desc[n].state == PERFCOUNTERS_DORMANT && pc_named(&pc, n, name) && value > 0,
-	   "0.11 %s unloaded: %s is dormant, its value stays", module, name);
+	   "0.11 %s unloaded: %s is dormant and keeps its value", module, name);
 	work();
-	ok(pc_total(&pc, n) == value, "0.14 %s unloaded: nothing counts any more", module);
+	ok(pc_total(&pc, n) == value,
+	   "0.14 %s unloaded: its dormant instance does not count", module);
 	is(insmod(module, ""), 0, "0.14 %s loads again", module);
 	ok(pc_find(&pc, name) == n && pc.desc[n].incarnation == life + 1,
-	   "0.11 %s loaded again: %s has its number back, in its next life", module, name);
+	   "0.11 %s loaded again: %s has its old number, and the next incarnation", module, name);
 }
 
 #define COMES_AND_GOES 5

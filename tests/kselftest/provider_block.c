@@ -165,25 +165,27 @@ int main(void)
 	wait_until(has_instance(disk) && has_instance(part));
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	number = pc_find(&pc, name);
-	ok(number, "0.14 block: a disk that comes gets instances");
+	ok(number, "0.14 block: a new disk gets instances");
 	snprintf(name, sizeof(name), "block/%s/reads", part);
-	ok(pc_find(&pc, name), "0.14 block: so does its partition");
-	ok(by_name("block/unnamed") > 0, "0.14 block: what came before they had is counted apart");
+	ok(pc_find(&pc, name), "0.14 block: a partition of a new disk gets instances");
+	ok(by_name("block/unnamed") > 0,
+	   "0.14 block: requests of a disk that has no instances yet are counted in block/unnamed");
 	figures_agree(disk);
 	figures_agree(part);
 	times_agree();
 
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	remove_disk();
-	ok(pc_find(&pc, name) == number, "0.14 block: a disk that goes leaves its instances");
+	ok(pc_find(&pc, name) == number, "0.14 block: a disk that is removed keeps its instances");
 	add_disk();
 	snprintf(name, sizeof(name), "block/%s/reads", disk);
 	io();
 	wait_until(has_instance(disk));
-	is(pc_find(&pc, name), number, "0.11 block: a disk that comes back has its old numbers");
+	is(pc_find(&pc, name), number,
+	   "0.11 block: a disk that is added again has its old numbers");
 	device = disk;
-	agrees("0.14 block: and counts on", ours, &figures[0], theirs, &figures[0], io, 50,
-	       HALF_DONE);
+	agrees("0.14 block: a disk that is added again counts its reads",
+	       ours, &figures[0], theirs, &figures[0], io, 50, HALF_DONE);
 	ok(pc.desc[number].unit == PERFCOUNTERS_EVENTS, "0.3 block: reads are events");
 	snprintf(name, sizeof(name), "block/%s/read_latency", disk);
 	ok(pc.desc[pc_find(&pc, name)].kind == PERFCOUNTERS_HISTOGRAM &&

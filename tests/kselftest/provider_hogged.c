@@ -76,7 +76,7 @@ int main(void)
 	shell("modprobe veth");
 	load_provider("pfc_net");
 	shell("ip link add pcv0 type veth");
-	ok(pc_find(&pc, "net/pcv0/tx_packets"), "0.14 net: an interface has instances");
+	ok(pc_find(&pc, "net/pcv0/tx_packets"), "0.14 net: a new interface has instances");
 	if (has_fair) {
 		slurp(fair, was_fair, sizeof(was_fair));
 		write_file(fair, "0");
@@ -92,12 +92,12 @@ int main(void)
 	while (waitpid(renames, &status, WNOHANG) != renames && waits++ < 10000)
 		sleep_ms(1);
 	if (!ok(waits < 10000 && WIFEXITED(status) && !WEXITSTATUS(status),
-		"9.2 net: a rename on a hogged CPU returns"))
+		"9.2 net: a rename on a CPU with a busy SCHED_FIFO thread returns"))
 		note("status %#x after %d ms", status, waits);
 	if (waits < 10000)
 		wait_until(pc_find(&pc, "net/pcv9/tx_packets"));
 	ok(pc_find(&pc, "net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
-	   "9.2 net: instances of a new name are made while the CPU is hogged");
+	   "9.2 net: instances of a new name are added while the SCHED_FIFO thread is busy");
 	hog->over = 1;
 	waitpid(pid, NULL, 0);
 	write_file(rt, was_rt);

@@ -94,7 +94,7 @@ static void with_lines(int nr)
 	settle(want);
 	ok(now.instances <= want && now.instances + now.others >= want &&
 	   (nr > ROWS || now.instances == want),
-	   "9.4 of %d lines as many have instances as there is room for (%d, and %d others)", nr,
+	   "9.4 %d lines: as many as there is room for have instances (%d, and %d others)", nr,
 	   now.instances, now.others);
 	do {
 		changes = pc.h->gen2;
@@ -108,18 +108,19 @@ static void with_lines(int nr)
 	look();
 	/* Only a device's line may have been added, with its first interrupt. */
 	is(pc.h->gen2 - changes, now.others - before.others,
-	   "9.4 of %d lines: then nothing changes any more", nr);
+	   "9.4 %d lines: no further instance is added", nr);
 	is(now.counted - before.counted, 50LL * before.instances,
-	   "9.4 of %d lines: each of these counts its interrupts", nr);
+	   "9.4 %d lines: each line with an instance counts its interrupts", nr);
 	ok(now.unnamed - before.unnamed >= 50LL * (nr - before.instances) &&
 	   now.unnamed - before.unnamed <= 50LL * (nr - before.instances) + 1000,
-	   "9.4 of %d lines: all others are counted together (%lld)", nr,
+	   "9.4 %d lines: all other lines are counted in irq/unnamed (%lld)", nr,
 	   now.unnamed - before.unnamed);
-	is(klog_says(log, "no place for"), nr > ROWS, "9.4 of %d lines: which the log says %s", nr,
-	   nr > ROWS ? "once" : "of none");
+	is(klog_says(log, "no place for"), nr > ROWS,
+	   "9.4 %d lines: messages in the log about missing room: %s", nr,
+	   nr > ROWS ? "one" : "none");
 	close(log);
-	is(rmmod("pfc_irq"), 0, "9.4 of %d lines: and the provider goes", nr);
-	is(rmmod("lines"), 0, "9.4 of %d lines: as do they", nr);
+	is(rmmod("pfc_irq"), 0, "9.4 %d lines: pfc_irq unloads", nr);
+	is(rmmod("lines"), 0, "9.4 %d lines: lines.ko unloads", nr);
 	pc_close(&pc);
 }
 

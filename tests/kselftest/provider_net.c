@@ -117,7 +117,8 @@ int main(void)
 	plan(1 + 9 + 7 + COMES_AND_GOES);
 	shell("modprobe veth; ip link set lo up");
 	load_provider("pfc_net");
-	ok(pc_find(&pc, "net/lo/rx_packets"), "0.14 net: interfaces that were there have instances");
+	ok(pc_find(&pc, "net/lo/rx_packets"),
+	   "0.14 net: interfaces that exist at load have instances");
 	add_pair();
 	for (int i = 0; i < 9; i++)
 		agree(&figures[i], i < 5 ? frames : datagrams);
@@ -128,19 +129,22 @@ int main(void)
 	/* The instances become dormant once no probe uses them any more. */
 	wait_until(pc.desc[number].state == PERFCOUNTERS_DORMANT);
 	is(pc.desc[number].state, PERFCOUNTERS_DORMANT,
-	   "0.14 net: an interface that goes leaves dormant instances");
-	ok(number && pc_total(&pc, number) > 0, "0.11 net: their values stay");
+	   "0.14 net: an interface that is deleted leaves dormant instances");
+	ok(number && pc_total(&pc, number) > 0,
+	   "0.11 net: the dormant instances of an interface keep their values");
 	add_pair();
-	is(pc_find(&pc, "net/pcv0/tx_packets"), number, "0.11 net: an interface that comes back has its old numbers");
-	is(pc.desc[number].incarnation, life + 1, "0.14 net: in its next life");
+	is(pc_find(&pc, "net/pcv0/tx_packets"), number,
+	   "0.11 net: an interface that is added again has its old numbers");
+	is(pc.desc[number].incarnation, life + 1,
+	   "0.14 net: an interface that is added again has the next incarnation");
 	shell("ip link set pcv0 down; ip link set pcv0 name pcv9; ip link set pcv9 up");
 	ok(has_instances("net/pcv9/tx_packets") && !pc_find(&pc, "net/pcv0/tx_packets"),
-	   "0.14 net: a new name is another instance");
+	   "0.14 net: a renamed interface has instances of its new name only");
 	/* Two names that are not UTF-8, and differ in one byte only. */
 	shell("ip link set pcv9 down; ip link set pcv9 name pc\376");
 	shell("ip link set pcv1 down; ip link set pcv1 name pc\377");
 	ok(has_instances("net/pc\\xfe/tx_packets") && has_instances("net/pc\\xff/tx_packets"),
-	   "0.14 net: names that are not text are spelt out, and differ");
+	   "0.14 net: bytes that are not UTF-8 are escaped in names, which differ");
 	shell("ip link del pc\376");
 	agree(&figures[5], datagrams);
 	comes_and_goes("pfc_net", "net/lo/tx_packets", datagrams);

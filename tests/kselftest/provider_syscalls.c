@@ -96,12 +96,14 @@ int main(void)
 	is(gain("syscalls/getppid", getppids, CALLS), CALLS, "0.15 syscalls: every getppid() counts, once");
 	reads_agree("0.15 syscalls: reads are syscr of /proc/self/io");
 	is(gain("syscalls/unknown", nothing_calls, 2), 2,
-	   "0.15 syscalls: numbers that are no calls");
-	is(gain("syscalls/compat", int80, 3), 3, "0.15 syscalls: 32-bit calls count apart");
+	   "0.15 syscalls: numbers without a system call count in syscalls/unknown");
+	is(gain("syscalls/compat", int80, 3), 3,
+	   "0.15 syscalls: 32-bit calls count in syscalls/compat");
 	is(gain("syscalls/writev", int80, 0), 0,
-	   "0.15 syscalls: and not under the 64-bit name of their number");
+	   "0.15 syscalls: 32-bit calls do not count under the 64-bit name of their number");
 	ok(pc_find(&pc, "syscalls/read") && pc_find(&pc, "syscalls/openat") &&
-	   pc_find(&pc, "syscalls/io_uring_enter"), "0.2 syscalls: instances are named as the calls");
+	   pc_find(&pc, "syscalls/io_uring_enter"),
+	   "0.2 syscalls: instances have the names of system calls");
 	comes_and_goes("pfc_syscalls", "syscalls/getppid", getppids);
 	return finish();
 }
