@@ -210,10 +210,11 @@ static void again(int times)
 	note("on %.1f ms, at most %.0f; off %.1f ms, at most %.0f; %d tasks or more",
 	     on / 1e6 / times, most_on / 1e6, off / 1e6 / times, most_off / 1e6, least);
 	note("%d times a task was left out of a reading, but is accounted", left_out);
-	is(rc, 0, "4.8 on and off %d times under load", times);
-	is(lost, 0, "4.8 each time all tasks are accounted");
-	ok(least > 20 + THREADS, "4.8 which are many");
-	is(refused, 0, "4.8 and none is refused");
+	is(rc, 0, "4.8 on and off under load: %d times", times);
+	is(lost, 0, "4.8 on and off under load: all tasks are accounted each time");
+	ok(least > 20 + THREADS,
+	   "4.8 on and off under load: there are more than 28 tasks each time");
+	is(refused, 0, "4.8 on and off under load: no task is refused");
 }
 
 int main(int argc, char **argv)
@@ -231,11 +232,12 @@ int main(int argc, char **argv)
 	log = klog_mark();
 	dev = ppa_open();
 	info = ppa_info(dev);
-	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 on");
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.8 settings: accounting is turned on");
 	ppa_write(SETTINGS, "0 0 0 1");
 	again(times);
-	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 off: nothing is told any more");
-	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0, "4.8 nor kept");
+	is(ppa_try(dev, getpid(), &t), -ENODATA, "4.8 accounting off: PPA_GETTASK is ENODATA");
+	is(ppa_info(dev).nr_tasks + ppa_info(dev).nr_ended, 0,
+	   "4.8 accounting off: no records are kept");
 	/*
 	 * With accounting of system calls, and without, in turns: the load of a busy host varies.
 	 */
@@ -251,15 +253,16 @@ int main(int argc, char **argv)
 		off = cost < off ? cost : off;
 	}
 	note("100 getppid(): %llu with accounting, %llu without", on, off);
-	ok(on * 10 > off * 12, "4.8 a system call shows that it is looked at, and then no more: no probe is left");
+	ok(on * 10 > off * 12,
+	   "4.8 accounting off: system calls are at least a fifth cheaper, so no probe is left");
 	close(dev);
-	is(rmmod("perfcounters"), 0, "4.8 the module goes");
+	is(rmmod("perfcounters"), 0, "4.8 rmmod: perfcounters.ko unloads after all of that");
 	/* A probe that was left attached would now run into freed module text. */
 	on_cpu(0);
 	for (int i = 0; i < 200; i++) {
 		on_cpu(i % 2);
 		in_child(usleep(100));
 	}
-	ok(!klog_has(log, log_words), "4.8 the kernel has nothing to say");
+	ok(!klog_has(log, log_words), "4.8 kernel log: no warnings after rmmod");
 	return finish();
 }

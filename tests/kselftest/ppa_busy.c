@@ -306,12 +306,12 @@ static void plug(__u64 *least, __u64 *most)
 	__u64 goes = ppa_info(dev).now, gone, comes;
 
 	if (!cpu_online(1, false))
-		wrong(NET, "CPU 1 does not go");
+		wrong(NET, "CPU 1 does not go offline");
 	gone = ppa_info(dev).now;
 	usleep(400000);
 	comes = ppa_info(dev).now;
 	if (!cpu_online(1, true))
-		wrong(NET, "CPU 1 does not come");
+		wrong(NET, "CPU 1 does not come online");
 	*least += comes - gone;
 	*most += ppa_info(dev).now - goes;
 }
@@ -338,8 +338,8 @@ static void conserved(int cpu, __u64 all, __u64 least, __u64 most)
 	note("CPU %d: %.3f ms in four states, of %.3f to %.3f", cpu, ms(all, &info),
 	     ms(least, &info), ms(most, &info));
 	ok(all + SLACK_MS * info.khz >= least && all <= most + SLACK_MS * info.khz,
-	   "4.9 CPU %d: user, system, interrupts, idle are all of its time%s", cpu,
-	   cpu ? ", but when it was away" : "");
+	   "4.9 CPU %d: user, system, interrupt and idle time add up to its time%s", cpu,
+	   cpu ? ", without the time offline" : "");
 }
 
 /* Checks that the sum over all tasks lies between the sums over CPUs before and after. */
@@ -439,7 +439,7 @@ static void minute(void)
 			note("worker %d: status %d", i, status);
 		good &= !status;
 	}
-	ok(good, "4.9 all workers have worked");
+	ok(good, "4.9 workers: all exit with status 0");
 	/*
 	 * A task is accounted until its last context switch, which may be after its parent's wait.
 	 */
@@ -476,32 +476,35 @@ static void minute(void)
 	}
 	last = ppa_info(dev);
 	agree(sum(a, PPA_CPU_USER, PPA_CPU_SYSTEM) - own_ahead.most, own,
-	      sum(b, PPA_CPU_USER, PPA_CPU_SYSTEM) - own_ahead.least, SLACK_MS * info.khz, "4.9 tasks' own times are CPUs' user and system");
+	      sum(b, PPA_CPU_USER, PPA_CPU_SYSTEM) - own_ahead.least, SLACK_MS * info.khz,
+	      "4.9 tasks: their times add up to the CPUs' user and system time");
 	agree(sum(a, PPA_CPU_SYSCALLS, PPA_CPU_SYSCALLS) - calls_ahead.most, calls,
 	      sum(b, PPA_CPU_SYSCALLS, PPA_CPU_SYSCALLS) - calls_ahead.least, 0,
-	      "4.9 tasks' calls are CPUs' calls, to the last");
+	      "4.9 tasks: their system calls add up to those of the CPUs");
 	agree(0, interrupts, sum(b, PPA_CPU_INTERRUPTS, PPA_CPU_INTERRUPTS), 0,
-	      "4.9 tasks' interrupts are some of the CPUs'");
-	note("%d times away, %.0f to %.0f ms; %llu ended, %d there", plugs, ms(least, &info),
-	     ms(most, &info), shared->ended, nr);
+	      "4.9 tasks: their interrupt times add up to at most those of the CPUs");
+	note("CPU 1 was offline %d times, %.0f to %.0f ms; %llu tasks ended, %d read at the end",
+	     plugs, ms(least, &info), ms(most, &info), shared->ended, nr);
 	note("packets %llu, signals %llu, transfers %llu, forks %llu, execs %llu; all read %llu times, CPUs %llu, one task %llu",
 	     shared->done[NET], shared->done[TIMERS], shared->done[DISK], shared->done[FORKS],
 	     shared->done[EXECS], shared->done[TASK_READER], shared->done[CPU_READER],
 	     shared->done[ONE_READER]);
-	is(shared->ours, shared->forks, "4.4 each that has ended is told of, once");
-	is(last.lost, 0, "4.4 none is lost");
-	is(last.refused, 0, "4.4 nor refused");
-	ok(good && much(plugs), "4.9 of everything there was much");
+	is(shared->ours, shared->forks, "4.4 ended tasks: each one is returned, once");
+	is(last.lost, 0, "4.4 ended tasks: none is lost");
+	is(last.refused, 0, "4.4 new tasks: none is refused");
+	ok(good && much(plugs), "4.9 workers: each has done enough");
 	ok(b[0][PPA_CPU_IDLE] && b[1][PPA_CPU_IDLE] && b[0][PPA_CPU_NET_RX_COUNT] &&
-	   b[0][PPA_CPU_TIMER_COUNT] && b[1][PPA_CPU_INTERRUPTS], "4.9 idle time and softirqs, too");
+	   b[0][PPA_CPU_TIMER_COUNT] && b[1][PPA_CPU_INTERRUPTS],
+	   "4.9 CPUs: idle time, interrupt time, timer and network softirqs are counted");
 	for (i = TASK_READER; i < NR_WORKERS; i++) {
 		const char *const who[] = { "tasks' values", "CPUs' values", "a task's values" };
 
-		is(shared->wrong[i], 0, "4.9 no time or count of %s falls", who[i - TASK_READER]);
+		is(shared->wrong[i], 0,
+		   "4.9 no time or count of %s decreases", who[i - TASK_READER]);
 		if (shared->wrong[i])
 			note("%s", shared->what[i]);
 	}
-	is(shared->wrong[NET], 0, "4.9 CPU 1 went and came");
+	is(shared->wrong[NET], 0, "4.9 CPU 1: goes offline and online again each time");
 }
 
 int main(void)
@@ -517,12 +520,13 @@ int main(void)
 		bail("mmap");
 	insmod("perfcounters", "");
 	dev = ppa_open();
-	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 on");
+	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
 	info = ppa_info(dev);
 	minute();
 	close(dev);
 	ppa_write(SETTINGS, "0 0 0 1");
 	system("rmmod null_blk");
-	is(rmmod("perfcounters"), 0, "4.8 the module goes");
+	is(rmmod("perfcounters"), 0,
+	   "4.8 rmmod: perfcounters.ko unloads after accounting was busy");
 	return finish();
 }

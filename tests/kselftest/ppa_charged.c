@@ -106,12 +106,14 @@ static void of_a_user(void)
 	alive = bytes_in(RECORDS, USER);
 	note("user %d has %llu bytes of records, %llu before", USER, alive, before);
 	ok(!before && alive >= 512 * OF_A_USER && alive < 4096 * OF_A_USER,
-	   "9.1 a user's records are shown");
+	   "9.1 records of a user: 512 to 4,095 bytes are shown for each thread");
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
-	ok(bytes_in(RECORDS, USER) >= alive * 9 / 10, "9.1 those of ended tasks, too");
+	ok(bytes_in(RECORDS, USER) >= alive * 9 / 10,
+	   "9.1 records of a user: still shown when the threads have ended");
 	ppa_write(SETTINGS, "0 0 0 1");
-	is(bytes_in(RECORDS, USER), 0, "9.1 without accounting there are none");
+	is(bytes_in(RECORDS, USER), 0,
+	   "9.1 records of a user: none is left when accounting is off");
 }
 
 static void unmount(void)
@@ -134,11 +136,11 @@ int main(void)
 	insmod("perfcounters", "");
 	of_threads();
 	without = of_threads();
-	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 all tasks are accounted");
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "9.1 settings: accounting of all tasks is turned on");
 	with = of_threads();
 	note("a thread is %lld bytes of its group, %lld when it is accounted", without, with);
 	ok(with - without >= 512 && with - without < 4096,
-	   "9.1 the record of a task is its control group's memory");
+	   "9.1 record of a task: charged to its control group");
 	of_a_user();
 	return finish();
 }

@@ -306,14 +306,14 @@ static void known_times(void)
 {
 	struct came c = watch_busy("computes", computes);
 
-	all_is_told(&c, "4.2 computing: run, interrupted, ready are all of the time");
+	all_is_told(&c, "4.2 computing: run, interrupt and ready time add up to all time");
 	within(c.user, c.knows_user * 0.99 - others(&c) - 1, c.knows_user + outside(&c) + 1,
-	       "4.2 its user time is what it knows");
+	       "4.2 computing: user time is what the work measures itself");
 	c = watch_busy("reads /dev/zero", calls);
-	all_is_told(&c, "4.2 in system calls: run, interrupted, ready are all of the time");
+	all_is_told(&c, "4.2 long system calls: run, interrupt and ready time add up to all time");
 	within(c.system, c.knows_system * 0.9 - others(&c) - 1,
 	       c.knows_system + outside(&c) + 1,
-	       "4.2 its system time is what it knows");
+	       "4.2 long system calls: system time is what the work measures itself");
 }
 
 static __u64 more(const struct came *c, int value)
@@ -332,27 +332,28 @@ static void known_counts(void)
 {
 	struct came c = watch_busy("20,000 getppid()", short_calls);
 
-	all_is_told(&c, "4.2 short calls: run, interrupted, ready are all of the time");
-	is(more(&c, PPA_SYSCALLCNT), CALLS, "4.2 each system call is counted, and no other");
+	all_is_told(&c, "4.2 short system calls: run, interrupt and ready time add up to all time");
+	is(more(&c, PPA_SYSCALLCNT), CALLS,
+	   "4.2 short system calls: each is counted, and no other");
 	c = watch("50 naps of 2 ms", naps);
-	is(more(&c, PPA_SYSCALLCNT), NAPS, "4.2 each nap is a call");
+	is(more(&c, PPA_SYSCALLCNT), NAPS, "4.2 naps: each is one system call");
 	/* The timer of a sleep may expire before the task has blocked. */
-	ok(c.blocked >= NAPS / 2, "4.4 it slept");
-	is(c.values[PPA_SCHEDOUTCNT], c.blocked, "4.4 it blocked as often as the kernel says");
+	ok(c.blocked >= NAPS / 2, "4.4 naps: at least half of them block");
+	is(c.values[PPA_SCHEDOUTCNT], c.blocked, "4.4 naps: blocked as often as the kernel counts");
 	is(c.latencies - empty.latencies, more(&c, PPA_SCHEDOUTCNT),
-	   "4.4 with a latency for each");
+	   "4.4 naps: one latency for each time it blocked");
 	within(c.user + c.system + c.interrupts + c.runq + c.latency, 0,
-	       c.wall - c.blocked * 2 * 0.8, "4.1 and has used nothing while it slept");
-	c = watch("300 yields to nobody", yields);
-	is(more(&c, PPA_SYSCALLCNT), YIELDS, "4.2 each yield is a call");
+	       c.wall - c.blocked * 2 * 0.8, "4.1 naps: no time is counted while the task sleeps");
+	c = watch("300 yields, no other task", yields);
+	is(more(&c, PPA_SYSCALLCNT), YIELDS, "4.2 yields: each is one system call");
 	/* An empty measurement is not subtracted: another task may have run then, and not now. */
 	within(goings(&c), YIELDS, YIELDS + goings(&empty) + 60,
-	       "4.4 after which it went on, or somebody came");
+	       "4.4 yields: after each the task continues, or another one runs");
 	signal(SIGUSR1, nothing);
 	c = watch("40 signals", is_signalled);
-	is(c.signals, SIGNALS, "4.4 each signal is counted");
+	is(c.signals, SIGNALS, "4.4 signals: each is counted");
 	is(more(&c, PPA_SYSCALLCNT), 2 * SIGNALS,
-	   "4.2 and is two calls: it is sent, and returned from");
+	   "4.2 signals: each is two system calls, sending and returning from the handler");
 }
 
 /* Returns true if timers expire on time, without which the kernel's own figures mean little. */
@@ -365,7 +366,7 @@ static void hidden(void)
 {
 	struct came c = watch("hides between ticks", hides);
 	double knows, run;
-	const char *const missed = "4.1 which /proc/stat has not seen the half of";
+	const char *const missed = "4.1 hiding from ticks: /proc/stat has at most half of its time";
 
 	/*
 	 * The host may stop the guest between two readings of the clock, and other tasks may run
@@ -380,41 +381,42 @@ static void hidden(void)
 	/* On a busy host the sleeps themselves take much time, which schedstat shows, too. */
 	run = c.schedstat[0] + c.schedstat[1];
 	within(c.user + c.system + c.interrupts + c.runq, knows * 0.98 - 2,
-	       run * 1.05 + c.interrupts + 8, "4.1 a task that hides between ticks is seen");
+	       run * 1.05 + c.interrupts + 8, "4.1 hiding from ticks: all of its time is counted");
 	within(c.user, c.knows_user * 0.9 - others(&c) - 2, c.knows_user * 1.1 + 10,
-	       "4.1 its user time");
+	       "4.1 hiding from ticks: user time is what the work measures itself");
 	within(c.system, c.knows_system * 0.85 - others(&c) - 2, run - c.knows_user * 0.9 + 10,
-	       "4.1 its system time");
+	       "4.1 hiding from ticks: system time is what the work measures itself");
 	/* The task does not hide on a machine whose timers are always late. */
 	if (!is_punctual() || c.caught * 4 > knows / 4)
-		skip(missed, "timers are too late here to hide");
+		skip(missed, "timers are too late for a task to hide");
 	else
 		within(c.stat[0] + c.stat[1], 0, knows / 2, missed);
 	within(c.idle, 0, c.wall - c.user - c.system - c.interrupts + 5,
-	       "4.9 and its CPU has not idled meanwhile");
+	       "4.9 hiding from ticks: its CPU is not idle while it works");
 }
 
 static void found_in_calls(void)
 {
 	struct came c = watch_busy("in a call at each tick", calls_at_ticks);
-	const char *const too_much = "4.1 but getrusage() has half as much again, or more";
+	const char *const too_much =
+		"4.1 call at each tick: getrusage() has half as much system time again, or more";
 
 	/* A late tick finds the task computing again, but hardly in each of ten measurements. */
 	for (int i = 0; i < 9 && is_punctual() && c.rusage[1] < c.knows_system * 1.5; i++)
 		c = watch_busy("in a call at each tick", calls_at_ticks);
-	all_is_told(&c, "4.1 in a call at each tick: run, interrupted, ready are all of the time");
+	all_is_told(&c, "4.1 call at each tick: run, interrupt and ready time add up to all time");
 	within(c.user, c.knows_user * 0.95 - others(&c) - 2,
 	       c.knows_user * 1.05 + outside(&c) + 1 + stops(),
-	       "4.1 its user time is what it knows");
+	       "4.1 call at each tick: user time is what the work measures itself");
 	within(c.system, c.knows_system * 0.85 - others(&c) - 2 - stops(),
 	       c.knows_system + outside(&c) + 1,
-	       "4.1 its system time is what it knows");
+	       "4.1 call at each tick: system time is what the work measures itself");
 	/*
 	 * A round takes one tick, less than half of it in system calls, unless the CPU is not
 	 * available.
 	 */
 	if (!is_punctual() || c.wall > bounded(150) * 4 * 1.25 || c.knows_system > c.wall / 2)
-		skip(too_much, "ticks come too late here");
+		skip(too_much, "ticks are too late");
 	else
 		within(c.rusage[1], c.knows_system * 1.5, c.wall * 2, too_much);
 }
@@ -432,7 +434,7 @@ int main(void)
 		bail("/dev/zero");
 	prctl(PR_SET_TIMERSLACK, 1);
 	on_cpu(CPU);
-	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 on");
+	is(ppa_write(SETTINGS, "1 1 0 1"), 0, "4.8 settings: accounting is turned on");
 	info = ppa_info(dev);
 	note("%-22s %13s |%26s |%14s |%12s |%17s", "ms", "it was", "PPA", "getrusage",
 	     "schedstat", "/proc/stat, CPU");
@@ -449,7 +451,7 @@ int main(void)
 	hidden();
 	found_in_calls();
 	close(dev);
-	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 off");
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.8 settings: accounting is turned off");
 	unload();
 	return finish();
 }

@@ -103,10 +103,11 @@ int main(void)
 	insmod("perfcounters", "");
 	dev = ppa_open();
 	pc_open(&pc);
-	is(pc_find(&pc, names[0]), 0, "4.9 before accounting there are no instances");
+	is(pc_find(&pc, names[0]), 0,
+	   "4.9 counter pages: no instances before accounting is turned on");
 	pc_close(&pc);
 	began = ppa_info(dev).now;
-	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.9 on");
+	is(ppa_write(SETTINGS, "1 0 0 1"), 0, "4.9 settings: accounting is turned on");
 	info = ppa_info(dev);
 	nr = info.nr_cpus;
 	pc_open(&pc);
@@ -114,7 +115,7 @@ int main(void)
 		slots[n] = pc_find(&pc, names[n]);
 	for (n = 0; n < PPA_NR_CPU_VALUES && slots[n]; n++)
 		;
-	is(n, PPA_NR_CPU_VALUES, "4.9 each value of a CPU is an instance");
+	is(n, PPA_NR_CPU_VALUES, "4.9 counter pages: each value of a CPU is an instance");
 	work();
 	/* The time since all probes were attached. */
 	least = (ppa_info(dev).now - info.now) * 1e6 / info.khz;
@@ -122,7 +123,8 @@ int main(void)
 	/* A worker updates the pages periodically. */
 	wait_until(!behind(nr, 0, 0));
 	read_raw(1, nr, &info);
-	is(outside(nr, 0, 0, 1), 0, "4.9 with the values of /proc/rawsysppa, a moment ago");
+	is(outside(nr, 0, 0, 1), 0,
+	   "4.9 counter pages: the values are those of /proc/rawsysppa, a moment ago");
 	all = (ppa_info(dev).now - began) * 1e6 / info.khz;
 	for (cpu = 0; cpu < nr; cpu++) {
 		for (sum = n = 0; n < 4; n++)
@@ -131,15 +133,16 @@ int main(void)
 		if (sum > all || sum < least - least / 10)
 			fallen++;
 	}
-	is(fallen, 0, "4.9 all of the time is in one of four");
+	is(fallen, 0,
+	   "4.9 counter pages: user, system, interrupt and idle time add up to all time");
 	ok(page[0][0][PPA_CPU_SYSCALLS] + page[0][1][PPA_CPU_SYSCALLS] >= 600,
-	   "4.9 the calls that were made are counted");
+	   "4.9 counter pages: 600 or more system calls are counted");
 	/* Turn accounting off, and on again. */
-	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.9 off");
+	is(ppa_write(SETTINGS, "0 0 0 1"), 0, "4.9 settings: accounting is turned off");
 	read_page(1, nr);
 	work();
 	read_page(2, nr);
-	ok(!memcmp(page[1], page[2], sizeof(page[1])), "4.9 nothing moves any more");
+	ok(!memcmp(page[1], page[2], sizeof(page[1])), "4.9 accounting off: no value changes");
 	ppa_write(SETTINGS, "1 0 0 1");
 	work();
 	/* Values restart at 0 when accounting is turned on; the pages add them to what they had. */
@@ -148,10 +151,10 @@ int main(void)
 		for (n = 0; n < PPA_NR_CPU_VALUES; n++)
 			fallen += page[2][cpu][n] < page[1][cpu][n];
 	ok(!fallen && page[2][0][PPA_CPU_IDLE] > page[1][0][PPA_CPU_IDLE],
-	   "4.9 on again: it goes on from there");
+	   "4.9 accounting on again: values go on from where they were");
 	ppa_write(SETTINGS, "0 0 0 1");
 	close(dev);
 	pc_close(&pc);
-	is(rmmod("perfcounters"), 0, "4.9 the module goes");
+	is(rmmod("perfcounters"), 0, "4.9 rmmod: perfcounters.ko unloads after accounting");
 	return finish();
 }

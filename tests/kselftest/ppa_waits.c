@@ -60,7 +60,7 @@ static void nice_levels(void)
 		__u64 turns = task.values[PPA_PRMPTCTXTCNT], urgent = task.values[PPA_PRMPTPRICNT];
 
 		ok(turns > 4 && urgent * 2 < turns,
-		   "4.4 of nice level %d: another's turn, nobody more urgent (%llu, %llu)", -i,
+		   "4.4 nice level %d: turns are over twice the preemptions (%llu, %llu)", -i,
 		   turns, urgent);
 	}
 	end(one);
@@ -120,11 +120,13 @@ static void waits_now(void)
 	task = ppa_task(dev, pid);
 	end(urgent);
 	ok(ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info) >= 150,
-	   "4.4 one that waits to run has waited up to now (%.1f ms)",
+	   "4.4 waiting task: its latency includes the wait so far (%.1f ms)",
 	   ms(task.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM], &info));
-	is(latencies(&task), latencies(&before), "4.4 a wait that is not over has no length yet");
+	is(latencies(&task), latencies(&before),
+	   "4.4 waiting task: the histogram does not count the wait yet");
 	wait_until(latencies(&task) != latencies(&before) || ppa_try(dev, pid, &task));
-	is(latencies(&task) - latencies(&before), 1, "4.4 when it runs it has one");
+	is(latencies(&task) - latencies(&before), 1,
+	   "4.4 waiting task: the histogram counts the wait once it runs");
 	close(to);
 	end(pid);
 }
@@ -205,10 +207,10 @@ static void since_waking(void)
 		told = 1000 * ms(after.values[PPA_SCHLATACCUM] - before.values[PPA_SCHLATACCUM],
 				 &info);
 		good = nr >= WAKES * 9 / 10 && told > waited * 0.8 && told < waited * 1.5;
-		note("%d wakeups: %.1f us each, by the kernel's events %.1f us", nr,
+		note("%d wakeups: %.1f us each, by the kernel's trace events %.1f us", nr,
 		     told / WAKES, waited / WAKES);
 	}
-	ok(good, "4.4 a wait begins when the task is woken, not when its CPU has woken up");
+	ok(good, "4.4 wakeup latency: begins at the wakeup, also if the CPU is idle");
 	close(to);
 	end(pid);
 }
@@ -229,7 +231,8 @@ static void shared_line(void)
 	after = ppa_task(dev, getpid());
 	more = after.values[PPA_INTCNT] - before.values[PPA_INTCNT];
 	ok(more >= INTERRUPTS && more < 2 * INTERRUPTS,
-	   "4.4 %d interrupts of a line with four handlers are so many (%llu)", INTERRUPTS, more);
+	   "4.4 shared line: %d interrupts with four handlers count once each (%llu)",
+	   INTERRUPTS, more);
 	rmmod("lines");
 }
 
