@@ -187,7 +187,7 @@ int main(void)
 		all.rejected += count[i].rejected;
 		all.rejected_wrong += count[i].rejected_wrong;
 	}
-	is(puppet("lull"), 0, "0.12 the tempest ends");
+	is(puppet("lull"), 0, "0.12 nested updates: stopped in the end");
 
 	note("%lld s; updates, two at a time: %llu by tasks, %llu by timers, %llu by NMIs, %llu by kprobes (%llu not run)",
 	     (long long)(now.tv_sec - since.tv_sec), (unsigned long long)tally(BY_TASK),
@@ -201,28 +201,30 @@ int main(void)
 	     (unsigned long long)all.snapshots, (unsigned long long)all.rejected,
 	     (unsigned long long)all.rejected_wrong);
 
-	ok(in_group() >= ENOUGH_IN_GROUP, "0.12 NMIs came in the middle of begun updates");
-	ok(in_two() >= ENOUGH_IN_TWO, "0.12 and in that of two, one nested in the other");
+	ok(in_group() >= ENOUGH_IN_GROUP, "0.12 nested updates: NMIs interrupt updates");
+	ok(in_two() >= ENOUGH_IN_TWO,
+	   "0.12 nested updates: NMIs interrupt two updates, one nested in the other");
 	ok(tally(TRIPPED_IN_NMI) >= ENOUGH_TRIPPED && tally(BY_TIMER) >= ENOUGH_TICKS,
-	   "0.12 kprobes came within NMIs, and timers did");
-	ok(all.snapshots >= ENOUGH_SNAPSHOTS, "0.9 readers got through");
-	ok(all.rejected_wrong, "0.9 and there was something to reject");
-	is(rounds, tally(BY_TASK), "0.12 each round of a task was counted");
+	   "0.12 nested updates: kprobes within NMIs, and timer interrupts");
+	ok(all.snapshots >= ENOUGH_SNAPSHOTS, "0.9 readers: enough snapshots are consistent");
+	ok(all.rejected_wrong, "0.9 readers: inconsistent copies are rejected");
+	is(rounds, tally(BY_TASK), "0.12 nested updates: each round of a task is counted");
 	for (int by = 0; by < NR_BY; by++) {
 		__s64 want = tally(by), alone = pc_total(&pc, first + 3 * by);
 		__s64 a = pc_total(&pc, first + 3 * by + 1), b = pc_total(&pc, first + 3 * by + 2);
 
 		sum += 2 * want;
 		if (!ok(want && alone == want && a == want && b == want,
-			"0.12 the totals by %s are exact", by_word[by]))
+			"0.12 nested updates: the totals by %s are exact", by_word[by]))
 			note("want %lld, got %lld, %lld, %lld", (long long)want, (long long)alone,
 			     (long long)a, (long long)b);
 	}
-	is(pc_total(&pc, first + EVERYBODY), sum / 2, "0.12 and so is that of everybody together");
+	is(pc_total(&pc, first + EVERYBODY), sum / 2,
+	   "0.12 nested updates: the total of all kinds is exact");
 	for (__u32 cpu = 0; cpu < pc.geometry.nr_cpus; cpu++)
 		completed += (pc_seq(&pc, cpu) >> PERFCOUNTERS_SEQ_SHIFT) - completed_before[cpu];
 	ok(completed == sum && !all.wrong,
-	   "0.8 the seqflags counted every update once, and no snapshot was inconsistent");
+	   "0.8 seqflags: count every update once, and no snapshot is inconsistent");
 	if (completed != sum || all.wrong)
 		note("%llu completed of %llu, %llu broken invariants",
 		     (unsigned long long)completed, (unsigned long long)sum,
