@@ -82,15 +82,18 @@ static void killed(void)
 		    (!tally.events || (!tally.first && tally.last == tally.events - 1)))
 			whole++;
 		else
-			note("%llu were committed, %llu are there", told, tally.events);
+			note("%llu were committed, %llu are read", told, tally.events);
 		if ((int)tally.events > most)
 			most = tally.events;
 	}
-	is(whole, rounds, "3.1 killed at any moment, a writer leaves all that it has committed");
-	ok(most > 100, "3.1 which was a lot (up to %d events)", most);
+	is(whole, rounds, "3.1 killed writer: each committed event is read, and nothing else");
+	ok(most > 100,
+	   "3.1 killed writer: once after more than 100 events (up to %d events)", most);
 	trace_drain(fd, 1, &(struct tally) { 0 });
-	is(trace_info(fd).nr_processes, 0, "3.8 processes go that have ended and were read");
-	is(trace_info(fd).memory, 0, "3.2 and so do their buffers");
+	is(trace_info(fd).nr_processes, 0,
+	   "3.8 killed writer: its process is removed after it was read");
+	is(trace_info(fd).memory, 0,
+	   "3.2 killed writer: its buffers are freed after they were read");
 	close(fd);
 }
 
@@ -122,15 +125,16 @@ static void lost_at_the_end(void)
 	while (!shared->ready && !waitpid(pid, &status, WNOHANG))
 		usleep(100);
 	trace_drain(fd, 0, &tally);
-	is(tally.events, 1, "3.3 all events of a buffer are read");
+	is(tally.events, 1, "3.3 late losses: all events of the buffer are read before");
 	if (write(go[1], "x", 1) != 1)
 		bail("pipe");
 	waitpid(pid, &status, 0);
 	rc = trace_next(fd, &r);
-	ok(!rc && !r.bytes && r.lost == 5, "3.3 what was lost afterwards is told, without any bytes");
+	ok(!rc && !r.bytes && r.lost == 5, "3.3 late losses: reported without any bytes");
 	r = first_buffer;
-	is(trace_next(fd, &r), -ENOENT, "3.3 once");
-	is(trace_info(fd).nr_processes, 0, "3.3 then the process goes");
+	is(trace_next(fd, &r), -ENOENT, "3.3 late losses: reported once");
+	is(trace_info(fd).nr_processes, 0,
+	   "3.3 late losses: the process is removed after they were read");
 	close(go[0]);
 	close(go[1]);
 	close(fd);
@@ -148,20 +152,25 @@ static void ended(void)
 	p.key = shared->key;
 	d.key = shared->key;
 	d.number = 0;
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0, "3.1 a process that has ended is still known");
-	is(p.flags, PERFTRACE_ENDED, "3.1 as one that has");
+	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0,
+	   "3.1 ended process: PERFTRACE_PROCESS succeeds");
+	is(p.flags, PERFTRACE_ENDED,
+	   "3.1 ended process: PERFTRACE_PROCESS reports PERFTRACE_ENDED");
 	ok(!trace_call(fd, PERFTRACE_DESCRIBE, &d) && !strcmp(d.marker.name, "life:ended"),
-	   "3.8 so are its markers");
+	   "3.8 ended process: PERFTRACE_DESCRIBE returns its marker");
 	ok(!trace_next(fd, &r) && r.key == shared->key && r.bytes == 24,
-	   "3.1 what it wrote is read");
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0, "3.1 its name as well, until reading begins again");
-	is(trace_next(fd, &r), -ENOENT, "3.1 there is nothing else");
+	   "3.1 ended process: its events are read");
+	is(trace_call(fd, PERFTRACE_PROCESS, &p), 0,
+	   "3.1 ended process: PERFTRACE_PROCESS still succeeds after its events were read");
+	is(trace_next(fd, &r), -ENOENT, "3.1 ended process: no other buffer has anything");
 	r = first_buffer;
 	trace_next(fd, &r);
-	is(trace_call(fd, PERFTRACE_PROCESS, &p), -ENOENT, "3.8 then it is gone");
+	is(trace_call(fd, PERFTRACE_PROCESS, &p), -ENOENT,
+	   "3.8 ended process: ENOENT when reading starts again");
 	d.number = 0;
 	d.key = 0;
-	is(trace_call(fd, PERFTRACE_NEXT_MARKER, &d), -ENOENT, "3.8 and its markers are");
+	is(trace_call(fd, PERFTRACE_NEXT_MARKER, &d), -ENOENT,
+	   "3.8 ended process: its markers are ENOENT when reading starts again");
 	close(fd);
 }
 
@@ -179,13 +188,14 @@ static void in_two(void)
 		 put_number(&t, slots[0], 0, marker, 0);
 		 put_number(&t, slots[1], 0, marker, 0));
 	p.key = shared->key;
-	ok(!trace_next(fds[1], &r) && r.bytes == 24, "3.11 one of two traces is read");
+	ok(!trace_next(fds[1], &r) && r.bytes == 24,
+	   "3.11 process in two traces: one trace is read");
 	trace_drain(fds[0], 0, &(struct tally) { 0 });
 	trace_drain(fds[0], 0, &(struct tally) { 0 });
 	is(trace_call(fds[0], PERFTRACE_PROCESS, &p), -ENOENT,
-	   "3.8 the other one's reader is done with a process");
+	   "3.8 process in two traces: the trace whose reader started again has forgotten it");
 	is(trace_call(fds[1], PERFTRACE_PROCESS, &p), 0,
-	   "3.8 which is still there for the first one's");
+	   "3.8 process in two traces: the other trace still has it");
 	close(fds[0]);
 	close(fds[1]);
 }
@@ -242,15 +252,15 @@ static void forks(const char *how, bool keep)
 		     madvise((void *)t.control, PERFTRACE_READ_BYTES, MADV_KEEPONFORK)))
 		bail("MADV_KEEPONFORK");
 	is(in_child(_exit(forked_child(&t, slot, marker))), 0,
-	   "3.1 %sa child is a process of its own as soon as it looks", how);
+	   "3.1 %sfork: a child is a process of its own at its first access", how);
 	put_number(&t, slot, 0, marker, 1);
 	while (!trace_next(fd, &r))
 		tally_bytes(r.key == t.attach.key ? &mine : &theirs, trace_room, r.bytes, 1, 0);
-	is(theirs.events, 2, "3.1 %sits events are there", how);
+	is(theirs.events, 2, "3.1 %sfork: the child's events are read", how);
 	ok(mine.events == 2 && !mine.gaps && !mine.broken,
-	   "3.1 %sit has not touched its parent's", how);
+	   "3.1 %sfork: the child does not write into its parent's buffers", how);
 	put_number(&t, slot, 0, marker, 2);
-	is(trace_drain(fd, 0, &all), 1, "3.1 %sthe parent goes on", how);
+	is(trace_drain(fd, 0, &all), 1, "3.1 %sfork: the parent's later events are read", how);
 	traced_close(&t);
 	close(fd);
 }
@@ -278,7 +288,7 @@ static void outlives(void)
 	close(go[0]);
 	close(go[1]);
 	wait_until(trace_drain(fd, 0, &tally) >= 0 && tally.events == 2);
-	is(tally.events, 2, "3.8 a child that its parent does not outlive has its markers");
+	is(tally.events, 2, "3.8 daemon: a child has its markers after its parent has ended");
 	close(fd);
 }
 
@@ -303,9 +313,9 @@ static void alone(void)
 		_exit(!(t.control->pid == getpid() && t.control->key != t.attach.key));
 	}
 	waitpid(pid, &status, 0);
-	is(status, 0, "3.8 a child without files, and without the device, is traced");
+	is(status, 0, "3.8 bare clone(): a child without files and device is traced");
 	trace_drain(fd, 0, &tally);
-	is(tally.events, 1, "3.8 its event is there");
+	is(tally.events, 1, "3.8 bare clone(): the child's event is read");
 	traced_close(&t);
 	close(fd);
 }
@@ -327,9 +337,10 @@ static void many_children(void)
 	before = bytes_of(0);
 	for (int i = 0; i < 300; i++)
 		done += !in_child(_exit(i & 1 ? !t.control->version : bytes_of(0) <= before));
-	is(done, 300, "3.8 300 children, one after the other (marker %d)", marker);
+	is(done, 300,
+	   "3.8 many children: 300 are charged, one after the other (marker %d)", marker);
 	wait_until(bytes_of(0) == before);
-	is(bytes_of(0), before, "3.8 what was charged for them is given back");
+	is(bytes_of(0), before, "3.8 many children: their charge is given back");
 	traced_close(&t);
 }
 
@@ -344,11 +355,11 @@ static void execs(char *self)
 	snprintf(number, sizeof(number), "%d", slot);
 	is(in_child(put_number(&t, slot, 0, child_attach(&t, slot, "life:old"), 1);
 		    execl(self, self, "again", number, NULL)), 0,
-	   "3.1 a program that was exec'ed attaches anew");
-	is(trace_drain(fd, 0, &all), 2, "3.1 both programs' events are there");
+	   "3.1 exec: the executed program attaches");
+	is(trace_drain(fd, 0, &all), 2, "3.1 exec: buffers of both programs are read");
 	key = shared->key;
 	trace_drain(fd, key, &old);
-	is(all.events, 2, "3.1 each has its own");
+	is(all.events, 2, "3.1 exec: each program has one event");
 	close(fd);
 }
 
@@ -432,16 +443,16 @@ static void apart(void)
 		const char *what;
 		void (*harm)(struct traced *t, int slot);
 	} all[] = {
-		{ "half of its buffers are unmapped", unmap_half },
-		{ "one of its buffers is", unmap_buffer },
-		{ "what it reads is", unmap_read },
-		{ "all is", unmap_all },
-		{ "its buffers are moved", move },
-		{ "they are made larger", grow },
-		{ "one is mapped twice", double_map },
-		{ "advice of all kinds is given", advise },
-		{ "one is made read-only", read_only },
-		{ "its file is closed", close_file },
+		{ "half of the buffers unmapped", unmap_half },
+		{ "one buffer unmapped", unmap_buffer },
+		{ "first piece unmapped", unmap_read },
+		{ "everything unmapped", unmap_all },
+		{ "buffers moved", move },
+		{ "mapping of buffers enlarged", grow },
+		{ "one buffer mapped twice", double_map },
+		{ "all kinds of madvise()", advise },
+		{ "one buffer made read-only", read_only },
+		{ "file closed", close_file },
 		{ NULL, NULL },
 	};
 
@@ -456,11 +467,11 @@ static void apart(void)
 			 put_number(&t, slot, 0, m, 1));
 		trace_drain(fd, 0, &tally);
 		ok(tally.events && !tally.first && !tally.broken,
-		   "3.7 what was written is there though %s (%llu events)", all[i].what,
+		   "3.7 %s: events written before are read (%llu events)", all[i].what,
 		   tally.events);
 		trace_drain(fd, 0, &tally);
 		if (trace_info(fd).nr_processes)
-			note("it is still a process");
+			note("the process was not removed");
 		close(fd);
 	}
 }
@@ -487,11 +498,13 @@ static void dropped(void)
 		in_child(fill(slot));
 		info = trace_info(fd);
 	} while (!info.dropped && ++rounds < 1000);
-	ok(info.dropped > 0, "3.2 what ended is not kept for ever: after %d processes one goes",
+	ok(info.dropped > 0, "3.2 limit of ended processes: one is dropped after %d processes",
 	   rounds);
-	ok(info.memory < 256 << 20, "3.2 that is %llu MiB", info.memory >> 20);
+	ok(info.memory < 256 << 20,
+	   "3.2 limit of ended processes: less than 256 MiB are kept (%llu MiB)",
+	   info.memory >> 20);
 	ok(trace_drain(fd, 0, &tally) == (int)info.nr_processes && !tally.broken,
-	   "3.2 the others are there (%llu)", info.nr_processes);
+	   "3.2 limit of ended processes: all others are read (%llu)", info.nr_processes);
 	close(fd);
 }
 
@@ -504,21 +517,22 @@ static void module(void)
 	/* Without the puppet only what is tested here holds the module. */
 	rmmod("puppet");
 	traced_open(&t, 0);
-	is(rmmod("perfcounters"), -EAGAIN, "3.1 the module stays while a process is traced");
+	is(rmmod("perfcounters"), -EAGAIN, "3.1 rmmod: EAGAIN while a process is traced");
 	close(t.fd);
-	is(rmmod("perfcounters"), -EAGAIN, "3.1 also without its file");
+	is(rmmod("perfcounters"), -EAGAIN,
+	   "3.1 rmmod: EAGAIN while a process has only its mappings");
 	munmap((void *)t.control, PERFTRACE_READ_BYTES);
 	munmap(t.buffers, t.attach.bytes);
 	fd = trace_create("kept", "", PERFTRACE_KEEP, 0, &slot);
-	is(rmmod("perfcounters"), -EAGAIN, "3.11 while a trace is open");
+	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is open");
 	close(fd);
-	is(rmmod("perfcounters"), -EAGAIN, "3.11 while one is kept");
+	is(rmmod("perfcounters"), -EAGAIN, "3.11 rmmod: EAGAIN while a trace is kept");
 	fd = trace_try(PERFTRACE_OPEN, &open);
 	trace_call(fd, PERFTRACE_END, NULL);
 	close(fd);
 	wait_until(rmmod("perfcounters") != -EAGAIN);
-	ok(!is_loaded("perfcounters"), "3.11 and goes afterwards");
-	ok(access(DEVICE, F_OK), "3.11 with its device");
+	ok(!is_loaded("perfcounters"), "3.11 rmmod: succeeds after the trace has ended");
+	ok(access(DEVICE, F_OK), "3.11 rmmod: removes the device");
 }
 
 int main(int argc, char **argv)

@@ -107,15 +107,15 @@ static void sixteen(void)
 				      &slots[i]);
 		seen |= 1u << slots[i];
 	}
-	is(seen, 0xffff, "3.11 there are 16 traces at once, each in a slot of its own");
-	is(trace_try(PERFTRACE_CREATE, &create), -EBUSY, "3.11 and no 17th");
+	is(seen, 0xffff, "3.11 sixteen traces: each has a slot of its own");
+	is(trace_try(PERFTRACE_CREATE, &create), -EBUSY, "3.11 sixteen traces: one more is EBUSY");
 	for (int i = 0; i < PERFTRACE_NR_TRACES; i++) {
 		struct perftrace_info info = trace_info(fds[i]);
 
 		modes += !!(info.flags & PERFTRACE_FLIGHT) == (i % 4 == 3) &&
 			 info.bytes == 4096u << i % 3;
 	}
-	is(modes, PERFTRACE_NR_TRACES, "3.11 each has its size and mode");
+	is(modes, PERFTRACE_NR_TRACES, "3.11 sixteen traces: each has its size and mode");
 	for (int i = 0; i < PERFTRACE_NR_TRACES; i++)
 		close(fds[i]);
 }
@@ -151,11 +151,12 @@ static void again(void)
 	 * Writers here use no restartable sequence: one may be preempted between check and store.
 	 */
 	ok(good >= rounds - gate_or_long(1, rounds / 100),
-	   "3.5 no trace has an event that was meant for one before it (%d of %d)", good, rounds);
+	   "3.5 slots in turn: no trace has an event of one before it (%d of %d)", good, rounds);
 	ok(empty < rounds / 2 && events > (__u64)rounds,
-	   "3.11 the writers were reached (%llu events, %d traces without)", events, empty);
-	is(slots, 0xffff, "3.11 slots are given out in turn");
-	ok(shared->written[0] > begin, "3.7 and no writer was harmed");
+	   "3.11 slots in turn: the writers are reached (%llu events, %d traces without)",
+	   events, empty);
+	is(slots, 0xffff, "3.11 slots in turn: all 16 are used");
+	ok(shared->written[0] > begin, "3.7 slots in turn: the first writer keeps writing");
 }
 
 static void reached(void)
@@ -168,9 +169,10 @@ static void reached(void)
 		keys = 0;
 		all_its_own(fd, slot, &generation, &keys, &events);
 	}
-	is(keys, WRITERS, "3.11 a trace that begins reaches all processes that run, without a call");
+	is(keys, WRITERS,
+	   "3.11 new trace: reaches all running processes, which make no call for it");
 	note("within %d ms", ms);
-	is(trace_info(fd).nr_processes, WRITERS, "3.11 and knows them");
+	is(trace_info(fd).nr_processes, WRITERS, "3.11 new trace: info counts all processes");
 	close(fd);
 }
 
@@ -196,6 +198,6 @@ int main(void)
 		alive += !kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
 	}
-	is(alive, WRITERS, "3.7 all writers lived to the end");
+	is(alive, WRITERS, "3.7 writers: all run to the end");
 	return finish();
 }

@@ -104,19 +104,20 @@ static void no_more(int (*what)(int number), int most, int error, const char *th
 		all[nr] = does(nr, true, what, nr);
 		bad += shared->result != 0;
 	}
-	is(bad, 0, "9.4 %d %s are of one user, by his name space", most, things);
+	is(bad, 0, "9.4 limit of a user: %d %s by users of the user's namespace", most, things);
 	all[nr] = does(nr, true, what, nr);
-	is(shared->result, error, "9.4 and no more, for one more of its users");
+	is(shared->result, error, "9.4 limit of a user: one more user of the namespace is refused");
 	end_child(all[nr]);
 	all[nr] = does(USER, false, what, nr);
-	is(shared->result, error, "9.4 nor for its owner");
+	is(shared->result, error,
+	   "9.4 limit of a user: the owner of the namespace is refused, too");
 	end_child(all[nr]);
 	all[nr] = does(OTHER, false, what, nr);
-	is(shared->result, 0, "9.4 another user has his own");
+	is(shared->result, 0, "9.4 limit of a user: another user is not affected");
 	end_child(all[nr]);
 	end_child(all[0]);
 	all[0] = does(USER, false, what, nr);
-	is(shared->result, 0, "9.4 once one has ended there is room");
+	is(shared->result, 0, "9.4 limit of a user: there is room when one has ended");
 	while (nr)
 		end_child(all[--nr]);
 }
@@ -135,9 +136,9 @@ static void processes(void)
 static void held(void)
 {
 	end_child(does(USER, false, end_traces, HELD));
-	is(shared->result, HELD, "9.4 files may hold so many traces of a user that have ended");
+	is(shared->result, HELD, "9.4 ended traces: files of a user can hold 32");
 	end_child(does(USER, false, end_traces, HELD + 1));
-	is(shared->result, HELD, "9.4 and no more");
+	is(shared->result, HELD, "9.4 ended traces: one more is refused");
 }
 
 int main(void)
@@ -153,6 +154,6 @@ int main(void)
 	held();
 	end_child(maker);
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 all is given back");
+	ok(nobody_has_any(), "9.1 user namespace: no charge is left in the end");
 	return finish();
 }

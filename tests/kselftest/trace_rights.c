@@ -29,7 +29,7 @@ enum who { USER, OTHER, CAPABLE, SAVED, HIDDEN, INSIDE, FENCED, ROOT, BARE_ROOT,
 
 static const char * const names[NR_WHO] = {
 	"a user", "another user", "one with a capability", "one whose saved user is root",
-	"one that is not dumpable", "one in a user name space", "one behind a Landlock",
+	"one that is not dumpable", "one in a user name space", "one in a Landlock domain",
 	"root", "root without capabilities", "root of other name spaces without capabilities",
 };
 
@@ -207,7 +207,8 @@ static void matrix(unsigned char (*answers)[NR_WHO])
 				wrong++;
 			}
 		}
-		ok(!status && !wrong, "9.3 %s traces whom the kernel lets it read, and nobody else",
+		ok(!status && !wrong,
+		   "9.3 %s: traces the processes that the kernel lets it read, and no others",
 		   names[who]);
 		note("that are %d", events);
 	}
@@ -246,10 +247,10 @@ static void changes(__u32 flags)
 	}
 	waitpid(reader, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 %s has a process", kind);
-	ok(status & 2, "9.3 %s: not what it writes once it is not dumpable", kind);
-	ok(status & 4, "9.6 %s: which is counted", kind);
-	ok(status & 8, "9.3 %s: it is put out of it", kind);
+	ok(status & 1, "9.3 %s: has the process at first", kind);
+	ok(status & 2, "9.3 %s: does not have the events of an undumpable process", kind);
+	ok(status & 4, "9.6 %s: counts an undumpable process as denied", kind);
+	ok(status & 8, "9.3 %s: an undumpable process is removed", kind);
 	end_child(pid);
 }
 
@@ -285,8 +286,8 @@ static void changes_and_ends(void)
 	one->ready = 3;
 	waitpid(reader, &status, 0);
 	status = WEXITSTATUS(status);
-	ok(status & 1, "9.3 nor what it wrote if it has ended since");
-	ok(status & 2, "9.6 which is counted, too");
+	ok(status & 1, "9.3 undumpable process that has ended: its events are not read");
+	ok(status & 2, "9.6 undumpable process that has ended: it is counted as denied");
 }
 
 int main(void)

@@ -160,7 +160,7 @@ static unsigned long waited(int fd, unsigned long request, void *arg)
 	/* Wait for the end of the other thread's call that is in progress. */
 	before = __atomic_load_n(&calls, __ATOMIC_RELAXED);
 	wait_until(__atomic_load_n(&calls, __ATOMIC_RELAXED) > before + 1);
-	note("%llu us; the other thread waits for %lu us", took / 1000,
+	note("%llu us; the other thread waited for %lu us", took / 1000,
 	     __atomic_load_n(&longest_call, __ATOMIC_RELAXED) / 1000);
 	return __atomic_load_n(&longest_call, __ATOMIC_RELAXED) * 100 / took;
 }
@@ -191,7 +191,8 @@ static void members(void)
 			pause();
 	}
 	wait_until(shared->ready == MEMBERS);
-	is(shared->ready, MEMBERS, "9.2 processes with %d markers each are in one trace", MARKERS);
+	is(shared->ready, MEMBERS,
+	   "9.2 large trace: all processes with %d markers each are running", MARKERS);
 	on_cpu(0);
 	if (pthread_create(&thread, NULL, make_calls, NULL))
 		bail("pthread_create");
@@ -206,9 +207,11 @@ static void members(void)
 	}
 	__atomic_store_n(&calls_end, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
-	ok(least[0] < MOST_WAITED, "9.2 others wait for a part of the time that it pauses (%lu %%)",
+	ok(least[0] < MOST_WAITED,
+	   "9.2 large trace: others wait for a part of the time of its pause (%lu %%)",
 	   least[0]);
-	ok(least[1] < MOST_WAITED, "9.2 others wait for a part of the time that it ends (%lu %%)",
+	ok(least[1] < MOST_WAITED,
+	   "9.2 large trace: others wait for a part of the time of its end (%lu %%)",
 	   least[1]);
 	kill(first, SIGKILL);
 	waitpid(first, NULL, 0);
@@ -266,9 +269,11 @@ int main(void)
 		}
 	}
 	wait_until(shared->ready == OTHERS);
-	is(shared->ready, OTHERS, "9.2 processes of a user have %d markers each", MARKERS);
+	is(shared->ready, OTHERS,
+	   "9.2 slow globs: all processes with %d markers each are running", MARKERS);
 	all = look_us();
-	ok(all < 3 * one, "9.2 globs are matched once with each name (%lu us, %lu us for %d processes)",
+	ok(all < 3 * one,
+	   "9.2 slow globs: matched once with each name (%lu us, %lu us for %d processes)",
 	   one, all, OTHERS);
 	others[OTHERS] = fork();
 	if (!others[OTHERS])
@@ -278,8 +283,9 @@ int main(void)
 	beside = longest();
 	note("%llu ms alone; %llu ms beside %d traces", alone, beside, shared->created - before);
 	wait_until(shared->created > before);
-	ok(shared->created > before, "9.2 whose traces begin and end all the time");
-	ok(beside < (__u64)patience(MOST_MS), "9.2 others' processes begin all the same (%llu ms)",
+	ok(shared->created > before, "9.2 slow globs: traces are created and ended all the time");
+	ok(beside < (__u64)patience(MOST_MS),
+	   "9.2 slow globs: processes of other users attach in time (%llu ms)",
 	   beside);
 	shared->stop = true;
 	waitpid(others[OTHERS], &status, 0);
@@ -287,6 +293,7 @@ int main(void)
 		kill(others[i], SIGKILL);
 		waitpid(others[i], NULL, 0);
 	}
-	ok(WIFEXITED(status) && !WEXITSTATUS(status), "9.2 and he has not been refused any");
+	ok(WIFEXITED(status) && !WEXITSTATUS(status),
+	   "9.2 slow globs: none of the traces is refused");
 	return finish();
 }

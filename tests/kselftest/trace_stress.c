@@ -177,15 +177,18 @@ int main(void)
 	shared->stop = 1;
 	while (wait(NULL) > 0)
 		;
-	ok(shared->lives > at_least(100), "3.7 processes came and went (%llu)", shared->lives);
-	ok(shared->traces > at_least(100), "3.11 so did traces (%llu)", shared->traces);
-	ok(shared->events > at_least(1000), "3.1 events were read (%llu)", shared->events);
-	is(shared->wrong, 0, "3.7 no call and no process failed");
+	ok(shared->lives > at_least(100),
+	   "3.7 stress: processes start and end (%llu)", shared->lives);
+	ok(shared->traces > at_least(100),
+	   "3.11 stress: traces begin and end (%llu)", shared->traces);
+	ok(shared->events > at_least(1000), "3.1 stress: events are read (%llu)", shared->events);
+	is(shared->wrong, 0, "3.7 stress: no call and no process fails");
 	fd = trace_device();
 	ok(trace_call(fd, PERFTRACE_NEXT_TRACE, &info) == -ENOENT &&
-	   trace_call(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT, "3.8 nothing is left of them");
+	   trace_call(fd, PERFTRACE_NEXT_MARKER, &d) == -ENOENT,
+	   "3.8 stress: no trace and no process is left");
 	close(fd);
 	rmmod("puppet");
-	is(rmmod("perfcounters"), 0, "3.11 nor does the module stay for anybody");
+	is(rmmod("perfcounters"), 0, "3.11 stress: perfcounters.ko unloads");
 	return finish();
 }

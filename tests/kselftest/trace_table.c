@@ -215,10 +215,10 @@ int main(void)
 		int low = table[i].least ? table[i].with(table[i].least) : 0;
 		int most = table[i].with(table[i].most);
 
-		if (!ok(!low && !most, "9.4 %s: %d are taken", table[i].what, table[i].most))
+		if (!ok(!low && !most, "9.4 %s: %d are accepted", table[i].what, table[i].most))
 			note("%d: %s, %d: %s", table[i].least, strerror(-low), table[i].most,
 			     strerror(-most));
-		is(table[i].with(table[i].past), table[i].error, "9.4 %s: %d are not",
+		is(table[i].with(table[i].past), table[i].error, "9.4 %s: %d are refused",
 		   table[i].what, table[i].past);
 	}
 	return finish();

@@ -195,18 +195,20 @@ static void without_rights(void)
 		 wait_until(__atomic_load_n(&a->done, __ATOMIC_ACQUIRE)));
 	waitpid(pid, &status, 0);
 	both = !a->create_rc && !b->create_rc;
-	ok(both, "3.11 two users have a trace each, of one name");
-	ok(a->exists == -EEXIST && b->exists == -EEXIST, "3.11 but none two of it");
-	ok(a->own && b->own, "3.11 each reads events of its own processes");
-	ok(!a->foreign && !b->foreign, "3.11 and of no others");
+	ok(both, "3.11 two users: each can have a trace of the same name");
+	ok(a->exists == -EEXIST && b->exists == -EEXIST,
+	   "3.11 two users: a second trace of one name is EEXIST");
+	ok(a->own && b->own, "3.11 two users: each reads events of its own processes");
+	ok(!a->foreign && !b->foreign, "3.11 two users: no events of other users are read");
 	ok((a->open_rc == -ENOENT || a->open_rc == -EACCES) && a->open_rc == b->open_rc,
-	   "3.11 another's trace is not opened by its name (%d)", a->open_rc);
-	ok(!a->seen && !b->seen, "3.11 nor is it listed");
-	ok(a->markers == 1 && b->markers == 1, "3.11 markers are listed of its own processes");
+	   "3.11 two users: a trace of another user cannot be opened (%d)", a->open_rc);
+	ok(!a->seen && !b->seen, "3.11 two users: a trace of another user is not listed");
+	ok(a->markers == 1 && b->markers == 1,
+	   "3.11 two users: only markers of own processes are listed");
 	ok(a->all_users == -EPERM && b->all_users == -EPERM,
-	   "3.11 traces of all users need a capability (%d)", a->all_users);
+	   "3.11 two users: a trace of all users is EPERM (%d)", a->all_users);
 	ok(a->kernel == -EPERM && b->kernel == -EPERM,
-	   "3.11 so do the kernel's events (%d)", a->kernel);
+	   "3.11 two users: the kernel's events are EPERM (%d)", a->kernel);
 }
 
 static void with_rights(void)
@@ -214,13 +216,14 @@ static void with_rights(void)
 	struct answers *a = answers + 2;
 
 	in_child(as_user(a, 1001, CAP_PERFMON));
-	is(a->open_rc, 0, "3.11 CAP_PERFMON opens another's trace");
-	is(a->seen, 1, "3.11 and has it in its list");
-	is(a->markers, 2, "3.11 as it has all markers");
-	ok(!a->foreign && a->own, "3.11 its own traces have its own processes");
-	is(a->all_users, 0, "3.11 unless they are of all users");
-	is(a->same_user, ENOENT, "3.11 which the same user does not open without it");
-	is(a->kernel, 0, "3.11 the kernel's events are there");
+	is(a->open_rc, 0, "3.11 CAP_PERFMON: can open a trace of another user");
+	is(a->seen, 1, "3.11 CAP_PERFMON: a trace of another user is listed");
+	is(a->markers, 2, "3.11 CAP_PERFMON: markers of all processes are listed");
+	ok(!a->foreign && a->own, "3.11 CAP_PERFMON: a plain trace has own processes only");
+	is(a->all_users, 0, "3.11 CAP_PERFMON: can create a trace of all users");
+	is(a->same_user, ENOENT,
+	   "3.11 CAP_PERFMON: without it the same user's trace of all users is ENOENT");
+	is(a->kernel, 0, "3.11 CAP_PERFMON: can trace the kernel's events");
 }
 
 static void roots(void)
@@ -232,10 +235,11 @@ static void roots(void)
 	wait_until((users |= news(all, 1001, 2, &wrong)) == 3);
 	sleep_ms(50);
 	news(all, 1001, 2, &wrong);
-	is(trace_drain(fd, 0, &tally), 0, "3.11 root's trace has root's processes");
-	if (!ok(users == 3 && !wrong, "3.11 root's trace of all users has buffers of both users"))
+	is(trace_drain(fd, 0, &tally), 0, "3.11 root: a plain trace has root's processes only");
+	if (!ok(users == 3 && !wrong, "3.11 root: a trace of all users has buffers of both users"))
 		note("users %#x, %d wrong buffers", users, wrong);
-	ok(trace_info(all).flags & PERFTRACE_ALL_USERS, "3.11 and says so");
+	ok(trace_info(all).flags & PERFTRACE_ALL_USERS,
+	   "3.11 root: info of a trace of all users has PERFTRACE_ALL_USERS");
 	close(all);
 	close(fd);
 }
@@ -257,7 +261,7 @@ static void changed(void)
 	int slot, fd = trace_create("changed", "users:*", 0, 0, &slot), rc;
 
 	rc = in_child(_exit(sees(slot)));
-	is(rc, 0, "3.11 one who was root sees nothing of root's traces");
+	is(rc, 0, "3.11 former root: sees no trace of root");
 	close(fd);
 }
 
@@ -270,8 +274,9 @@ static void not_all(void)
 	char byte = 0;
 	pid_t pid;
 
-	is(in_child(_exit(most_traces(1001))), 8, "3.11 a user has eight traces, and no more");
-	is(in_child(_exit(most_ended(1001))), 32, "3.11 nor 33 with those that have ended");
+	is(in_child(_exit(most_traces(1001))), 8, "3.11 limit: a user can have eight traces");
+	is(in_child(_exit(most_ended(1001))), 32,
+	   "3.11 limit: a user can hold 32 traces, including ended ones");
 	if (pipe(full) || pipe(done))
 		bail("pipe");
 	pid = fork();
@@ -281,9 +286,10 @@ static void not_all(void)
 	}
 	if (read(full[0], &byte, 1) != 1)
 		bail("a user's traces");
-	is(in_child(_exit(most_traces(1002))), 4, "3.11 all users without rights have twelve");
+	is(in_child(_exit(most_traces(1002))), 4,
+	   "3.11 limit: all users without CAP_PERFMON can have twelve traces");
 	fd = trace_create("still", "none:*", 0, 0, &slot);
-	ok(fd >= 0, "3.11 there is room for root's all the same");
+	ok(fd >= 0, "3.11 limit: root can still create a trace");
 	close(fd);
 	if (write(done[1], &byte, 1) != 1)
 		bail("pipe");
@@ -320,9 +326,10 @@ static void paranoia(void)
 		snprintf(text, sizeof(text), "%d", level);
 		write_file(sysctl, text);
 		is(in_child(_exit(kernels_events(1001, -1))), EPERM,
-		   "9.3 perf_event_paranoid %d: the kernel's events need a capability", level);
+		   "9.3 perf_event_paranoid %d: the kernel's events are EPERM for a user", level);
 	}
-	is(in_child(_exit(kernels_events(1001, CAP_PERFMON))), 0, "9.3 CAP_PERFMON has them");
+	is(in_child(_exit(kernels_events(1001, CAP_PERFMON))), 0,
+	   "9.3 CAP_PERFMON: can trace the kernel's events");
 	write_file(sysctl, before);
 }
 
