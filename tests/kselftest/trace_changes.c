@@ -196,8 +196,9 @@ static void restless(void)
 	});
 	status = status_of(other, patience(30));
 	ok(status != -1,
-	   "9.2 a reader does not wait for a process that changes its credentials all the time");
-	ok(!status, "9.3 and has its events (%x)", status);
+	   "9.2 process that always changes its credentials: its reader does not wait");
+	ok(!status,
+	   "9.3 process that always changes its credentials: its events are read (%x)", status);
 	if (status == -1) {
 		kill(other, SIGKILL);
 		status = status_of(other, patience(10));
@@ -228,7 +229,8 @@ static void moved(void)
 		good |= (trace_info(fd).denied == 1) << 2;
 		_exit(good);
 	}), patience(30));
-	is(WEXITSTATUS(status), 7, "9.3 not what a process writes whose credentials are others");
+	is(WEXITSTATUS(status), 7,
+	   "9.3 process with new credentials: only its events before the change are read");
 	end_child(pid);
 }
 
@@ -264,8 +266,9 @@ static int before_exec(bool hides)
 
 static void executes(void)
 {
-	is(before_exec(false), 1, "9.3 a program's events are read when it runs another one");
-	is(before_exec(true), 2, "9.3 not those of one that was not dumpable, which the next one is");
+	is(before_exec(false), 1, "9.3 exec: events of the first program are read");
+	is(before_exec(true), 2,
+	   "9.3 exec: events of a first program that was not dumpable are not read");
 }
 
 /* Returns the sum of the resident kB of a process's mappings of the device. */
@@ -319,8 +322,10 @@ static void pages_go(void)
 	wait_until(*at == 3);
 	after = resident(pid);
 	*at = 4;
-	is(status_of(other, patience(30)), 0, "9.3 a process that has filled a buffer is denied");
-	ok(before > 400 && after < 100, "9.1 the pages of the buffer go with their charge (%ld, %ld kB)",
+	is(status_of(other, patience(30)), 0,
+	   "9.3 undumpable process: it is denied after it has filled a buffer");
+	ok(before > 400 && after < 100,
+	   "9.1 undumpable process: the pages of its buffer are freed (%ld, %ld kB)",
 	   before, after);
 	end_child(pid);
 }
@@ -412,7 +417,8 @@ static void reads_slowly(void)
 		note("%d, %u bytes", stalled.rc, stalled.read.bytes);
 		_exit(secrets(stalled.to, bytes) != 0);
 	}), patience(60));
-	is(WEXITSTATUS(status), 0, "9.3 nor what it writes while its reader waits for a page");
+	is(WEXITSTATUS(status), 0,
+	   "9.3 undumpable process: events that it writes during a slow read are not read");
 	end_child(pid);
 }
 
@@ -440,9 +446,10 @@ static void leaderless(void)
 	int status;
 
 	status = status_of(reader(_exit(events_for(false))), patience(30));
-	is(WEXITSTATUS(status), 1, "9.3 a process without its first thread is traced");
+	is(WEXITSTATUS(status), 1, "9.3 process without its first thread: its events are read");
 	status = status_of(reader(_exit(events_for(true))), patience(30));
-	is(WEXITSTATUS(status), 0, "9.3 but by nobody whom the security modules do not let");
+	is(WEXITSTATUS(status), 0,
+	   "9.3 process without its first thread: a reader in a Landlock domain reads none");
 	end_child(pid);
 }
 
@@ -467,18 +474,18 @@ static void opened(void)
 
 		_exit(fd < 0);
 	}), patience(30));
-	is(status, 0, "9.3 a user has a trace that goes on by itself");
+	is(status, 0, "9.3 open: a user creates a trace with PERFTRACE_KEEP");
 	status = status_of(reader(_exit(opens(false))), patience(30));
-	is(WEXITSTATUS(status), 0, "9.3 which the user opens later");
+	is(WEXITSTATUS(status), 0, "9.3 open: the user can open the kept trace");
 	status = status_of(reader(_exit(opens(true))), patience(30));
-	is(WEXITSTATUS(status), EPERM, "9.3 but not where the security modules do not agree");
+	is(WEXITSTATUS(status), EPERM, "9.3 open: EPERM from within a Landlock domain");
 	status = status_of(reader({
 		struct perftrace_create open = a_trace("opened", "", 0, 0);
 		int fd = trace_try(PERFTRACE_OPEN, &open);
 
 		_exit(trace_call(fd, PERFTRACE_END, NULL) != 0);
 	}), patience(30));
-	is(status, 0, "9.3 and ends");
+	is(status, 0, "9.3 open: the user can end the kept trace");
 }
 
 static int waiting_trace(__u32 flags)
@@ -513,8 +520,8 @@ static void attaches(void)
 			_exit(tally.events);
 		}), patience(30)));
 	write_file(yama, before);
-	is(events[0], 1, "9.3 a process is traced that may only be looked at");
-	is(events[1], 0, "9.3 but not stopped");
+	is(events[0], 1, "9.3 Yama scope 1: events of a process without an attach right are read");
+	is(events[1], 0, "9.3 Yama scope 1: PERFTRACE_WAIT gets no events of such a process");
 	end_child(pid);
 }
 
@@ -539,8 +546,9 @@ static void waits(void)
 	last = seconds_now() + patience(20);
 	while (seconds_now() <= last && !one->ended)
 		sleep_ms(1);
-	ok(one->ended && !one->nr, "9.3 a thread that waits goes on when it may not be stopped any more");
-	is(one->result, -ENOENT, "9.3 as there is no buffer for it");
+	ok(one->ended && !one->nr,
+	   "9.3 undumpable process: its thread does not wait for room any longer");
+	is(one->result, -ENOENT, "9.3 undumpable process: the wait for room is ENOENT");
 	end_child(other);
 	end_child(pid);
 }

@@ -74,18 +74,22 @@ static void descriptors(void)
 	pid_t pid = child(attaches_often);
 	__u64 bytes;
 
-	is(shared->nr, DESCRIPTORS, "9.4 a process is attached by %d descriptors", DESCRIPTORS);
-	is(shared->result, -ENOSPC, "9.4 and by no more");
+	is(shared->nr, DESCRIPTORS, "9.4 descriptors: %d attach one process", DESCRIPTORS);
+	is(shared->result, -ENOSPC, "9.4 descriptors: one more is ENOSPC");
 	bytes = bytes_of(USER);
-	ok(bytes && bytes < 16 * PAGE, "9.1 which have one page together (%llu bytes)", bytes);
+	ok(bytes && bytes < 16 * PAGE,
+	   "9.1 descriptors: those of one process are charged less than 16 pages (%llu bytes)",
+	   bytes);
 	end_child(pid);
 	pid = child(ends_often);
 	bytes = bytes_of(USER);
 	ok(shared->nr == 100 && bytes >= 100 * PAGE && bytes < 200 * PAGE,
-	   "9.1 what descriptors have is charged, whose mappings are gone (%llu bytes)", bytes);
+	   "9.1 descriptors without mappings: each is charged one page or more (%llu bytes)",
+	   bytes);
 	end_child(pid);
 	wait_until(!bytes_of(USER));
-	is(bytes_of(USER), 0, "9.1 and given back with them");
+	is(bytes_of(USER), 0,
+	   "9.1 descriptors without mappings: the charge is given back with them");
 }
 
 /* Returns the number of tasks that the kernel has memory for, including dead ones. */
@@ -130,13 +134,14 @@ static void dead(void)
 	wait_until((after = tasks()) < before + nr / 2);
 	info = trace_info(fd);
 	ok(!bad && info.nr_processes == nr && !info.dropped,
-	   "9.1 processes are kept that have ended (%llu)", info.nr_processes);
-	ok(before > 0 && after < before + nr / 2, "9.1 and not their tasks (%ld, %ld)", before,
+	   "9.1 ended processes: all are kept in the trace (%llu)", info.nr_processes);
+	ok(before > 0 && after < before + nr / 2,
+	   "9.1 ended processes: their tasks are freed (%ld, %ld)", before,
 	   after);
-	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 the trace ends");
+	is(trace_call(fd, PERFTRACE_END, NULL), 0, "9.1 ended processes: the trace ends");
 	close(fd);
 	wait_until(nobody_has_any());
-	ok(nobody_has_any(), "9.1 and nothing is left");
+	ok(nobody_has_any(), "9.1 ended processes: no charge is left after the trace");
 }
 
 static void tries_to_attach(void)
@@ -176,15 +181,17 @@ static void refused(void)
 	fd = trace_create("refused", "charges:*", PERFTRACE_ALL_USERS, 4096, &slot);
 	pid = child(registers);
 	info = trace_info(fd);
-	ok(shared->result == -EDQUOT && shared->nr, "9.1 markers are refused (%d)", shared->nr);
-	ok(info.no_memory, "9.6 which is counted");
-	ok(klog_has(log, said), "9.6 and said");
+	ok(shared->result == -EDQUOT && shared->nr,
+	   "9.1 limit of memory: register is EDQUOT (%d)", shared->nr);
+	ok(info.no_memory, "9.6 limit of memory: a refused marker is counted in no_memory");
+	ok(klog_has(log, said), "9.6 limit of memory: a refused marker is logged");
 	end_child(pid);
 	set_user_kb(8);
 	info = trace_info(fd);
 	pid = child(tries_to_attach);
-	is(shared->result, -EDQUOT, "9.1 a process is refused");
-	ok(trace_info(fd).no_memory == info.no_memory + 1, "9.6 which is counted, too");
+	is(shared->result, -EDQUOT, "9.1 limit of memory: attach is EDQUOT");
+	ok(trace_info(fd).no_memory == info.no_memory + 1,
+	   "9.6 limit of memory: a refused process is counted in no_memory");
 	end_child(pid);
 	set_user_kb(0);
 	close(fd);
@@ -219,8 +226,8 @@ static void goes_on(void)
 		bad += trace_call(fd, PERFTRACE_PAUSE, &off) != 0;
 	shared->go = 1;
 	pthread_join(thread, NULL);
-	is(bad, 0, "9.6 a trace that goes on is told to go on");
-	is(shared->nr, 0, "9.6 and loses nothing by that");
+	is(bad, 0, "9.6 resume: succeeds for a trace that is not paused");
+	is(shared->nr, 0, "9.6 resume: a trace that is not paused wants its markers all the time");
 	traced_close(&t);
 	close(fd);
 }
@@ -243,8 +250,8 @@ static void idle(void)
 		trace_info(fd);
 	}
 	buffer_of(&t, slot, 0)->lost = 1500000000;
-	is(trace_info(fd).lost, 0, "9.6 losses are not believed for which there was no time");
-	ok(trace_info(fd).cut, "9.6 but told of");
+	is(trace_info(fd).lost, 0, "9.6 impossible losses: not counted as lost");
+	ok(trace_info(fd).cut, "9.6 impossible losses: counted in cut");
 	traced_close(&t);
 	close(fd);
 }
@@ -263,9 +270,9 @@ static void released(void)
 		rc = trace_call(fd, PERFTRACE_RELEASE, &release);
 		_exit(rc || !release.left);
 	});
-	is(rc, 0, "9.2 processes are told to let go");
+	is(rc, 0, "9.2 release: processes are asked to let go");
 	rc = in_child(_exit(-try_attach(trace_device(), 0, &attach)));
-	is(rc, 0, "9.2 who tells them and ends before they have lets others be traced again");
+	is(rc, 0, "9.2 release: when its caller has ended, processes can attach again");
 	release.flags = PERFTRACE_RESUME;
 	fd = trace_device();
 	trace_call(fd, PERFTRACE_RELEASE, &release);

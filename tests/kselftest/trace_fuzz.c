@@ -222,11 +222,13 @@ int main(void)
 	for (int i = 0; i < TRACES; i++)
 		cut += trace_info(fds[i]).cut;
 	ok(readings > at_least(1000) && !strange,
-	   "3.7 a reader goes on reading (%llu times, %llu bytes)", readings, bytes);
-	ok(shared->rewritten > at_least(100000), "3.7 while its writer rewrites (%llu words)",
+	   "3.7 fuzz: no read fails with another errno (%llu times, %llu bytes)", readings, bytes);
+	ok(shared->rewritten > at_least(100000),
+	   "3.7 fuzz: a process rewrites its buffers meanwhile (%llu words)",
 	   shared->rewritten);
-	ok(cut, "3.7 and counts what makes no sense (%llu bytes)", cut);
-	ok(shared->calls > at_least(1000), "3.7 while another one calls (%llu times)",
+	ok(cut, "3.7 fuzz: invalid bytes are counted in cut (%llu bytes)", cut);
+	ok(shared->calls > at_least(1000),
+	   "3.7 fuzz: another process makes random calls meanwhile (%llu times)",
 	   shared->calls);
 	for (int i = 0; i < 3; i++) {
 		kill(pids[i], SIGKILL);
@@ -234,12 +236,12 @@ int main(void)
 	}
 	trace_drain(good_fd, 0, &(struct tally) { 0 });
 	ok(good.events > 100 && !good.broken && !good.gaps && !good.lost_records && !good.first,
-	   "3.7 all events of one who behaves are there (%llu)", good.events);
+	   "3.7 fuzz: all events of a well-behaved process are read (%llu)", good.events);
 	close(good_fd);
 	for (int i = 0; i < TRACES; i++)
 		close(fds[i]);
 	good_fd = trace_create("after", "", 0, 0, &good_slot);
-	ok(good_fd >= 0, "3.7 traces go on beginning");
+	ok(good_fd >= 0, "3.7 fuzz: a trace can be created afterwards");
 	close(good_fd);
 	return finish();
 }
