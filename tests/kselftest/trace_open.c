@@ -50,7 +50,7 @@ static void opener(void)
 	_exit(0);
 }
 
-/* Counts these kernel threads. */
+/* Returns the number of these kernel threads. */
 static int stand_ins(void)
 {
 	DIR *dir = opendir("/proc");
@@ -103,15 +103,15 @@ int main(void)
 	for (int i = 0; i < OPENERS; i++)
 		wait(NULL);
 	note("%lu opened, %lu refused; %d threads at most", shared->opened, shared->busy, most);
-	ok(shared->opened, "9.3 open: a user opens his trace");
+	ok(shared->opened, "9.3 open: a user can open a trace of the same user");
 	ok(shared->busy, "9.4 open: EBUSY beyond %d calls of one user at a time", MOST);
-	ok(most <= MOST, "9.4 open: there are no more kernel threads than that (%d)", most);
-	is(shared->other, 0, "9.4 open: and no other error");
+	ok(most <= MOST, "9.4 open: at most as many kernel threads as calls (%d)", most);
+	is(shared->other, 0, "9.4 open: no error but EBUSY");
 	alone = in_child({
 		become_user();
 		_exit(-try_open());
 	});
-	is(alone, 0, "9.4 open: it succeeds when the others have done");
+	is(alone, 0, "9.4 open: succeeds when the other calls are done");
 	kill(maker, SIGKILL);
 	waitpid(maker, &status, 0);
 	return finish();
