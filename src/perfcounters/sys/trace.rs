@@ -113,9 +113,13 @@ impl Opened {
         self.role.lock().clone()
     }
 
-    /// Gives the file its use, which it can get only once. `EBUSY` if it has one; otherwise the
-    /// error of `make`.
-    fn become_(&self, make: impl FnOnce() -> Result<Role>) -> Result {
+    /// Gives the file its use, which it can get only once. If another call is faster, the new use is
+    /// given to `undo` and dropped.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the file has a use; otherwise the error of `make`.
+    fn become_(&self, make: impl FnOnce() -> Result<Role>, undo: impl FnOnce(&Role)) -> Result {
         let room = UniqueArc::<Role>::new_uninit(GFP_KERNEL_ACCOUNT)?;
         if self.role().is_some() {
             return Err(EBUSY);
@@ -128,11 +132,7 @@ impl Opened {
             return Ok(());
         }
         drop(role);
-        // Another call was faster. The trace is ended here, as nothing else would end a new one
-        // with `KEEP`. A trace that was only opened ends as well.
-        if let Role::Trace(held) = &*made {
-            let _ = tracing::end(held.id);
-        }
+        undo(&made);
         Err(EBUSY)
     }
 }
@@ -371,7 +371,7 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
     // SAFETY: The file is open while the process is traced: `release` detaches the process, and
     // each mapping holds the file.
     let mapping = unsafe { Mapping::of(file) }.ok_or(EINVAL)?;
-    opened.become_(|| {
+    let make = || {
         let mm = Mm::calls().ok_or(EINVAL)?;
         let shared = attach.flags & trace::flag::SHARED != 0;
         let (key, pieces, nobodys) = tracing::attached::attach(&mm, mapping, shared)?;
@@ -384,7 +384,8 @@ unsafe fn attach(file: *mut bindings::file, opened: &Opened, arg: UserPtr) -> Re
             thread,
             nobodys,
         }))
-    })?;
+    };
+    opened.become_(make, |_| ())?;
     attach.nr_cpus = super::cpu::nr_cpu_ids();
     attach.stride = trace::STRIDE;
     attach.bytes = tracing::attached::mapped_bytes();
@@ -449,10 +450,16 @@ fn create(opened: &Opened, arg: UserPtr) -> Result {
         write(arg, &create)?;
         return Err(EINVAL);
     }
-    opened.become_(|| {
+    let make = || {
         let (held, slot) = tracing::create(&create, program)?;
         create.slot = slot as u32;
         Ok(Role::Trace(held))
+    };
+    // Closing the file would not end a trace with `KEEP`.
+    opened.become_(make, |role| {
+        if let Role::Trace(held) = role {
+            let _ = tracing::end(held.id);
+        }
     })?;
     write(arg, &create)
 }
@@ -461,14 +468,16 @@ fn open_trace(opened: &Opened, arg: UserPtr) -> Result {
     let mut create: Create = sized(arg)?;
     let name = create.name;
     let name = filter::text(&name).ok_or(EINVAL)?;
-    opened.become_(|| {
+    let make = || {
         let (held, info) = tracing::open(name)?;
         create.flags = info.flags;
         create.bytes = info.bytes;
         create.slot = info.slot;
         create.markers = info.markers;
         Ok(Role::Trace(held))
-    })?;
+    };
+    // The trace is another file's as well: it does not end.
+    opened.become_(make, |_| ())?;
     write(arg, &create)
 }
 
