@@ -36,11 +36,13 @@ ring() {
 	for _ in $(seq 60); do
 		$at/ring >sampled || return 1
 		read -r samples _ mine _ _ _ lost _ <sampled
-		[ "$mine" = "$samples" ] && [ "$lost" = 0 ] || { cat sampled; return 1; }
+		[ "$mine" = "$samples" ] || { cat sampled; return 1; }
+		# On a busy host the program may read too late.
+		[ "$lost" = 0 ] || continue
 		all=$((all + samples))
 		[ $all -lt 5 ] || return 0
 	done
-	echo "$all samples"
+	echo "$all samples in runs that lost none"
 	return 1
 }
 
