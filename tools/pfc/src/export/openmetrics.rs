@@ -180,8 +180,8 @@ fn describe(
     writeln!(out, "# HELP {name} {}", escaped(help))
 }
 
-/// Writes the busiest tasks. Process IDs are used again: the same ID may stand for another task
-/// whose counters start at 0. Therefore the name of the task is a label, too.
+/// Writes the busiest tasks. Task IDs are used again: the same ID may stand for another task whose
+/// counters start at 0. Therefore the name of the task is a label, too.
 fn busiest(tasks: &Tasks, out: &mut dyn Write) -> io::Result<()> {
     let all = tasks.all.len();
     let help = "tasks that are accounted, of which the busiest are here";

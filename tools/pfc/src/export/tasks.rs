@@ -122,7 +122,7 @@ fn nanoseconds(ticks: u64, khz: u32) -> u64 {
 pub struct Tasks {
     /// Ticks per millisecond.
     pub khz: u32,
-    /// One task for each process ID, in ascending order.
+    /// One task for each task ID (pid), in ascending order.
     pub all: Vec<Task>,
     /// The IDs of the busiest tasks.
     busiest: HashSet<u32>,
@@ -247,7 +247,7 @@ impl Ranking {
             };
             now.insert((task.pid, task.began), rank);
         }
-        // A process ID is used again after its task has ended. The later task is kept.
+        // A task ID is used again after its task has ended. The later task is kept.
         let mut each: HashMap<u32, Task> = HashMap::new();
         for task in all {
             let old = each.get(&task.pid);

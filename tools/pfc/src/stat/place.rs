@@ -164,7 +164,8 @@ fn fixed_field(code: Code, pmd: u16) -> u64 {
 ///
 /// # Errors
 ///
-/// The group that does not fit in one set, and the index of its first event without a counter.
+/// Returns the number of a group that does not fit in one set, and the index of its first event
+/// without a counter.
 pub fn spread(
     events: &[Event],
     groups: &[Option<usize>],
