@@ -14,13 +14,13 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `abi.rs` | the structures and calls of `linux/perfmon.h`; unsafe |
-//! | `constraints.rs` | which counters can count which event |
+//! | `abi.rs` | the ioctls and structures of `linux/perfmon.h` (unsafe) |
+//! | `constraints.rs` | the counters that can count an event |
 //! | `context.rs` | a context |
 //! | `map.rs` | `/proc/perfmon_map` |
-//! | `solve.rs` | which counter counts which event, in how many sets |
+//! | `solve.rs` | assigns events to counters and event sets |
 
 mod abi;
 pub mod constraints;
