@@ -279,9 +279,11 @@ pub fn solve(events: &[Demand]) -> Result<Seating, Unplaceable> {
             return Ok(found);
         }
     }
-    // Reached only if the search for the last number of sets was cut off: there is an assignment
-    // with each group in its own set.
-    Err(Unplaceable::NoCounter(0))
+    // The search for the last number of sets was cut off. Each group has a set of its own then.
+    let own = |event: usize| group_of[event].map(|g| g as u16);
+    matching(events, 0..events.len(), events.len(), own)
+        .map(|found| found.seating())
+        .map_err(Unplaceable::NoCounter)
 }
 
 #[cfg(test)]
@@ -343,6 +345,15 @@ mod tests {
         let found = solve(&events).expect("fits");
         is_right(&events, &found);
         assert_eq!(found.sets, 500);
+    }
+
+    /// So many groups need the same counter that the search for their sets is cut off.
+    #[test]
+    fn r1_12_groups_beyond_the_search() {
+        let events: Vec<Demand> = (0..210).map(|n| demand(&[0], Some(n))).collect();
+        let found = solve(&events).expect("fits");
+        is_right(&events, &found);
+        assert_eq!(found.sets, 210);
     }
 
     #[test]
