@@ -8,7 +8,7 @@
 //!
 //! | syntax | meaning |
 //! |---|---|
-//! | `field == 3`, `!=` `<` `<=` `>` `>=` | compares values; constants such as `-3`, `0x1f`, `2.5` |
+//! | `field == 3`, `!=` `<` `<=` `>` `>=` | compares values with constants: `-3`, `0x1f`, `2.5` |
 //! | `field & 0x10` | true if one of these bits is set |
 //! | `field ~ "glob"`, `!~` | matches `*` `?` `[a-z]` `[!a-z]` `\x` |
 //! | `field == "text"`, `!=` | matches exactly this text; `\"` and `\\` are escapes |

@@ -227,8 +227,9 @@ impl Reader {
         }))
     }
 
-    /// Corrects the time of a record. Readers of the output rely on times that do not decrease along a
-    /// buffer. A time that is more than [`AHEAD`] later than the reading becomes that of the reading.
+    /// Corrects the time of a record. Readers of the output rely on times that do not decrease
+    /// along a buffer. A time that is more than [`AHEAD`] later than the reading becomes that of
+    /// the reading.
     fn time(&mut self, stream: &mut Stream, chunk: &Chunk, time: u64) -> u64 {
         let latest = chunk.ticks.saturating_add(AHEAD.saturating_mul(self.khz));
         let possible = match time > latest {

@@ -276,7 +276,8 @@ impl Room {
 
     #[inline]
     fn number(&mut self, bits: u64, bytes: usize) {
-        // SAFETY: No caller asks for more than the 8 bytes of an integer. On x86 the low bytes are first.
+        // SAFETY: No caller asks for more than the 8 bytes of an integer. On x86 the low bytes are
+        // first.
         unsafe { self.put((&raw const bits).cast(), bytes) };
     }
 

@@ -20,7 +20,7 @@
 //! | variable | effect |
 //! |---|---|
 //! | `PERFTRACE=0` | the program is never traced |
-//! | `PERFTRACE_SHARED=1` | the program takes part in traces whose buffers other processes write, too |
+//! | `PERFTRACE_SHARED=1` | the program also takes part in traces with shared buffers |
 //! | `PERFTRACE_DEBUG=1` | prints on standard error why tracing is off |
 //!
 //! The crate is `no_std`, because the C library is built from it. Documentation/tracing.md

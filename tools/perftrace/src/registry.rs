@@ -52,7 +52,7 @@ impl Module {
         let bytes = (self.last as usize).saturating_sub(self.first as usize);
         match self.first.is_null() {
             true => &[],
-            // SAFETY: By the invariant.
+            // SAFETY: By the invariant of `Module`, `first` to `last` are live sites.
             false => unsafe { slice::from_raw_parts(self.first, bytes / size_of::<Site>()) },
         }
     }

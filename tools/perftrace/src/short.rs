@@ -46,7 +46,7 @@ const OTHERS: u32 = FLIGHT | SHARED | FILTERED;
 /// | r10 | the generation; `head`; the record's offset in the records |
 /// | r8 | the offset of this thread's struct rseq from fs |
 /// | rcx | the CPU; later the buffer |
-/// | rax | the marker's word; the record's first word; its time; at the end 0 if nothing was written |
+/// | rax | the marker's word; the record's first word; its time; at the end 0 if not written |
 macro_rules! short {
     ($site:expr, $first:expr, $second:expr, [$($mode:literal),*], [$($end:literal),*], [$($fields:literal),*]) => {{
         let done: u64;
