@@ -24,7 +24,7 @@ pub struct Layout {
 pub struct Record<'a> {
     /// The marker's number in its process.
     pub marker: u16,
-    /// The thread's number, as the program has written it.
+    /// The thread id, as the program has written it.
     pub thread: u32,
     /// The time in ticks.
     pub time: u64,

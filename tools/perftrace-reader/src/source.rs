@@ -86,7 +86,7 @@ pub struct Chunk {
 /// A process in a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Task {
-    /// The number in the reader's pid namespace; 0 if the process has none there.
+    /// The process id in the reader's pid namespace; 0 if the process has none there.
     pub pid: u32,
     /// The user of the process.
     pub uid: u32,

@@ -50,7 +50,7 @@ pub(crate) enum Hold {
     /// Until it is interrupted, by a restartable sequence. The value is the offset of its `struct
     /// rseq` from the thread pointer.
     Sequence(u64),
-    /// Until it gives the buffer back: its number is in `owner`.
+    /// Until it gives the buffer back. Its thread id is in `owner`.
     Owner,
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn attach(shared: bool) -> Result<Pieces, Errno> {
 }
 
 const DEVICE_PATH: &[u8] = b"/dev/perftrace\0";
-/// File that is mapped in place of the control page if there is no device. `pfc trace arm` writes
+/// The wake file, which replaces the first mapping while there is no device. `pfc trace arm` writes
 /// it, as root.
 const WAKE_PATH: &[u8] = b"/run/perftrace/wake\0";
 
@@ -126,7 +126,7 @@ pub(crate) fn is_away(Errno(error): Errno) -> bool {
     matches!(error, libc::ENOENT | libc::ENODEV | libc::ENXIO)
 }
 
-/// Returns the number of the calling process.
+/// Returns the id of the calling process.
 pub(crate) fn process() -> u32 {
     // SAFETY: getpid() takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_getpid) as u32 }
@@ -209,9 +209,9 @@ fn with_markers(number: u32, markers: &mut [Marker]) -> Result<(), Errno> {
     fd().and_then(|fd| call(fd, number, &raw mut all))
 }
 
-/// Wakes the reader of a buffer that is half full or has lost an event. Returns false if the buffer
-/// has no reader, because it belongs to no trace. Other errors are ignored: the reader also reads
-/// periodically.
+/// Wakes the reader of a buffer that is half full or has lost an event. Returns false if the kernel
+/// has no such buffer: the trace has ended, or there was no memory. Other errors are ignored,
+/// because the reader also reads periodically.
 pub(crate) fn notify(slot: u32, cpu: u32) -> bool {
     let mut is_read = true;
     quietly(|| {

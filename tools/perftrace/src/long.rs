@@ -20,10 +20,10 @@ use crate::site::Site;
 use crate::state::{self, Trace, CURRENT};
 use crate::thread;
 
-/// Passes over all buffers that a thread without restartable sequences makes to find a free one.
+/// Number of passes in which a thread without restartable sequences looks for a free buffer.
 const LOOKS: u32 = 100;
-/// Attempts in a shared buffer until the event is lost; also attempts to count a loss in a
-/// sequence.
+/// Number of attempts in a shared buffer until the event is lost, and of attempts to count a loss
+/// in a restartable sequence.
 const TRIES: u32 = 1000;
 /// Words of a `LOST` record.
 const LOST_WORDS: u64 = 3;
@@ -35,7 +35,7 @@ enum Outcome {
     Again,
     /// There is no room until the buffer has been read beyond this `tail`.
     Full(u64),
-    /// Other threads own all buffers. Only without restartable sequences.
+    /// Other threads own all buffers. This happens only without restartable sequences.
     Taken,
     /// There is no free buffer, and waiting might not end: this thread owns one of them. It is in a
     /// signal handler that has interrupted its own write, and handlers of other threads may wait
@@ -80,7 +80,7 @@ struct Record<'a> {
     generation: u32,
     flags: u32,
     mask: u64,
-    /// The first word: the marker's number, the size in words, the thread's number.
+    /// The first word of the record: the marker's number, the size in words, and the thread id.
     header: u64,
     key: u64,
     fields: &'a [u64],
@@ -101,7 +101,7 @@ fn write_to(trace: &Trace, number: u32, site: &Site, fields: &[u64]) {
         let thread = thread::number();
         if flags & FILTERED != 0 {
             // A filter that is being changed gives an arbitrary answer. The generation changes,
-            // too, so the step below fails.
+            // too, so a record that it accepts is not committed.
             let accepted = state::filter(number as usize).is_some_and(|filter| {
                 let thread = (thread.unwrap_or(0) >> 32) as u32;
                 let process = state::process();
@@ -167,8 +167,8 @@ impl Record<'_> {
             return false;
         };
         let place = tail.wrapping_add(1);
-        // Relaxed: this is a hint. It holds the position that it is about, so a stale value does
-        // not match.
+        // Relaxed: this is a hint. It contains the position at which a wait has timed out, so a
+        // stale value does not match.
         if buffer.stalled.load(Relaxed) == place {
             return false;
         }
@@ -230,7 +230,7 @@ impl Record<'_> {
         // owns one must not wait.
         let owns = |cpu| {
             let buffer = self.trace.buffer(cpu);
-            // Relaxed: only this thread stores its own number.
+            // Relaxed: only this thread stores its own id.
             buffer.is_some_and(|buffer| buffer.owner.load(Relaxed) == thread)
         };
         match (0..nr_cpus).any(owns) {
@@ -421,9 +421,9 @@ impl Record<'_> {
         }
     }
 
-    /// Counts a loss without a sequence. Returns the CPU where it was counted, and the count
-    /// before. Relaxed: it is a count, which each step compares again. It is atomic because another
-    /// process may change it at the same time.
+    /// Counts a loss without a restartable sequence. Returns the CPU where it was counted, and the
+    /// count before. Relaxed: it is a count, which each step compares again. It is atomic because
+    /// another process may change it at the same time.
     fn count_late_loss(&self, cpu: u32) -> Option<(u32, u64)> {
         // The CPU number of a thread that has unregistered its sequence is not valid. Use CPU 0.
         let cpu = self.trace.buffer(cpu).map_or(0, |_| cpu);

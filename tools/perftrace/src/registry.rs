@@ -73,10 +73,10 @@ struct Registry {
     debug: bool,
     /// The handlers for fork() are installed.
     forks: bool,
-    /// The process that owns the registry. Another process that shares its memory has another
-    /// number.
+    /// The id of the process that owns the registry. A process that only shares its memory has
+    /// another id.
     process: u32,
-    /// A word of the wake file, which says when there is a device; null if it is not mapped.
+    /// A word of the wake file (`device::wake()`), or null if the file is not mapped.
     wake: *const AtomicU32,
     /// The value of that word on which this process has acted last.
     told: u32,
@@ -89,6 +89,7 @@ struct Registry {
 enum Stage {
     /// Attaching was not tried yet, or the last module was unregistered.
     New,
+    /// The process is traced.
     Attached,
     /// There is no device. The wake file says when there is one.
     Waiting,
@@ -272,8 +273,7 @@ impl Registry {
         }
     }
 
-    /// Maps the wake file where there is no device, or not any more, so that the process attaches
-    /// when one appears.
+    /// Prepares for a device that appears later: maps the wake file, whose words announce it.
     fn wait(&mut self) {
         if self.wake.is_null() {
             match device::wake() {
@@ -441,7 +441,7 @@ impl Registry {
 
     fn say(&self, what: &CStr) {
         if self.debug {
-            // SAFETY: Both are C strings, and the format takes one.
+            // SAFETY: The format and its argument are C strings.
             unsafe { dprintf(2, c"perftrace: off: %s\n".as_ptr(), what.as_ptr()) };
         }
     }
@@ -452,7 +452,7 @@ impl Registry {
 
     fn fail_of(&self, what: *const c_char, error: c_int) {
         if self.debug && !what.is_null() {
-            // SAFETY: All are C strings, and the format takes two.
+            // SAFETY: The format and its two arguments are C strings.
             unsafe {
                 let why = libc::strerror(error);
                 dprintf(2, c"perftrace: off: %s: %s\n".as_ptr(), what, why);
@@ -536,7 +536,7 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    // SAFETY: The parent's thread has taken the lock in `before_fork()`, as the invariant of
+    // SAFETY: The thread that forked has taken the lock in `before_fork()`, as the invariant of
     // `Locked` requires, and the child has no other thread.
     unsafe {
         thread::forget();

@@ -142,7 +142,7 @@ macro_rules! forwards {
 ///
 /// # Safety
 ///
-/// `site` is registered, and its record has no words of fields.
+/// `site` is live, its invariants hold, and its record has no words of fields.
 #[inline(always)]
 pub(crate) unsafe fn event_0(site: *const Site) -> bool {
     forwards!(site, 0u64, 0u64, "lea r9, [r10 + 16]", [])
@@ -152,7 +152,7 @@ pub(crate) unsafe fn event_0(site: *const Site) -> bool {
 ///
 /// # Safety
 ///
-/// `site` is registered, and its record has one word of fields.
+/// `site` is live, its invariants hold, and its record has one word of fields.
 #[inline(always)]
 pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
     let end = 0u64;
@@ -169,7 +169,7 @@ pub(crate) unsafe fn event_1(site: *const Site, first: u64) -> bool {
 ///
 /// # Safety
 ///
-/// `site` is registered, and its record has two words of fields.
+/// `site` is live, its invariants hold, and its record has two words of fields.
 #[inline(always)]
 pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool {
     forwards!(
@@ -186,7 +186,8 @@ pub(crate) unsafe fn event_2(site: *const Site, first: u64, second: u64) -> bool
 ///
 /// # Safety
 ///
-/// `site` is registered, and its record has `words` words of fields, which can be read at `fields`.
+/// `site` is live, its invariants hold, and its record has `words` words of fields, which can be
+/// read at `fields`.
 #[inline(always)]
 pub(crate) unsafe fn event(site: *const Site, fields: *const u64, words: usize) -> bool {
     forwards!(
@@ -241,7 +242,7 @@ macro_rules! backwards {
 ///
 /// # Safety
 ///
-/// `site` is registered, and its record has two words of fields.
+/// `site` is live, its invariants hold, and its record has two words of fields.
 #[inline(always)]
 pub(crate) unsafe fn flight_2(site: *const Site, first: u64, second: u64) -> bool {
     backwards!(
@@ -258,7 +259,8 @@ pub(crate) unsafe fn flight_2(site: *const Site, first: u64, second: u64) -> boo
 ///
 /// # Safety
 ///
-/// `site` is registered, and its record has `words` words of fields, which can be read at `fields`.
+/// `site` is live, its invariants hold, and its record has `words` words of fields, which can be
+/// read at `fields`.
 #[inline(always)]
 pub(crate) unsafe fn flight(site: *const Site, fields: *const u64, words: usize) -> bool {
     backwards!(

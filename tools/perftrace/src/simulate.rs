@@ -4,8 +4,8 @@
 //! performs the kernel's part in it. The rest of the library is the code that is shipped.
 //!
 //! The registered markers are stored behind the buffers. A process with
-//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, under its
-//! process number. It starts trace 0, which wants all markers and has the flags of
+//! `PERFTRACE_SIMULATE=DIRECTORY` in its environment creates the file in that directory, named by
+//! its process id. It starts trace 0, which wants all markers and has the flags of
 //! `PERFTRACE_SIMULATE_FLAGS`. With `PERFTRACE_SIMULATE_READ` everything is read as soon as the
 //! library wakes the reader.
 #![expect(
@@ -171,7 +171,7 @@ pub(crate) fn attach(over: Option<&Pieces>) -> Option<Result<Pieces, i32>> {
         }
         let before = attached().filter(|_| over.is_some() && plan.shared);
         if let Some(before) = before {
-            // The child has its parent's words and slots, but a key and a number of its own.
+            // The child has its parent's words and slots, but a key and an id of its own.
             // SAFETY: Both files are mapped, and longer than this.
             unsafe { ptr::copy_nonoverlapping(before.at, kernel.at, abi::READ_BYTES) };
             kernel.control().key.store(process::id().into(), Relaxed);
@@ -345,7 +345,7 @@ impl Kernel {
         unsafe { &*self.at.add(offset).cast() }
     }
 
-    /// Starts a trace that wants all markers in a slot.
+    /// Starts a trace in a slot. It wants all markers.
     pub fn start(&self, trace: u32, flags: u32, bytes: u32) {
         assert!(bytes.is_power_of_two() && bytes as usize + abi::RECORDS <= 1 << self.plan.stride);
         let slot = &self.control().slots[trace as usize];
@@ -429,8 +429,8 @@ impl Kernel {
         self.buffer(trace, cpu).lost.load(Relaxed)
     }
 
-    /// Stores the limit of 0 that a thread stores which has lost an event of the slot's previous
-    /// trace, and is late.
+    /// Stores a limit of 0, as a thread does that has lost an event of the previous trace in the
+    /// slot and is late.
     pub fn late_loss(&self, trace: u32, cpu: u32) {
         self.buffer(trace, cpu).limit.store(0, Relaxed);
     }
@@ -479,8 +479,8 @@ impl Kernel {
         // The whole buffer is copied first. Then `reserve` says which part of the copy is valid.
         let copy: Vec<u64> = (0..=mask / 8).map(|n| self.at(buffer, n * 8)).collect();
         fence(Ordering::Acquire);
-        // Positions count downwards from 2^64. `begun` bytes were written or begun, and the first
-        // `whole` of these have been overwritten.
+        // Positions count downwards from 2^64. `begun` bytes were written or are being written, and
+        // the first `whole` of these have been overwritten.
         let begun = buffer.reserve.load(Relaxed).wrapping_neg();
         let whole = begun.saturating_sub(mask + 1);
         let word = |at: u64| copy[((at & mask) / 8) as usize];

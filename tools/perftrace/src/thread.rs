@@ -14,9 +14,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::abi::THREAD_SHARED;
 use crate::state;
 
-// perftrace_thread: the offset of the thread's struct rseq from the thread pointer, or 0 while the
-// fast path must not be taken (as in a new thread); then the thread's number in the upper half of a
-// word.
+// perftrace_thread: two words. The first is the offset of the thread's struct rseq from the thread
+// pointer, or 0 while the fast path must not be taken, as in a new thread. The second has the
+// thread id in its upper half.
 global_asm!(
     ".pushsection .tbss.perftrace_thread,\"awT\",@nobits",
     ".balign 16",
@@ -86,7 +86,7 @@ pub(crate) fn cpu(sequence: u64) -> u32 {
     cpu
 }
 
-/// Returns the calling thread's number, in the upper half of a word as records have it. The first
+/// Returns the id of the calling thread, in the upper half of a word as records have it. The first
 /// call in a thread asks the kernel; from then on the thread may take the fast path. Returns `None`
 /// in another process that shares this memory, such as a child of vfork(): it has no restartable
 /// sequence, so it must not touch the data that sequences protect.
@@ -105,8 +105,8 @@ pub(crate) fn number() -> Option<u64> {
         let number = libc::syscall(libc::SYS_gettid) as u64;
         (number << 32, libc::syscall(libc::SYS_getpid) as u32)
     };
-    // Without a stored number the process id is compared. With one that is marked as shared, the
-    // thread number is.
+    // Without a stored id, compare the processes. With one that is marked as shared, compare the
+    // threads.
     let own = match known {
         0 => process == state::process(),
         _ => known == number | THREAD_SHARED,
@@ -134,14 +134,13 @@ pub(crate) fn place() -> u64 {
     place
 }
 
-/// Clears the words in a child of fork(), which has a copy of its parent's memory but another
-/// number.
+/// Clears the words in a child of fork(), which has a copy of its parent's memory but another id.
 pub(crate) fn forget() {
     set(0, 0);
 }
 
-/// Stores both words, the number first. A signal handler that interrupts in between while the fast
-/// path is being enabled finds it disabled, and stores the same values.
+/// Stores both words, the id first. A signal handler that interrupts in between while the fast path
+/// is being enabled finds it disabled, and stores the same values.
 fn set(short: u64, number: u64) {
     // SAFETY: Writes this thread's static storage, which exists as long as the thread.
     unsafe {

@@ -57,7 +57,7 @@ impl About {
 pub struct Event<'a> {
     /// The time in ticks. Times do not decrease within a buffer.
     pub time: u64,
-    /// The thread's number, as the program has written it.
+    /// The thread id, as the program has written it.
     pub thread: u32,
     /// The process that wrote the event.
     pub process: Rc<Process>,

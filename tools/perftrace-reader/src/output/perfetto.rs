@@ -99,7 +99,7 @@ impl Perfetto {
 
     fn event(&mut self, event: &Event<'_>, cpu: u32) {
         let task = &event.process.task;
-        // A process outside the reader's pid namespace has no number here. Its key is used instead.
+        // A process outside the reader's pid namespace has no id here. Its key is used instead.
         let pid = match task.pid {
             0 => event.process.key,
             pid => pid.into(),

@@ -165,7 +165,7 @@ impl Recorder {
 fn terminate(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // wait() was not called for the child yet, so its number belongs to no other process.
+        // wait() was not called for the child yet, so no other process has its id.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
