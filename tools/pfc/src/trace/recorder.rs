@@ -129,7 +129,7 @@ impl Recorder {
         done.map_err(|e| self.sink.blame(e))
     }
 
-    /// Reads what is left in the buffers after the end of the trace.
+    /// Reads what is left in the buffers when the recording ends.
     fn drain(&mut self) -> Result<(), Failure> {
         for _ in 0..2 {
             for _ in 0..ROUNDS {
