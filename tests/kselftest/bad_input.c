@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Requests that make no sense: each gives its errno and changes nothing. */
+/* Invalid requests of perf_add(), perf_add_desc() and perf_del(): the errno, and no change. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
-#define DESCS	512	/* that a photograph shows, and as many slots of two CPUs */
+#define DESCS	512	/* descriptors in a snapshot, and slots of each of two CPUs */
 
 static struct photo {
 	char header[4096];
@@ -11,13 +11,13 @@ static struct photo {
 	__s64 value[2][DESCS];
 } photo[2];
 
-/* What the module itself costs goes on. */
+/* Instances of the module's own costs change at any time and are left out of the comparison. */
 static bool is_own(__u32 slot)
 {
 	return slot && slot <= PC_OWN;
 }
 
-/* Everything a user could see. */
+/* Takes a snapshot of everything that user space can see. */
 static void photograph(struct photo *p)
 {
 	__u32 slots = pc.h->nr_slots;
@@ -38,7 +38,7 @@ static bool unchanged(void)
 	return !memcmp(&photo[0], &photo[1], sizeof(photo[0]));
 }
 
-/* One request, refused: its errno, and nothing changed. */
+/* Makes a request that must be refused: checks the errno, and that nothing changed. */
 static void refused(int want, const char *what, const char *command, size_t len)
 {
 	long long got;
@@ -54,7 +54,7 @@ static void refused(int want, const char *what, const char *command, size_t len)
 
 #define NO(err, what, command)	refused(err, what, command, sizeof(command) - 1)
 
-/* A name of that many bytes. */
+/* Adds an instance whose name has that many bytes. */
 static long long sized(size_t len, bool expect, const char *fill)
 {
 	char command[2000] = "add ";
@@ -131,12 +131,12 @@ static void specs(void)
 	   "0.10 exponent 18 and 64 slots are taken");
 }
 
-/* A driver that repeats its mistake does not fill the log. */
+/* A driver that repeats a mistake does not fill the kernel log. */
 static void repeated(void)
 {
 	int log = klog_mark(), lines;
 
-	/* What was said before is not counted any more. */
+	/* Waits until the rate limit no longer counts the lines of earlier tests. */
 	sleep_ms(6000);
 	for (int i = 0; i < 500; i++)
 		puppet("del %u", 60000);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Instances belong to the module that added them: what it leaves behind is dormant when it goes,
- * and when its init fails. No driver need look whether its counters could be added.
+ * Instances belong to the module that added them. Those it does not delete become dormant when it
+ * is unloaded, and when its init fails. A driver may use the number that perf_add() returned
+ * without checking it for an error.
  */
 #include "kselftest_pc.h"
 
-/* More than are looked at in one go. */
+/* More than PART (src/perfcounters/counters.rs), so that the scan of them releases its lock. */
 #define NAMES	1100
 
 static struct pc pc;
 
-/* How many of its names are in this state. */
+/* Returns how many instances of the driver are in this state. */
 static int careless(unsigned int state)
 {
 	int nr = 0;
@@ -59,7 +60,7 @@ static void fails(void)
 	   "0.11 and the log says so");
 }
 
-/* Its names are another's: that one counts on, and only that one. */
+/* Another driver owns these names: its instances keep counting, and only its own updates. */
 static void taken(void)
 {
 	__u32 n = puppet("add careless/1");
@@ -79,7 +80,7 @@ static void taken(void)
 	is(pc_total(&pc, n), 71, "0.12 and count");
 }
 
-/* What perf_add() refused is nothing to complain about a second time. */
+/* perf_add() has logged why it refused a name; later calls with the errno log nothing. */
 static void silent(void)
 {
 	int log = klog_mark();

@@ -3,9 +3,10 @@
  * worlds: stock debug
  * timeout: 60
  *
- * Calls as a 32-bit program makes them: of contexts and of accounting they work; of tracing
- * they are refused, with a word in the log. And what all these devices say as others do: no
- * position, ENOTTY for calls that are none.
+ * Calls of a 32-bit program: those on contexts and on accounting work; attaching a trace and
+ * mapping the counter pages are refused, and the kernel log says so. Also: the devices have no file
+ * position, calls that do not exist return ENOTTY, and READ_IMPLIES_EXEC makes no mapping
+ * executable.
  */
 #include "sampling.h"
 #include <linux/perftrace.h>
@@ -19,10 +20,13 @@
 #define I386_IOCTL	54
 #define I386_MMAP2	192
 
-/* Below 4 GB, where a 32-bit program's memory is. */
+/* Memory below 4 GB, for the structures and mappings of 32-bit calls. */
 static void *low;
 
-/* The same structures: the header has only numbers of their own size. */
+/*
+ * Makes an ioctl as a 32-bit program does. Such a program uses the same structures, because all
+ * members have a fixed size.
+ */
 static int call32(int fd, unsigned int call, const void *arg, size_t size)
 {
 	int ret;
@@ -35,7 +39,7 @@ static int call32(int fd, unsigned int call, const void *arg, size_t size)
 	return ret;
 }
 
-/* A page of a file, as a 32-bit program maps it: where @low is. */
+/* Maps a page of a file at @low, by mmap2() of a 32-bit program. */
 static int mmap32(int fd)
 {
 	int ret;
@@ -48,7 +52,7 @@ static int mmap32(int fd)
 	return ret;
 }
 
-/* A vector of one, behind it. */
+/* Makes a call with a vector of one item. The item is stored 1024 bytes after the vector. */
 static int vector32(int fd, unsigned int call, const void *item, size_t size)
 {
 	struct perfmon_vector v = { (__u64)low + 1024, 1, size };
@@ -134,12 +138,15 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 {
 	const ucontext_t *at = context;
 
-	/* Bit 4 of a page fault's error code: an instruction was fetched. */
+	/* Bit 4 of the error code of a page fault: it was an instruction fetch. */
 	not_fetched = at->uc_mcontext.gregs[REG_ERR] & 0x10 ? info->si_addr : NULL;
 	siglongjmp(back, 1);
 }
 
-/* Can what is mapped there be executed, or made so? The first byte is not even fetched if not. */
+/*
+ * Returns true if the mapping is executable or can be made so. If it is not, already the fetch of
+ * the first instruction faults, at the address of the mapping.
+ */
 static bool is_executable(void *at)
 {
 	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO }, before;
@@ -162,7 +169,10 @@ static void implied_one(const char *what, int fd, size_t size, int prot, off_t o
 		munmap(at, size);
 }
 
-/* Programs with an executable stack, and those of long ago, execute what they read. */
+/*
+ * With READ_IMPLIES_EXEC, as old programs and those with an executable stack have it, readable
+ * memory is executable.
+ */
 static void implied(void)
 {
 	int counters = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), before = personality(~0U);
@@ -175,7 +185,7 @@ static void implied(void)
 	if (counters < 0 || ring < 0 || back < 0 || ioctl(trace, PERFTRACE_ATTACH, &attach))
 		bail("open");
 	personality(before | READ_IMPLIES_EXEC);
-	/* Memory is: a return. */
+	/* Anonymous memory is executable: it holds a return instruction. */
 	code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	*code = 0xc3;
 	ok(is_executable(code), "0.1 READ_IMPLIES_EXEC: memory is executable");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* perf_adjust and the inlines in every context; numbers that mean nothing. */
+/* perf_adjust() and the inline functions in every context, and with numbers that are not live. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
@@ -26,7 +26,7 @@ static void everywhere(void)
 	}
 }
 
-/* Every slot there is but the seqflags, of every CPU. */
+/* Copies all slots of all CPUs, except the seqflags. */
 static __s64 *photograph(void)
 {
 	__u32 slots = pc.h->nr_chunks * pc.geometry.pages_per_chunk * 512;
@@ -59,7 +59,7 @@ static void nonsense(void)
 		puppet("@hardirq adjust %lld 1", numbers[i]);
 		is(puppet("handle %lld", numbers[i]), 0, "0.12 no handle for number %lld",
 		   numbers[i]);
-		/* An update through the handle of what is not live changes nothing, either. */
+		/* An update through the handle of such a number changes nothing either. */
 		puppet("inline %lld 1", numbers[i]);
 		puppet("@nmi inline %lld 1", numbers[i]);
 		puppet("peak %lld 1000000", numbers[i]);
@@ -69,14 +69,14 @@ static void nonsense(void)
 	ok(!memcmp(before, after, size),
 	   "0.12 updates of numbers that are not live change no value of any CPU");
 	is(pc.h->gen1 + pc.h->gen2, 2 * gen, "0.12 and no generation");
-	/* The photograph is able to show a change. */
+	/* Checks that the comparison above is able to show a change. */
 	puppet("adjust %u 1", n);
 	free(after);
 	after = photograph();
 	ok(memcmp(before, after, size), "0.12 (a number that is live does)");
 }
 
-/* Instances of their own for task and interrupt, no lock: nothing is lost. */
+/* The task and the interrupts update instances of their own without a lock: no update is lost. */
 static void together(void)
 {
 	__u32 task = puppet("add contexts/from_task"), irq = puppet("add contexts/from_irq");

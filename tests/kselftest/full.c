@@ -3,20 +3,20 @@
  * timeout: 300
  * worlds: stock
  *
- * The table filled to its last slot: all names that there is room for, each with its own number,
- * and what happens then. What a name costs early and late.
+ * Fills the table: each of 65,536 numbers is given out once, then perf_add() returns ENOSPC. Also
+ * compares the time of adding and deleting a name in an empty and in a nearly full table.
  */
 #include "kselftest_pc.h"
 
 static struct pc pc;
 
-/* Photograph of what a refused request must not change. */
+/* Returns a digest of the header fields that a refused request must not change. */
 static __u64 state(void)
 {
 	return pc.h->gen1 * 1000003 + pc.h->gen2 * 10007 + pc.h->nr_slots * 101 + pc.h->nr_chunks;
 }
 
-/* Names from EARLY and from LATE on are timed, SAMPLES of each. */
+/* SAMPLES names are timed from EARLY on, and as many from LATE on. */
 #define EARLY	10
 #define LATE	60000
 #define SAMPLES	301
@@ -38,7 +38,7 @@ static long long median(long long *of)
 	return of[SAMPLES / 2];
 }
 
-/* Adds the next names, deletes and revives them, and says what that cost. */
+/* Adds the next names, deletes and revives them, and records how long adding and deleting took. */
 static bool timed(struct costs *costs, __u32 from)
 {
 	bool order = true;
@@ -71,7 +71,7 @@ static void singles(void)
 	}
 	note("in thousandths of 500 updates, the median: add %lld then %lld, del %lld then %lld",
 	     median(early.add), median(late.add), median(early.del), median(late.del));
-	/* Anything that looks at each instance would be 100 times dearer. */
+	/* An operation that visits each instance would take more than 100 times as long. */
 	ok(median(early.add) > 0 && median(late.add) <= 2 * median(early.add),
 	   "scale adding the 60,000th name costs what the 10th did");
 	ok(median(early.del) > 0 && median(late.del) <= 2 * median(early.del),
@@ -108,7 +108,7 @@ static void singles(void)
 	ok(again, "0.11 in a full table names still go and come back");
 }
 
-/* Runs leave holes at the ends of chunks; single slots do not fill them. */
+/* Histograms leave gaps at the ends of chunks, which single counters can use. */
 static void runs(void)
 {
 	__u32 n = 0, last = 0, count = 0, singles = 0;
@@ -119,7 +119,7 @@ static void runs(void)
 	}
 	is((int)n, -ENOSPC, "0.10 histograms to the end: ENOSPC");
 	note("%u histograms of 64, the last at %u", count, last);
-	/* Chunk 0 has 7, after its seqflag; each other one 8. */
+	/* Chunk 0 has room for 7 histograms after its seqflag, each other chunk for 8. */
 	is(count, 7 + 127 * 8, "0.4 each chunk holds as many as fit");
 	while ((int)puppet("add full/rest%u", singles) > 0)
 		singles++;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * gen1 and gen2: both move on add and on delete and on nothing else; a reader
- * that follows the protocol never accepts a half-made change.
+ * gen1 and gen2 increase when an instance is added or deleted, and at no other time. A reader that
+ * follows the protocol never accepts a set of instances in the middle of a change.
  */
 #include "kselftest_pc.h"
 
@@ -11,7 +11,7 @@
 static struct pc pc;
 static __u64 gen;
 
-/* How far both have moved since the last call, -1 if they differ. */
+/* Returns by how much both have increased since the last call, or -1 if they differ. */
 static int moved(void)
 {
 	__u64 was = gen;
@@ -20,7 +20,10 @@ static int moved(void)
 	return pc.h->gen1 == gen ? (int)(gen - was) : -1;
 }
 
-/* The change that a snapshot must show whole: one name goes and comes back. */
+/*
+ * Returns true if the copy shows a consistent state of toggled/x, which is deleted and added again,
+ * and of the last descriptor.
+ */
 static bool whole(const struct perfcounters_desc *d, __u32 nr_slots,
 		  const struct perfcounters_desc *last)
 {
@@ -31,7 +34,7 @@ static bool whole(const struct perfcounters_desc *d, __u32 nr_slots,
 	if (!live && (d->state != PERFCOUNTERS_DORMANT || d->ended_ns < d->created_ns))
 		return false;
 	return !strncmp(d->name, "toggled/", 8) &&
-	       /* kind and exponent change together from life to life */
+	       /* unit and exponent change together with each incarnation */
 	       d->exponent == (int)(d->incarnation & 1) && d->unit == 1 + (d->incarnation & 1) &&
 	       last->instance == nr_slots - 1 && last->state == PERFCOUNTERS_LIVE;
 }

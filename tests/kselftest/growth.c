@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A mapping larger than today's file: new chunks appear in it, touching what
- * does not exist raises SIGBUS, and nothing that existed moves or changes.
+ * A mapping that is larger than the file: new chunks become readable in it, an access to a chunk
+ * that does not exist raises SIGBUS, and growth neither moves nor changes existing values.
  */
 #include "kselftest_pc.h"
 
@@ -30,7 +30,7 @@ int main(void)
 	on_cpu(1);
 	puppet("adjust %u 42", first);
 
-	/* A reader that knew chunk 0 only, and maps exactly that. */
+	/* Maps chunk 0 only, as a reader did that mapped the file before it grew. */
 	small = pc;
 	small.base = mmap(NULL, h->page_size * (1 + h->nr_cpus), PROT_READ, MAP_SHARED, pc.fd, 0);
 	old_slot = pc_slot(&small, 1, first);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The header page defines itself and everything behind it. */
+/* The header page: each field, and the offsets that follow from it. */
 #include "kselftest_pc.h"
 
-/* A CPU list as sysfs writes it ("0-3,5"), as a bitmap of the first 64. */
+/* Parses a CPU list of sysfs, such as "0-3,5", into a bitmap of the first 64 CPUs. */
 static __u64 cpu_list(const char *path)
 {
 	char buf[256], *p = slurp(path, buf, sizeof(buf));
@@ -72,7 +72,7 @@ int main(void)
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	now_ns = ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-	/* Its clock may be a tick's. */
+	/* loaded_ns may be from a clock that only advances with each tick. */
 	ok(h->loaded_ns <= now_ns && h->loaded_ns + 1000000000ULL > before_ns,
 	   "0.3 loaded_ns is when it was loaded");
 	ok(h->tsc_khz == 0 || (h->tsc_khz > 100000 && h->tsc_khz < 20000000),
@@ -81,7 +81,7 @@ int main(void)
 	   "0.3 no driver's instance yet: the seqflag and the module's own cost are in use");
 	is(h->nr_chunks, 1, "0.4 one chunk to begin with");
 
-	/* Another life of the module says so. */
+	/* A reload of the module changes boot_id and loaded_ns. */
 	first = *h;
 	pc_close(&pc);
 	load("");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* CPUs and devices go and come while a reader looks on. */
+/* CPU hotplug, and drivers that are unloaded and loaded, beside a reader that takes snapshots. */
 #include "kselftest_pc.h"
 #include <pthread.h>
 
@@ -15,7 +15,7 @@ static __u64 bitmap(__u32 offset)
 	return *(const volatile __u64 *)(pc.base + offset);
 }
 
-/* Snapshots of every possible CPU, whatever becomes of it. */
+/* Takes snapshots of a counter on every possible CPU, online or not, and counts wrong ones. */
 static void *reader(void *wrong)
 {
 	__s64 last[64] = { 0 };
@@ -29,7 +29,7 @@ static void *reader(void *wrong)
 			__atomic_thread_fence(__ATOMIC_ACQUIRE);
 			if (before & PERFCOUNTERS_SEQ_BUSY || pc_seq(&pc, cpu) != before)
 				continue;
-			/* It only grows. */
+			/* The counter only increases. */
 			*(unsigned long *)wrong += value < last[cpu];
 			last[cpu] = value;
 		}
@@ -85,7 +85,7 @@ static void cpus(void)
 	is(pc_total(&pc, n), 17, "0.14 nothing was lost");
 }
 
-/* A driver that is removed and comes back under a reader's eyes. */
+/* A driver is unloaded and loaded again beside a reader. */
 static void drivers(void)
 {
 	unsigned long wrong = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where slots lie, for every geometry: the formula of the header file against
- * what is read there, alignment, growth by appending, runs of histograms.
+ * The position of slots, for every pages_per_chunk: perfcounters_offset() against the values that
+ * are read there, alignment, growth by appending chunks, and the slots of histograms.
  */
 #include "kselftest_pc.h"
 
@@ -11,7 +11,7 @@
 static struct pc pc;
 static __u32 number[INSTANCES];
 
-/* The seed's words, worked out without the helper of the header file. */
+/* Computes the offset of a slot independently of perfcounters_offset() in the header file. */
 static __u64 by_hand(const struct perfcounters_header *h, __u32 cpu, __u32 slot)
 {
 	__u64 p = h->pages_per_chunk, page = h->page_size / 8;
@@ -21,7 +21,7 @@ static __u64 by_hand(const struct perfcounters_header *h, __u32 cpu, __u32 slot)
 	       rest % page * 8;
 }
 
-/* Read through a mapping of that one page. */
+/* Reads a word through a new mapping of its page. */
 static __s64 peek(__u64 offset)
 {
 	__s64 *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, pc.fd, offset & ~4095ULL);
@@ -58,7 +58,7 @@ static void geometry(unsigned int pages)
 			number[i] = puppet("desc 32 4 1 0 %d 0 -1 layout/%d", RUN, i);
 		whole = whole && (i % 3 || number[i] / slots == (number[i] + RUN - 1) / slots);
 	}
-	/* Write through the kernel on each CPU, then read where it should be. */
+	/* Updates each instance on each CPU, then reads where the value should be. */
 	for (__u32 cpu = 0; cpu < h->nr_cpus; cpu++) {
 		on_cpu(cpu);
 		for (int i = 0; i < INSTANCES; i++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * perf_add and perf_del: stable numbers, lives that begin at zero, dormant
- * instances that keep what they had, through deletion, driver unload and reload.
+ * perf_add() and perf_del(): a name keeps its number, a new incarnation begins at 0, and a dormant
+ * instance keeps its values, after deletion, driver unload and reload.
  */
 #include "kselftest_pc.h"
 
@@ -80,7 +80,7 @@ static void histogram(void)
 	is(sum, 0, "0.10 and all of its buckets begin at zero");
 }
 
-/* A driver's new version has more buckets, or fewer. */
+/* A name is added again with more slots, or with fewer, as by a new version of a driver. */
 static void reshaped(void)
 {
 	__u32 n = puppet("desc 32 4 1 0 8 0 -1 lifecycle/shape");
@@ -114,7 +114,7 @@ static void reshaped(void)
 	is(pc_total(&pc, next), 5, "0.10 nobody else's value has changed");
 }
 
-/* A bus whose devices are unplugged and come back in another order. */
+/* Instances of 100 devices are deleted and added again in another order. */
 static void devices(void)
 {
 	__u32 number[DEVICES], tail;

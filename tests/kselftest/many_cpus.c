@@ -5,10 +5,9 @@
  * worlds: stock
  * target: test-all
  *
- * 255 possible CPUs, of which two are online: the layout as its header tells
- * it, pages of CPUs that never came, growth to the last slot, the memory that
- * Documentation/counter-pages.md says it takes, and CPUs that come and go while
- * counting goes on.
+ * 255 possible CPUs, of which two are online: the layout that the header describes, pages of CPUs
+ * that were never online, growth to the last slot, the memory use that
+ * Documentation/counter-pages.md states, and CPU hotplug while counters are updated.
  */
 #include "memory.h"
 #include <pthread.h>
@@ -21,7 +20,7 @@
 static struct pc pc;
 static __u32 first;
 
-/* The kernel's list of CPUs ("0-1,254") and the header's bitmap: the same? */
+/* Compares a CPU list of sysfs, such as "0-1,254", with a bitmap of the header. */
 static bool same_cpus(const char *path, __u32 offset)
 {
 	bool listed[8192] = { false };
@@ -50,8 +49,9 @@ static bool same_online(void)
 	return same_cpus("/sys/devices/system/cpu/online", pc.geometry.online_offset);
 }
 
-/* Words that are not zero in all pages of all chunks, read through; but what the module itself
- * costs, in the first chunk.
+/*
+ * Reads all pages of all chunks and returns the number of words that are not 0, except the
+ * instances of the module's own costs in the first chunk.
  */
 static long nonzero(void)
 {
@@ -96,7 +96,7 @@ static void layout(void)
 
 static volatile int stop;
 
-/* Counts by ones, wherever it is put. */
+/* Updates the instances by 1, in rounds, on whichever CPU the thread runs. */
 static void *counter(void *rounds)
 {
 	while (!stop) {
@@ -133,7 +133,7 @@ static void hotplug(void)
 		shown = same_online() && shown;
 		values[i] = pc_value(&pc, some[i], first);
 	}
-	/* Until both have counted since. */
+	/* Waits until both threads have counted with these CPUs offline. */
 	for (int i = 0; i < 2; i++) {
 		const volatile __u64 *counted = &rounds[i];
 		__u64 now = *counted;
@@ -157,7 +157,7 @@ static void hotplug(void)
 	is(total, want, "scale the sums over 255 CPUs are exact");
 }
 
-/* What the commands read is what the file holds. */
+/* The output of pfc read must match the values of the file. */
 static void command(void)
 {
 	char line[200], want[200];
@@ -176,7 +176,7 @@ static void command(void)
 	is(agree, COUNTED, "scale and adds them up right");
 }
 
-/* Takes every number there is; the last one. */
+/* Adds instances until all numbers are used. Returns the last number. */
 static __u32 fill(void)
 {
 	__u32 n = 0;
@@ -187,8 +187,8 @@ static __u32 fill(void)
 }
 
 /*
- * What the per-CPU allocator holds, once it has given back what it does not
- * keep: for some seconds no less, or as little as was asked for.
+ * Returns the memory of the per-CPU allocator after it has freed what it does not keep: once it has
+ * not decreased for 10 seconds, or is at most the given number of bytes.
  */
 static long long percpu_at_rest(long long little)
 {
@@ -220,18 +220,18 @@ static void full(void)
 	is(pc.h->nr_chunks, chunks, "scale every chunk exists");
 	percpu = meminfo("Percpu:") - percpu;
 	taken = free - meminfo("MemFree:");
-	/* The formula of counter-pages.md, for what came since. */
+	/* The formula of counter-pages.md, for the chunks and descriptors that were added. */
 	stated = (chunks - begun) * CPUS * PAGE + (PERFCOUNTERS_MAX_INSTANCES / 16 - descs) * PAGE;
 	note("%lld bytes of per-CPU memory a chunk; %lld MiB in all, %lld MiB stated",
 	     percpu / (long long)(chunks - begun), taken / MIB, stated / MIB);
 	/*
-	 * The kernel reckons in units, one for each possible CPU and some for
-	 * nobody, and keeps up to four pages of each in stock.
+	 * The per-CPU allocator has one unit for each possible CPU and a few unused ones, and keeps
+	 * up to four empty pages of each.
 	 */
 	ok(percpu / (CPUS * PAGE) >= (long long)(chunks - begun) - 4 &&
 	   percpu / (CPUS * PAGE) <= (long long)(chunks - begun) * 257 / CPUS + 4,
 	   "scale a chunk takes a page for each possible CPU");
-	/* Page tables and the allocators' own books are not in the formula. */
+	/* The formula leaves out page tables and the metadata of the allocators. */
 	ok(taken >= stated * 97 / 100 && taken <= stated * 105 / 100 + 4 * CPUS * PAGE,
 	   "scale memory is what the formula says");
 	is(nonzero(), before, "scale each page of each CPU is readable, and new ones are zero");
@@ -257,9 +257,9 @@ int main(void)
 	pc_close(&pc);
 	leave();
 	/*
-	 * The allocator keeps one empty block for the next who asks, with as many
-	 * pages as it happened to have (43 MiB apart were seen): a second load
-	 * would show, half of one may not.
+	 * The per-CPU allocator keeps one empty chunk for later requests, with however many pages
+	 * it has: differences of 43 MiB were seen. The slack is therefore half of a load's memory.
+	 * A second load that stays is found; less than half of one may not be.
 	 */
 	percpu = percpu_at_rest(0);
 	load("");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Names: the text of /dev/perfcounters_names against the descriptors. */
+/* The text of /dev/perfcounters_names, compared with the descriptors. */
 #include "kselftest_pc.h"
 
 #define NAMES	"/dev/perfcounters_names"
@@ -8,7 +8,7 @@
 static struct pc pc;
 static char text[1 << 20];
 
-/* The line of an instance, as the text should have it. */
+/* Returns true if the text has the line that is expected for an instance. */
 static bool has_line(const char *all, __u32 n, const char *state, const char *name)
 {
 	char line[200];
@@ -17,7 +17,7 @@ static bool has_line(const char *all, __u32 n, const char *state, const char *na
 	return strstr(all, line);
 }
 
-/* Is every line a descriptor, and every descriptor a line, in order? */
+/* Returns true if the text has one line for each used descriptor, in order, and no other line. */
 static bool agrees(void)
 {
 	const char *line = strchr(text, '\n') + 1;

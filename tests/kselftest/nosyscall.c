@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * After mmap a reader needs the kernel no more: a child that would be killed at
- * its first system call takes its snapshots all the same.
+ * After mmap() a reader needs no system call: a child takes snapshots under a seccomp filter that
+ * kills it at any system call but exit_group().
  */
 #include "kselftest_pc.h"
 #include <stddef.h>
@@ -37,7 +37,7 @@ static void seal(void)
 		_exit(2);
 }
 
-/* One consistent snapshot of three counters of each CPU, summed. */
+/* Takes one snapshot of three counters on each CPU and adds up the CPUs. False if inconsistent. */
 static bool snapshot(__s64 sum[3])
 {
 	memset(sum, 0, 3 * sizeof(*sum));

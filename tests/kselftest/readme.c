@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The program that counter-pages.md shows, run: it prints "name value" lines. Its main
- * is this program's, too; the test runs before it, and runs it by starting
- * itself again.
+ * Runs the program that counter-pages.md quotes; it prints lines of a name and a value. The file is
+ * included, so that main() here is that program's. The test runs in a constructor, before main(),
+ * and starts itself again to run the program.
  */
 #include "kselftest_pc.h"
 #include "readme/reader.c"
 
 static char text[65536];
 
-/* Runs it as a process of its own, its output into text. */
+/* Runs the program as a child and stores its output in text. Returns the wait status. */
 static int run_reader(void)
 {
 	int fds[2], status;
@@ -37,7 +37,7 @@ static int run_reader(void)
 	return status;
 }
 
-/* The lines of drivers' instances: behind those of the module's own. */
+/* Returns the lines after those of the module's own instances. */
 static const char *drivers(void)
 {
 	const char *line = text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Nobody writes to the counter pages: not by opening, mapping, re-protecting,
- * copying on write, remapping, forking, nor through another process's eyes.
+ * User space cannot write to the counter pages: by opening, mapping, mprotect(), copy on write,
+ * mremap(), fork(), or through another process's memory.
  */
 #include "kselftest_pc.h"
 #include <sys/ptrace.h>
@@ -107,7 +107,7 @@ static void forking(void)
 	is(pc_total(&pc, n) - before, 5, "0.1 the parent's mapping survives the child");
 }
 
-/* Writes that go through the kernel, which could force them (FOLL_FORCE). */
+/* Writes by the kernel on behalf of a process, some of them with FOLL_FORCE. */
 static void forcing(void)
 {
 	char target[64];
@@ -139,7 +139,7 @@ static void forcing(void)
 	close(mem);
 	kill(child, SIGKILL);
 	waitpid(child, &status, 0);
-	/* The kernel as a writer: read() into the mapping. */
+	/* read() makes the kernel write into the buffer. */
 	mem = open("/dev/zero", O_RDONLY | O_CLOEXEC);
 	ok(read(mem, (void *)pc.base, 8) < 0 && errno == EFAULT,
 	   "0.1 read() into the mapping fails with EFAULT");

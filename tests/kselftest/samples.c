@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The sample drivers in C and in Rust do what their first lines say. */
+/* The sample drivers in C and in Rust count as their head comments say. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
@@ -12,7 +12,10 @@ static __u32 of(const char *driver, const char *what)
 	return pc_find(&pc, name);
 }
 
-/* Requests and bytes of a CPU that belong together, as often as wanted. */
+/*
+ * Takes consistent snapshots until the number of requests has increased @wanted times. Returns
+ * false if bytes are not 4096 for each request, or after 100 seconds.
+ */
 static bool paired(__u32 requests, __u32 bytes, int wanted)
 {
 	time_t end = time(NULL) + 100;
@@ -80,7 +83,7 @@ static void sample(const char *driver)
 	is(rmmod(driver), 0, "0.11 %s unloads again", driver);
 }
 
-/* What only the one in Rust has: a gauge that was set, a peak that stays. */
+/* sample_rust.ko also has a gauge, which is set, and a peak, which keeps the largest value. */
 static void set_and_peak(void)
 {
 	__u32 ticks, last, largest, cpus = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The seqflag: in flight in the low bits, completed above; what a reader makes
- * of it. The updates run on CPU 1, the reader on CPU 0.
+ * The seqflag: the number of updates in flight in its low bits, of completed updates in the bits
+ * above, and how a reader uses it. The updates run on CPU 1, the reader on CPU 0.
  */
 #include "kselftest_pc.h"
 #include <pthread.h>
@@ -20,7 +20,7 @@ static __u64 seq(void)
 	return pc_seq(&pc, 1);
 }
 
-/* Completed updates that one command makes on CPU 1; -1 if some are in flight. */
+/* Returns how many updates a command completes on CPU 1, or -1 if one is in flight. */
 static int completed(const char *command)
 {
 	__u64 before = seq(), after;
@@ -80,7 +80,7 @@ static void busy(void)
 		during = seq();
 		da = pc_value(&pc, 1, a) - va;
 		db = pc_value(&pc, 1, b) - vb;
-		/* The group may have begun or ended between the reads. */
+		/* Ignores reads during which the group began or ended. */
 		same = seq() == during;
 		half = same && da == 1000 && db == 0;
 		back = back || (same && da == 0 && db == 1000);
@@ -97,7 +97,10 @@ static void busy(void)
 	   "0.9 and both halves are there");
 }
 
-/* The seed's hole: a whole update between two reads of an in-flight count. */
+/*
+ * The number of updates in flight alone does not show an update that begins and ends between two
+ * reads. The number of completed updates does.
+ */
 static void hidden(void)
 {
 	__s64 value = pc_value(&pc, 1, a);
@@ -112,12 +115,12 @@ static void hidden(void)
 	ok(seq() != before, "0.9 but the word is not: the change does not hide");
 }
 
-/* Flips across a carry into the upper half: a torn read would show neither value. */
+/* Changes a value across a carry into its upper half: a torn read would show a third value. */
 static void *flipper(void *unused)
 {
 	(void)unused;
 	on_cpu(1);
-	/* And until the other CPU has read, if a busy host leaves it little time. */
+	/* Continues until the reader has read 1,000 times: a busy host may give it little time. */
 	for (__u64 i = 0; i < at_least(FLIPS) || reads <= 1000; i++) {
 		puppet("adjust %u 1", b);
 		puppet("inline %u -1", b);

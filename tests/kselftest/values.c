@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A counter for each CPU and instance: signed, 64 bits, the adding CPU's only. */
+/* Each instance has a signed 64-bit value per CPU, which only updates on that CPU change. */
 #include "kselftest_pc.h"
 
 static struct pc pc;
 
-/* What kinds other than a counter are for. */
+/* Gauges, peaks and histograms. */
 static void kinds(void)
 {
 	__u32 gauge = puppet("desc 32 1 2 0 1 0 -1 values/gauge");
