@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck disable=SC2016,SC2086,SC2154,SC2317,SC2329,SC2015
 #
-# The programs and modules that the documentation shows do what it says. That they are what is
-# shown tests/host/documentation.sh says.
+# Runs the programs and loads the modules that the documentation quotes, and checks their results.
+# tests/host/documentation.sh checks that the quotes are the same as the files.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -25,12 +25,12 @@ snapshot() {
 faults() {
 	$at/faults >counted || return 1
 	read -r faults _ ns _ <counted
-	# Its own 100 pages, and a few of printf's or of the stack's.
+	# 100 pages of its own, and a few of printf() and of the stack.
 	[ "$faults" -ge 100 ] && [ "$faults" -lt 130 ] && [ "$ns" -gt 1000 ] || { cat counted; return 1; }
 }
 
-# 0.2 s of its time; on a busy host a tick that is late is one sample, or comes when it has ended:
-# of some runs.
+# One run has 0.2 s of CPU time. On a busy host late ticks may be taken as one sample, or after the
+# end: the samples of several runs are added up.
 ring() {
 	all=0
 	for _ in $(seq 60); do
@@ -53,7 +53,7 @@ time_of() {
 	[ "$us" -gt 0 ] && [ "$system" -le "$us" ] && [ "$calls" -gt 0 ] || { cat time1; return 1; }
 }
 
-# DIRECTORY WHOSE: the programs there, which are today's, or old ones with the headers of then.
+# programs DIRECTORY WHOSE: checks the programs there, today's or those built with older headers.
 programs() {
 	at=$1
 	check "counter-pages.md: $2 that reads by the protocol" snapshot
@@ -67,7 +67,7 @@ programs /tests/abi/1 "the program of version 1"
 
 shop() {
 	pfc trace start shop -e 'shop:*' -f 'price > 10' --format text -o shop.txt -- $examples/shop 50 || return 1
-	# Those that the filter leaves.
+	# Computes how many events pass the filter.
 	want=0 n=0
 	while [ $n -lt 50 ]; do [ $((n * 7 % 100)) -le 10 ] || want=$((want + 1)); n=$((n + 1)); done
 	[ "$(grep -c 'shop:sold' shop.txt)" = $want ] || { echo "$want wanted"; head -n 5 shop.txt; return 1; }
@@ -88,7 +88,7 @@ check "providers.md: the provider counts each signal" signals
 check "providers.md: and goes, leaving dormant instances" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
 
 insmod /modules/tutorial_pmu.ko
-# On a busy host an emulated half second may have few ticks.
+# On a busy host the emulated half second may have few ticks.
 check "pmu-tutorial.md: the program counts with it" within 5 sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
 insmod /modules/tutorial_format.ko
 check "format-tutorial.md: the program samples with it" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples

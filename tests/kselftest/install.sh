@@ -5,9 +5,9 @@
 # worlds: stock
 # guest: deb
 #
-# The packages as a person has them: on a Debian with its own systemd and the stock
-# kernel, installed by apt, with nothing of the sources. Everything of the README's
-# first hour is done once; then the modules are signed, and all of it is purged.
+# Installs the packages as a user does: with apt, on a Debian with its own systemd and the stock
+# kernel, without the sources. Does everything of the first hour in the README once, signs the
+# modules, and purges the packages.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -15,7 +15,7 @@
 . /tests/pmcd.sh
 
 release=$(uname -r)
-# Where everything was compiled and listed before the guest booted (tools/deb/disk.sh).
+# Programs that tools/deb/disk.sh compiled, and lists that it made, before the guest was booted.
 examples=/examples
 holds() { # FILE PATTERN...
 	local file=$1
@@ -53,7 +53,7 @@ watch() { pfc watch --count 3 </dev/null >watched && holds watched "generation" 
 check "install pfc watch" watch
 counts() { pfc stat -o counted ls /usr >/dev/null && holds counted "context-switches" "page-faults"; }
 check "install pfc stat" counts
-# Work with symbols of its own.
+# Runs a command that has symbols.
 record() { pfc record -o samples -- sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done' && pfc report -i samples >report && holds report "[0-9]%.*sh"; }
 check "install pfc record, pfc report" record
 ppa() { pfc ppa on && pfc ppa --cpus >accounts && holds accounts "[0-9]" && pfc ppa off; }
@@ -72,7 +72,7 @@ doctor() {
 }
 check "install pfc doctor finds nothing in the way" doctor
 
-# Whoever has no module, or asks for what there is not, is told.
+# The configuration names a provider that does not exist.
 wrong() {
 	sed -i.was 's/^PROVIDERS=.*/PROVIDERS="sched nonsense"/' /etc/default/perfcounters
 	systemctl restart perfcounters
@@ -82,7 +82,7 @@ wrong() {
 		systemctl stop perfcounters && [ ! -d /sys/module/perfcounters ] && systemctl start perfcounters
 }
 check "install a provider that does not exist is told of, the others are loaded, and unloaded" wrong
-# One value is the module's, one it refuses.
+# A valid value of a parameter is used; an invalid one makes the start fail.
 options() {
 	sed -i.was 's/^#options/options/' /etc/modprobe.d/perfcounters.conf
 	systemctl restart perfcounters
@@ -94,8 +94,8 @@ options() {
 	systemctl restart perfcounters && holds words "pages_per_chunk=99: give 1 to" && return $rc
 }
 check "install options in /etc/modprobe.d are the module's" options
-# A driver that is not ours: one of ours under another name. (systemd counts how often something
-# begins, and thinks ill of it.)
+# A driver that is not the project's: pfc_mm under another name. reset-failed is needed because
+# systemd limits how often a service may start.
 others() {
 	systemctl reset-failed perfcounters
 	sed 's/pfc_mm/oth_mm/g' /lib/modules/$release/updates/perfcounters/pfc_mm.ko >oth_mm.ko
@@ -103,7 +103,7 @@ others() {
 		journalctl -u perfcounters >journal && holds journal "others count with it: oth_mm" && rmmod oth_mm perfcounters && systemctl start perfcounters
 }
 check "install the service's end leaves drivers of others alone" others
-# A program that runs longer than the module is loaded.
+# A program that runs before the module is loaded and after it is unloaded.
 late() {
 	local program rc=0
 	systemctl reset-failed perfcounters
@@ -117,9 +117,9 @@ late() {
 	systemctl start perfcounters && return $rc
 }
 check "install a program that began before the service is traced, and does not keep the module" late
-# As at boot: all are started at once, and nothing of ours is loaded.
+# As at boot: all units are started at once, and no module is loaded.
 units="perfcounters-accounting perfcounters-openmetrics"
-# The answer of a server of this guest.
+# http PORT PATH: stores the answer of a server of this guest in the file answer.
 http() { bash -c 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf "GET %s HTTP/1.0\r\n\r\n" "$1" >&3; cat <&3' "$1" "$2" >answer 2>/dev/null; }
 tasks() { http 9464 /metrics && holds answer '^pfc_task_.*comm=' >/dev/null; }
 fleet() {
@@ -153,7 +153,7 @@ check "install completions of zsh" zsh_completion
 fish_completion() { fish -c 'complete -C "pfc wa"' >words && holds words "^watch"; }
 check "install completions of fish" fish_completion
 
-# Performance Co-Pilot, with nothing but its agent mmv.
+# Performance Co-Pilot with its agent mmv only.
 pcp() {
 	chown pcp:pcp .
 	start_pmcd
@@ -183,7 +183,7 @@ prometheus_scrapes() {
 }
 check "install Prometheus scrapes counters (pfc export --openmetrics)" prometheus_scrapes
 
-# Secure Boot: a key made on the spot, and the kernel's own tool.
+# Secure Boot: a new key, and the kernel's own tool for signing.
 sign=/usr/libexec/perfcounters/sign
 new_key() { $sign --new /tmp/mok >said.key && holds said.key "mokutil --import /tmp/mok/mok.der" && is "$(stat -c %a /tmp/mok/mok.key)" 600; }
 check "install a key for Secure Boot is made" new_key
@@ -197,7 +197,7 @@ signed() {
 check "install all modules are signed with it, and still load" signed
 cp /lib/modules/$release/updates/perfcounters/perfcounters.ko signed.ko
 
-# Purged, nothing is left.
+# Nothing is left after a purge.
 systemctl stop perfcounters
 check "install the service's end unloads all modules" sh -c '! lsmod | grep -E "^(perfcounters|pfc_|pfm_)"'
 systemctl start perfcounters
@@ -206,8 +206,9 @@ purge() { DEBIAN_FRONTEND=noninteractive apt-get purge -y $ours; }
 check "install apt purges the packages" purge
 unloaded() { ! lsmod | grep -E '^(perfcounters|pfc_|pfm_)' && ! ls /dev/perf* /dev/ppa 2>/dev/null && ! systemctl status perfcounters; }
 check "install purged: modules and devices are gone" unloaded
-# What lists name before the packages came; a running Debian writes in some places. In
-# /var/lib/systemd is also what apt's helper has noted of our service.
+# Compares the files with a list that was made before the packages were installed. Directories in
+# which a running Debian writes are left out. Of /var/lib/systemd only files about these packages
+# are compared: apt's helper for services records them there.
 left() {
 	find / -xdev \( -path /proc -o -path /dev -o -path /sys -o -path /run -o -path /tmp -o -path /guest -o -path /tests -o -path /orders -o -path /packages -o -path /examples \) -prune -o -print |
 		LC_ALL=C sort >files
@@ -227,13 +228,13 @@ lists() {
 }
 check "install purged: group, modules.dep and dpkg know nothing of it" lists
 
-# Once more, on a running machine, where the modules may come after the service.
+# Installs the packages again, on a running machine: the modules may be installed after the service.
 again() {
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /packages/*.deb && is "$(systemctl is-active perfcounters)" active &&
 		pfc list >list && holds list sched/context_switches
 }
 check "install apt's packages on a running machine work at once" again
-# Somebody has a device open.
+# A purge while a process has a device open.
 open_purge() {
 	exec 9</dev/perfcounters
 	purge >said 2>&1
@@ -245,7 +246,7 @@ open_purge() {
 }
 check "install purged with a device open: it is root's, and the module goes when it is free" open_purge
 
-# Only a boot undoes this, so it is the last.
+# Only a reboot undoes this, so it is the last test.
 refused() {
 	echo 1 >/sys/module/module/parameters/sig_enforce
 	! insmod ./signed.ko 2>words

@@ -25,7 +25,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 PREFIX = "perfcounters_"
 OWN = "pfc_"
 MEDIA = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-# Units of instances that are units of metrics; the rest are bare numbers.
+# Units of instances that are exported as units of metrics; the others are plain numbers.
 UNITS = {"bytes", "seconds", "cycles", "sectors", "packets", "pages"}
 TYPES = {
     "counter": "counter",
@@ -34,7 +34,7 @@ TYPES = {
     "peak": "gauge",
     "histogram": "histogram",
 }
-# 2020: a machine's clock may be wrong, but not that wrong.
+# The year 2020: a machine's clock may be wrong, but not by that much.
 EARLIEST = 1577836800
 
 faults = 0
@@ -105,7 +105,7 @@ class Scrape:
                 fault(f"{family.name}: no # UNIT")
             if family.unit and not family.name.endswith("_" + family.unit):
                 fault(f"{family.name}: does not end with {family.unit}")
-            # A word that ends a name as a unit would is one.
+            # A name that ends like one with a unit must have that unit.
             if family.name.endswith(("_seconds", "_bytes")) and not family.unit:
                 fault(f"{family.name}: a unit in the name, but no # UNIT")
             self.check_births(family)
@@ -170,7 +170,7 @@ def compare_values(scrape, before, after):
         idle = [other.get(k) for k in ("per_cpu", "incarnation")] == [
             instance[k] for k in ("per_cpu", "incarnation")
         ]
-        # A gauge may have gone and come back.
+        # A gauge may have changed and returned to its old value.
         if not idle or (before is not after and instance["kind"] == "gauge"):
             continue
         found = by_name.get(name)

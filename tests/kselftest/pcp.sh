@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: full
 #
-# pfc export --mmv, seen through a real pmcd with its agent pmdammv: what PCP's
-# clients say of the counters is what the counters are.
+# pfc export --mmv, read through a real pmcd with its agent pmdammv: what PCP's clients show must be
+# the values and descriptions of the counters.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -24,7 +24,7 @@ exporter() {
 	pfc export --mmv pc --interval 200 "$@" 2>export.err &
 	exporter=$!
 }
-# Values read after this moment have reached PCP.
+# Waits until the exporter has written values that it read after this moment.
 settle() {
 	local after
 	after=$(date +%s%N)
@@ -76,7 +76,7 @@ check "pcp pmval shows them" sh -c 'pmval -s 1 -w 20 -r -i cpu1 mmv.pc.percpu.te
 on 1 adjust $counter 1000
 check "pcp values follow" become percpu.test.counter "40 1002"
 
-# Another set of instances; what stays keeps its number.
+# Changes the set of instances. Instances that stay keep the number of their metric.
 pminfo -m mmv.pc.all.test.counter >before
 puppet del $gauge >/dev/null
 late=$(puppet add test/late)
@@ -88,7 +88,8 @@ again=$(desc 1 0 0 1 "" test/gauge)
 on 1 adjust $again 3
 check "pcp a counter that came back begins at zero" become percpu.test.gauge "0 3"
 
-# Live counters: between two looks of our own. More than a cluster of metrics.
+# A counter that changes all the time is compared with two reads around it. There are more
+# counters than a cluster of metrics holds.
 load_providers
 i=0
 while [ $i -lt 1000 ]; do
@@ -115,7 +116,7 @@ every() {
 }
 check "pcp every counter is a metric, more than a cluster of them" every
 
-# The exporter killed: PCP ignores what is left of it.
+# After the exporter is killed, PCP ignores the files that it has left behind.
 kill -9 $exporter
 wait $exporter 2>/dev/null
 check "pcp a killed exporter's metrics vanish" within 60 absent all.test.counter

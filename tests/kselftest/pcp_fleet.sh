@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: full
 #
-# Process accounting in Performance Co-Pilot, by the exporter as its unit runs it:
-# live, and recorded by pmlogger with the files of tools/fleet.
+# Process accounting in Performance Co-Pilot, exported as the unit of tools/fleet does: read live,
+# and from an archive that pmlogger records with the files of tools/fleet.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -16,7 +16,7 @@
 . /tests/pmcd.sh
 
 metric=mmv.perfcounters
-# What an instance has; the task's name begins with its number.
+# of METRIC TASK: prints the value of a task's instance, whose name begins with the task's number.
 of() { pminfo -f "$metric.$1" | sed -nE "s/.* or \"0*$2 .*value ([0-9]+)\$/\1/p"; }
 start() {
 	as_unit perfcounters-mmv.service ",$(id -g pcp)" pfc export --mmv perfcounters --interval 500 --tasks 3 2>export.err &
@@ -60,7 +60,7 @@ newer() { [ "$(values control.time)" -gt "$1" ]; }
 check "pcp a task has the time that accounting says" same
 check "pcp 4.9 CPUs: each one's time, by CPU" shape percpu.ppa.system_time "Semantics: counter" "Units: nanosec" 'inst [0 or "cpu0"]' 'inst [1 or "cpu1"]'
 
-# An archive: what fleets keep, a look each second, and the paced counter.
+# An archive as fleets keep it, with a sample each second, and with the counter that is paced.
 sed 's/every 10 seconds/every 1 second/' $fleet/pmlogger.conf >pmlogger.conf
 printf 'log mandatory on every 1 second {\n\t%s\n}\n' $metric.all.test.pace >>pmlogger.conf
 v0=$(total test/pace) t0=$(date +%s.%N)
@@ -69,7 +69,7 @@ v1=$(total test/pace) t1=$(date +%s.%N)
 paced="(($v1 - $v0) / ($t1 - $t0))"
 exec 3>&1
 echo "# an archive of 20 looks: $(cat archive.0 | wc -c) bytes of values, $(cat archive.meta | wc -c) of descriptions"
-column() { # N FILE: the mean of what is a number in it
+column() { # N FILE: prints the mean of the numbers in column N
 	awk -v n="$1" '$1 !~ /^[a-z]+:/ && $n ~ /^[0-9.]+$/ { s += $n; k++ } END { if (k > 10) print s / k; else print "none of " k }' "$2"
 }
 replayed() {
@@ -107,7 +107,7 @@ check "pcp pmrep's report of tasks has the busy one" tasks
 live() {
 	pmval -s 4 -t 1sec -w 20 -i "$(printf %06d $busy)" $metric.tasks.user_time >live.out || { cat live.out; return 1; }
 	cat live.out
-	# Of one second it may be more than all, as what is read is up to a second old.
+	# The difference of one second may be more than a second: a value is up to a second old.
 	tail -n 4 live.out | awk '{ sum += $NF } END { exit !(NR == 4 && sum > 0.8 && sum < 5.1) }'
 }
 check "pcp pmval live: how much of a CPU a task has" live

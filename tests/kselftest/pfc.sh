@@ -4,8 +4,8 @@
 # shellcheck disable=SC2016,SC2030,SC2031,SC2086,SC2317,SC2329,SC2043,SC3043
 # timeout: 240
 #
-# pfc against the real device: every command, while providers come and go and a
-# CPU goes offline.
+# Runs every command of pfc on the real device, while providers are loaded and unloaded and a CPU
+# goes offline.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -34,11 +34,11 @@ check "pfc snapshot is of one generation" sh -c 'g=$(sed -nE "1s/.*generation ([
 check "pfc snapshot --json" sh -c 'pfc snapshot --json "sched/*" | grep -q generation'
 check "pfc watch writes lines when piped" sh -c 'pfc watch --plain --count 2 --interval 200 "sched/*" | grep -c context_switches | grep -qx 2'
 
-# 0.14: the set changes under a watch.
+# 0.14: the set of instances changes while pfc watch runs.
 : >watched
 pfc watch --plain --count 1000000 --interval 100 >watched 2>watch.err &
 watch=$!
-# Two more looks of the watch.
+# Waits for two more samples of pfc watch.
 lines() { wc -c <watched; }
 more() { [ "$(lines)" -gt "$1" ] || ! kill -0 $watch; }
 looks() {

@@ -19,7 +19,7 @@ import urllib.request
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 API = "http://127.0.0.1:9090/api/v1/"
-# What Prometheus itself adds.
+# Labels that Prometheus itself adds.
 ADDED = {"instance", "job", "__name__"}
 
 
@@ -43,7 +43,7 @@ def families(path):
 
 def key(name, labels):
     rest = {k: v for k, v in labels.items() if k not in ADDED}
-    # A bound is the same number, however it is written.
+    # The bound is compared as a number, because it can be written in several ways.
     if "le" in rest:
         rest["le"] = float(rest["le"])
     return name, tuple(sorted(rest.items()))
@@ -83,7 +83,7 @@ def dashboard(path):
     with open(path, encoding="utf-8") as file:
         board = json.load(file)
     words = {"$__rate_interval": "20s", "$instance": ".*", "$job": ".*"}
-    # What Grafana would fill in: variables that the dashboard has, and no others.
+    # The variables that Grafana would replace: those of the dashboard, and no others.
     names = {f"${v['name']}" for v in board["templating"]["list"]} | {"$__rate_interval"}
     wrong = asked = 0
     for panel in board["panels"]:

@@ -5,8 +5,8 @@
 # worlds: stock
 # guest: full
 #
-# A real Prometheus scrapes `pfc export --openmetrics --listen`, run as its unit
-# runs it, by the configuration, alerts and dashboard of tools/fleet.
+# A real Prometheus scrapes `pfc export --openmetrics --listen`, which runs as its unit does, with
+# the configuration, the alerts and the dashboard of tools/fleet.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -14,12 +14,12 @@
 . /tests/fleet.sh
 
 query() { curl -sSfG --data-urlencode "query=$1" http://127.0.0.1:9090/api/v1/query; }
-# An expression's values, each with its labels; fails without any.
+# Prints the values of an expression, each with its labels. Fails if there is none.
 ask() { query "$1" | jq -er '.data.result[] | "\(.value[1]) \(.metric | tojson)"'; }
 value() { ask "$1" | awk 'NR == 1 { print $1 }'; }
 is() { [ "$(value "$1")" = "$2" ] || { echo "$1 is $(value "$1"), not $2"; return 1; }; }
 none() { query "$1" >asked && [ "$(jq '.data.result | length' asked)" = 0 ] || { cat asked; return 1; }; }
-# Scraped after this moment.
+# Waits until the metric has been scraped after this moment.
 scraped() {
 	local now
 	now=$(date +%s.%N)
@@ -27,7 +27,7 @@ scraped() {
 }
 later() { awk "BEGIN { exit !($(value "timestamp($1)") + 0 > $2) }"; }
 unit=perfcounters-openmetrics.service
-# All but most of the system calls: the emulator takes most of a second for those.
+# Leaves out most system calls: the emulator takes most of a second to scrape them.
 kernel="ppa sched irq softirq block net mm syscalls/read syscalls/write"
 start() {
 	as_unit $unit "" pfc export --openmetrics --listen 127.0.0.1:9464 --tasks 5 test $kernel >url 2>export.err &
@@ -42,7 +42,7 @@ insmod /modules/puppet.ko
 one_of_each_kind
 pace=$(desc 0 1 0 1 "" test/pace)
 pfc ppa on >/dev/null
-# Something for each panel to show.
+# A load that gives each panel of the dashboard some data.
 (while :; do
 	dd if=/dev/nullb0 of=/dev/null bs=16k count=8 iflag=direct
 	dd if=/dev/zero of=/dev/nullb0 bs=4k count=2 oflag=direct
@@ -77,7 +77,7 @@ check "prometheus values are those of pfc, each CPU's" within 30 python3 /tests/
 known() { is 'perfcounters_test_counter_total{cpu="0"}' 40 && is 'perfcounters_test_counter_total{cpu="1"}' 2 && is 'perfcounters_test_time_seconds_total{cpu="1"}' 0.0015; }
 check "prometheus values are what was counted" known
 pfc export --openmetrics --tasks 1 $kernel >all.prom
-# Units are known from OpenMetrics only: that was what it was given.
+# Prometheus knows units only from OpenMetrics, so this shows that it was scraped as such.
 check "prometheus types, units and help texts are right" python3 /tests/prometheus.py metadata all.prom
 live() {
 	local low seen
@@ -88,7 +88,7 @@ live() {
 }
 check "prometheus a live counter's value is of now" live
 
-# A rate against the device and the clock, of the same time.
+# Compares a rate with the counted one, over the same time.
 paced() {
 	local v0 v1 t0 t1 wanted is
 	v0=$(total test/pace) t0=$(date +%s.%N)
@@ -101,15 +101,15 @@ paced() {
 	near "$is" "$wanted" 8
 }
 exec 3>&1
-# On a busy host scrapes come late; not each time.
+# Repeats a test up to three times: on a busy host a scrape may be late.
 again() { "$@" || "$@" || "$@"; }
 check "prometheus a counter's rate is what happened" again paced
-# No second of theirs is lost.
+# The times of the CPUs must add up to the elapsed time.
 check "prometheus 4.9 user, system, interrupts and idle are all of the CPUs' time" python3 /tests/prometheus.py times "$(nproc)"
 
 sh -c 'while :; do :; done' &
 busy=$!
-# More of it than of any other time.
+# True when the task has had 2 s of user time: more than any of its other times.
 worked() { [ "$(user_time $busy)" -gt 2000000000 ]; }
 task() {
 	local low seen
@@ -144,8 +144,8 @@ cost() {
 	none '{__name__=~"perfcounters_.*_created"}'
 }
 check "prometheus births are not kept, as the configuration says" cost
-# This judge knows the older format only: there a counter's help goes
-# by another name. It finds nothing else.
+# promtool knows the older format only, in which the help of a counter has another name. It must
+# find nothing else.
 lint() {
 	promtool check metrics <all.prom >lint 2>&1
 	grep -v ' no help text$' lint >others
@@ -154,7 +154,7 @@ lint() {
 }
 check "prometheus promtool check metrics: nothing but help texts, which it cannot see" lint
 
-# Counters come and go.
+# Counters are deleted and added.
 puppet del $counter >deleted
 check "prometheus a counter that goes is gone" within 60 none perfcounters_test_counter_total
 counter=$(desc 0 1 0 1 "what it counts" test/counter)
@@ -162,7 +162,7 @@ on 0 adjust $counter 7
 check "prometheus a counter that comes back begins anew" within 60 is 'perfcounters_test_counter_total{cpu="0"}' 7
 check "prometheus and is known to have" is 'resets(perfcounters_test_counter_total{cpu="0"}[10m])' 1
 
-# The exporter killed, and another one.
+# The exporter is killed and started again.
 kill -9 $exporter
 wait $exporter 2>/dev/null
 check "prometheus a killed exporter is down" within 60 is 'up{job="perfcounters"}' 0
