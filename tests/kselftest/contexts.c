@@ -16,13 +16,13 @@ static void everywhere(void)
 		__s64 before = pc_value(&pc, 1, n), both = pc_value(&pc, 1, m);
 
 		puppet("@%s adjust %u 2", c, n);
-		is(pc_value(&pc, 1, n) - before, 2, "0.12 perf_adjust counts in context: %s", c);
+		is(pc_value(&pc, 1, n) - before, 2, "0.12 perf_adjust in context %s: counts", c);
 		puppet("@%s inline %u 3", c, n);
-		is(pc_value(&pc, 1, n) - before, 5, "0.12 perf_counter_add counts in context: %s",
+		is(pc_value(&pc, 1, n) - before, 5, "0.12 perf_counter_add in context %s: counts",
 		   c);
 		puppet("@%s group %u %u -1 4", c, n, m);
 		ok(pc_value(&pc, 1, n) - before == 1 && pc_value(&pc, 1, m) - both == -4,
-		   "0.12 a group counts in context: %s", c);
+		   "0.12 a group of perf_counter_add in context %s: counts in both instances", c);
 	}
 }
 
@@ -57,7 +57,8 @@ static void nonsense(void)
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
 		puppet("adjust %lld 1", numbers[i]);
 		puppet("@hardirq adjust %lld 1", numbers[i]);
-		is(puppet("handle %lld", numbers[i]), 0, "0.12 no handle for number %lld",
+		is(puppet("handle %lld", numbers[i]), 0,
+		   "0.12 perf_counter_handle of number %lld, not live: no handle",
 		   numbers[i]);
 		/* An update through the handle of such a number changes nothing either. */
 		puppet("inline %lld 1", numbers[i]);
@@ -67,13 +68,15 @@ static void nonsense(void)
 	}
 	after = photograph();
 	ok(!memcmp(before, after, size),
-	   "0.12 updates of numbers that are not live change no value of any CPU");
-	is(pc.h->gen1 + pc.h->gen2, 2 * gen, "0.12 and no generation");
+	   "0.12 updates of numbers that are not live: no value of any CPU changes");
+	is(pc.h->gen1 + pc.h->gen2, 2 * gen,
+	   "0.12 updates of numbers that are not live: the generation does not change");
 	/* Checks that the comparison above is able to show a change. */
 	puppet("adjust %u 1", n);
 	free(after);
 	after = photograph();
-	ok(memcmp(before, after, size), "0.12 (a number that is live does)");
+	ok(memcmp(before, after, size),
+	   "0.12 update of a live number: the comparison of all values shows it");
 }
 
 /* The task and the interrupts update instances of their own without a lock: no update is lost. */
@@ -89,11 +92,12 @@ static void together(void)
 		puppet("loop %u 1 1000 1", task);
 	ticks = puppet("calm");
 	note("%lld interrupts meanwhile", ticks);
-	ok(ticks > 100, "0.12 interrupts came");
-	is(pc_total(&pc, task), loops * 1000, "0.12 the task's instance lost nothing");
-	is(pc_total(&pc, irq), ticks, "0.12 the interrupts' instance lost nothing");
+	ok(ticks > 100, "0.12 storm: more than 100 timer interrupts ran during the loop");
+	is(pc_total(&pc, task), loops * 1000,
+	   "0.12 storm: no update of the task's instance is lost");
+	is(pc_total(&pc, irq), ticks, "0.12 storm: no update of the interrupts' instance is lost");
 	ok(pc_total(&pc, a) == ticks && pc_total(&pc, b) == ticks,
-	   "0.12 nor did the interrupts' groups");
+	   "0.12 storm: no update of the interrupts' groups is lost");
 }
 
 int main(void)

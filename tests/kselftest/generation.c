@@ -91,10 +91,10 @@ static void protocol(void)
 	     (unsigned long long)accepted, (unsigned long long)discarded,
 	     (unsigned long long)unchecked, (unsigned long long)changes);
 	ok(accepted >= 1000 && changes >= 100,
-	   "0.7 a reader gets through while instances come and go");
-	is(broken, 0, "0.7 what it accepts is never half-made");
-	ok(discarded > 0, "0.7 what was copied across a change is discarded");
-	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal when all is done");
+	   "0.7 reader beside a writer: accepts at least 1,000 copies during 100 changes");
+	is(broken, 0, "0.7 reader beside a writer: no accepted copy is inconsistent");
+	ok(discarded > 0, "0.7 reader beside a writer: copies made during a change are discarded");
+	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal after all changes");
 }
 
 int main(void)
@@ -104,29 +104,31 @@ int main(void)
 	plan(15);
 	load("");
 	pc_open(&pc);
-	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal at rest");
+	is(moved() >= 0, 1, "0.6 gen1 and gen2 are equal before any change");
 	n = puppet("add generation/x");
-	is(moved(), 1, "0.6 perf_add moves both by one");
+	is(moved(), 1, "0.6 perf_add increases both generations by one");
 	puppet("adjust %u 7", n);
 	puppet("inline %u 7", n);
-	is(moved(), 0, "0.6 counting moves neither");
+	is(moved(), 0, "0.6 counting changes neither generation");
 	puppet("add generation/x");
-	is(moved(), 0, "0.6 a refused perf_add moves neither");
+	is(moved(), 0, "0.6 a refused perf_add changes neither generation");
 	puppet("del %u", n);
-	is(moved(), 1, "0.6 perf_del moves both by one");
+	is(moved(), 1, "0.6 perf_del increases both generations by one");
 	puppet("del %u", n);
-	is(moved(), 0, "0.6 perf_del of what is not live moves neither");
+	is(moved(), 0, "0.6 perf_del of a number that is not live changes neither generation");
 	puppet("add generation/x");
-	is(moved(), 1, "0.6 a name that comes back moves both by one");
+	is(moved(), 1, "0.6 perf_add of a dormant name increases both generations by one");
 	for (int i = 0; i < 600; i++)
 		puppet("add generation/%d", i);
-	is(moved(), 600, "0.6 growth by a chunk is no change of its own");
+	is(moved(), 600, "0.6 600 names that add a chunk increase both generations by 600");
 	puppet_leave();
-	is(rmmod("puppet"), 0, "0.6 a driver with 601 instances unloads");
-	is(moved(), 601, "0.6 each of its instances moved both by one");
+	is(rmmod("puppet"), 0, "0.6 puppet.ko with 601 instances unloads");
+	is(moved(), 601,
+	   "0.6 unloading a driver increases both generations by one for each instance");
 	insmod("puppet", "");
 	puppet("add generation/x");
-	is(moved(), 1, "0.6 and coming back moves both again");
+	is(moved(), 1,
+	   "0.6 perf_add after the driver is loaded again increases both generations by one");
 	protocol();
 	return finish();
 }

@@ -54,35 +54,40 @@ static void cpus(void)
 	puppet("adjust %u 5", n);
 	pthread_create(&thread, NULL, reader, &wrong);
 
-	ok(cpu_online(1, false), "0.14 CPU 1 goes offline while a reader reads");
-	is(bitmap(h->online_offset) >> 1 & 1, 0, "0.14 its online bit follows");
-	is(bitmap(h->possible_offset), possible, "0.14 it stays possible");
-	is(pc_value(&pc, 1, n), 11, "0.14 its value stays readable");
-	is(pc_seq(&pc, 1) & PERFCOUNTERS_SEQ_BUSY, 0, "0.14 it left no update in flight");
-	is(pc_total(&pc, n), 16, "0.14 totals are complete");
-	is(pc.h->gen2, gen, "0.14 the set of instances did not change");
+	ok(cpu_online(1, false), "0.14 CPU 1 goes offline beside a reader");
+	is(bitmap(h->online_offset) >> 1 & 1, 0,
+	   "0.14 CPU 1 offline: its bit in the bitmap of online CPUs is cleared");
+	is(bitmap(h->possible_offset), possible,
+	   "0.14 CPU 1 offline: the bitmap of possible CPUs does not change");
+	is(pc_value(&pc, 1, n), 11, "0.14 CPU 1 offline: its value stays readable");
+	is(pc_seq(&pc, 1) & PERFCOUNTERS_SEQ_BUSY, 0,
+	   "0.14 CPU 1 offline: its seqflag shows no update in flight");
+	is(pc_total(&pc, n), 16, "0.14 CPU 1 offline: the total still includes its value");
+	is(pc.h->gen2, gen, "0.14 CPU 1 offline: the generation does not change");
 	added = puppet("add hotplug/while_offline");
 	is(pc_value(&pc, 1, added), 0,
-	   "0.14 an instance added meanwhile is there for that CPU, too");
+	   "0.14 CPU 1 offline: a new instance is 0 on it");
 	puppet("del %u", added);
 	puppet("add hotplug/while_offline");
-	is(pc_value(&pc, 1, added), 0, "0.14 and is zeroed there when it comes back");
+	is(pc_value(&pc, 1, added), 0,
+	   "0.14 CPU 1 offline: an instance that is deleted and added again is 0 on it");
 
-	ok(cpu_online(1, true), "0.14 CPU 1 comes back");
-	is(bitmap(h->online_offset) >> 1 & 1, 1, "0.14 its online bit follows");
-	is(pc_value(&pc, 1, n), 11, "0.14 its value is what it was");
+	ok(cpu_online(1, true), "0.14 CPU 1 comes online again");
+	is(bitmap(h->online_offset) >> 1 & 1, 1,
+	   "0.14 CPU 1 online again: its bit in the bitmap of online CPUs is set");
+	is(pc_value(&pc, 1, n), 11, "0.14 CPU 1 online again: its value is unchanged");
 	on_cpu(1);
 	puppet("adjust %u 1", n);
-	is(pc_value(&pc, 1, n), 12, "0.14 and goes on from there");
+	is(pc_value(&pc, 1, n), 12, "0.14 CPU 1 online again: an update adds to its old value");
 
 	on_cpu(0);
 	for (int i = 0; i < CYCLES; i++)
 		went = cpu_online(1, false) && cpu_online(1, true) && went;
-	ok(went, "0.14 and so %d times more", CYCLES);
+	ok(went, "0.14 CPU 1 offline and online again, %d times more", CYCLES);
 	stop = 1;
 	pthread_join(thread, NULL);
-	is(wrong, 0, "0.14 the reader saw no wrong value all the while");
-	is(pc_total(&pc, n), 17, "0.14 nothing was lost");
+	is(wrong, 0, "0.14 CPU hotplug: the reader saw no value decrease");
+	is(pc_total(&pc, n), 17, "0.14 CPU hotplug: no update is lost");
 }
 
 /* A driver is unloaded and loaded again beside a reader. */
@@ -107,11 +112,11 @@ static void drivers(void)
 	}
 	stop = 1;
 	pthread_join(thread, NULL);
-	ok(went, "0.14 a driver comes and goes while a reader reads");
-	ok(number, "0.14 its instances have their old numbers each time");
+	ok(went, "0.14 sample_c.ko is loaded and unloaded several times beside a reader");
+	ok(number, "0.14 sample_c.ko loaded again: its instance has the same number each time");
 	ok(pc.desc[ticks].state == PERFCOUNTERS_DORMANT && pc_total(&pc, ticks) > 0,
-	   "0.14 between two lives the last values are readable");
-	is(wrong, 0, "0.14 the reader saw no wrong value all the while");
+	   "0.14 sample_c.ko unloaded: the last values are readable");
+	is(wrong, 0, "0.14 drivers loaded and unloaded: the reader saw no value decrease");
 }
 
 int main(void)
@@ -120,7 +125,8 @@ int main(void)
 	load("");
 	pc_open(&pc);
 	n = puppet("add %s", PATH);
-	ok(pc_named(&pc, n, PATH), "0.14 a partition is one instance on all CPUs");
+	ok(pc_named(&pc, n, PATH),
+	   "0.14 an instance named after a partition is one instance for all CPUs");
 	cpus();
 	drivers();
 	return finish();

@@ -72,11 +72,11 @@ static void layout(void)
 	const struct perfcounters_header *h = &pc.geometry;
 	bool places = true;
 
-	is(h->nr_cpus, CPUS, "scale the header has a place for each of 255 CPUs");
+	is(h->nr_cpus, CPUS, "scale header: nr_cpus is 255");
 	ok(same_cpus("/sys/devices/system/cpu/possible", h->possible_offset),
-	   "scale possible CPUs are those of the kernel");
-	ok(same_online(), "scale online CPUs are those of the kernel");
-	is(nonzero(), 0, "scale each CPU's page is readable, and zero");
+	   "scale header: the bitmap of possible CPUs is that of sysfs");
+	ok(same_online(), "scale header: the bitmap of online CPUs is that of sysfs");
+	is(nonzero(), 0, "scale 255 CPUs: each CPU's page is readable and 0");
 
 	first = puppet("add many/0");
 	for (int i = 1; i < COUNTED; i++)
@@ -90,8 +90,9 @@ static void layout(void)
 		for (int cpu = 0; cpu < CPUS; cpu++)
 			places = places && pc_value(&pc, cpu, first + i) ==
 					   (cpu < 2 ? 100 * (cpu + 1) + i : 0);
-	ok(places, "scale what CPUs 0 and 1 counted is theirs, and nobody else's");
-	is(nonzero(), 2 * (COUNTED + 1), "scale and nothing else in the file changed");
+	ok(places, "scale updates on CPUs 0 and 1 are in the values of these CPUs only");
+	is(nonzero(), 2 * (COUNTED + 1),
+	   "scale updates on CPUs 0 and 1 change no other word of the file");
 }
 
 static volatile int stop;
@@ -147,14 +148,15 @@ static void hotplug(void)
 	stop = 1;
 	for (int i = 0; i < 2; i++)
 		pthread_join(thread[i], NULL);
-	ok(came && theirs, "scale CPUs 2, 100 and 254 come online while others count, and count");
-	ok(went && stayed, "scale they go, their values stay, and none has an update in flight");
-	ok(shown, "scale the bitmap of online CPUs follows each of them");
+	ok(came && theirs, "scale CPUs 2, 100 and 254 come online beside updates, and count");
+	ok(went && stayed,
+	   "scale CPUs 2, 100 and 254 offline: values stay, no update is in flight");
+	ok(shown, "scale CPUs 2, 100 and 254: the bitmap of online CPUs follows each change");
 	for (int i = 0; i < COUNTED; i++)
 		total += pc_total(&pc, first + i) - before[i];
 	want += COUNTED * (rounds[0] + rounds[1]);
-	ok(rounds[0] && rounds[1], "scale there was counting all the while");
-	is(total, want, "scale the sums over 255 CPUs are exact");
+	ok(rounds[0] && rounds[1], "scale CPU hotplug: both threads updated counters");
+	is(total, want, "scale CPU hotplug: the sums over 255 CPUs are exact");
 }
 
 /* The output of pfc read must match the values of the file. */
@@ -172,8 +174,8 @@ static void command(void)
 			snprintf(want, sizeof(want), "%lld", (long long)pc_total(&pc, first + i));
 			agree += !!strstr(line, want);
 		}
-	is(out ? pclose(out) : -1, 0, "scale pfc reads 255 CPUs");
-	is(agree, COUNTED, "scale and adds them up right");
+	is(out ? pclose(out) : -1, 0, "scale pfc read on 255 CPUs: exit status 0");
+	is(agree, COUNTED, "scale pfc read on 255 CPUs: prints the totals of the file");
 }
 
 /* Adds instances until all numbers are used. Returns the last number. */
@@ -216,8 +218,9 @@ static void full(void)
 	char *behind = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, pc.fd, pc.len);
 
 	n = fill();
-	is(n, PERFCOUNTERS_MAX_INSTANCES - 1, "scale 65,535 names on 255 CPUs");
-	is(pc.h->nr_chunks, chunks, "scale every chunk exists");
+	is(n, PERFCOUNTERS_MAX_INSTANCES - 1,
+	   "scale 65,536 instance numbers on 255 CPUs are all given out");
+	is(pc.h->nr_chunks, chunks, "scale full table on 255 CPUs: every chunk exists");
 	percpu = meminfo("Percpu:") - percpu;
 	taken = free - meminfo("MemFree:");
 	/* The formula of counter-pages.md, for the chunks and descriptors that were added. */
@@ -230,15 +233,16 @@ static void full(void)
 	 */
 	ok(percpu / (CPUS * PAGE) >= (long long)(chunks - begun) - 4 &&
 	   percpu / (CPUS * PAGE) <= (long long)(chunks - begun) * 257 / CPUS + 4,
-	   "scale a chunk takes a page for each possible CPU");
+	   "scale per-CPU memory: one page per chunk and possible CPU");
 	/* The formula leaves out page tables and the metadata of the allocators. */
 	ok(taken >= stated * 97 / 100 && taken <= stated * 105 / 100 + 4 * CPUS * PAGE,
-	   "scale memory is what the formula says");
-	is(nonzero(), before, "scale each page of each CPU is readable, and new ones are zero");
+	   "scale full table on 255 CPUs: memory use is within -3 %% and +5 %% of the formula");
+	is(nonzero(), before, "scale full table on 255 CPUs: all pages are readable, new ones 0");
 	on_cpu(1);
 	puppet("adjust %u 7", n);
-	is(pc_value(&pc, 1, n), 7, "scale the last slot counts");
-	is(in_child((void)*(volatile char *)behind), -SIGBUS, "scale behind the last CPU: SIGBUS");
+	is(pc_value(&pc, 1, n), 7, "scale full table on 255 CPUs: the last slot counts");
+	is(in_child((void)*(volatile char *)behind), -SIGBUS,
+	   "scale full table on 255 CPUs: an access after the last CPU raises SIGBUS");
 	munmap(behind, PAGE);
 }
 
@@ -263,10 +267,11 @@ int main(void)
 	 */
 	percpu = percpu_at_rest(0);
 	load("");
-	is(fill(), PERFCOUNTERS_MAX_INSTANCES - 1, "scale all names again");
+	is(fill(), PERFCOUNTERS_MAX_INSTANCES - 1,
+	   "scale perfcounters.ko loaded again: all numbers are given out again");
 	leave();
 	again = percpu_at_rest(percpu + slack);
 	note("per-CPU memory at rest: %lld MiB, then %lld MiB", percpu / MIB, again / MIB);
-	ok(again <= percpu + slack, "scale unloading gives the memory back");
+	ok(again <= percpu + slack, "scale perfcounters.ko unloaded: its per-CPU memory is freed");
 	return finish();
 }

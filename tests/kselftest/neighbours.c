@@ -117,7 +117,7 @@ static void names(void)
 		add(BEHIND, NAMES);
 	}
 	note("read %d times", reads);
-	is(bad, 0, "0.2 the names are those of one generation each time");
+	is(bad, 0, "0.2 names read while instances are deleted: each text is of one generation");
 }
 
 int main(void)
@@ -135,15 +135,18 @@ int main(void)
 		puppet("del %d", number[i]);
 	pthread_create(&thread, NULL, flap, NULL);
 	wait_until(lives > 10);
-	ok(lives > 10, "0.11 one instance comes and goes");
+	ok(lives > 10, "0.11 one instance is added and deleted more than 10 times");
 	before = lives;
-	is(add(0, OTHERS), OTHERS, "0.10 meanwhile %d others come back", OTHERS);
+	is(add(0, OTHERS), OTHERS,
+	   "0.10 perf_add of %d names beside one that is added and deleted: old numbers", OTHERS);
 	before = lives - before;
-	ok(before < OTHERS / 4, "0.10 without waiting for the grace periods of that one (%u)",
+	ok(before < OTHERS / 4,
+	   "0.10 perf_add beside a name that is added and deleted: no grace period each (%u)",
 	   before);
 	flaps = false;
 	pthread_join(thread, (void **)&failed);
-	is(*failed, 0, "0.10 it came back each time");
+	is(*failed, 0,
+	   "0.10 a name that is added and deleted all the time: each perf_add succeeds");
 	names();
 	return finish();
 }

@@ -95,7 +95,7 @@ int main(void)
 	is(in_child({
 		seal();
 		getppid();
-	}), -SIGSYS, "0.15 (a sealed process dies at its first system call)");
+	}), -SIGSYS, "0.15 seccomp filter: a process is killed by SIGSYS at its first system call");
 
 	pid = fork();
 	if (!pid)
@@ -104,10 +104,13 @@ int main(void)
 	note("%llu snapshots of %llu tries, %lld ticks meanwhile", (unsigned long long)r->taken,
 	     (unsigned long long)r->tries, (long long)(r->last - r->first));
 	ok(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-	   "0.15 a reader lives without any system call");
-	ok(r->taken >= SNAPSHOTS, "0.15 it takes %d snapshots", SNAPSHOTS);
-	ok(r->last >= r->first + 10, "0.15 of counters that move meanwhile");
-	is(r->backwards, 0, "0.15 each of them consistent");
-	ok(usage.ru_nvcsw < 20, "0.15 it never waits: no context switch of its own will");
+	   "0.15 reader under the seccomp filter: exits with status 0");
+	ok(r->taken >= SNAPSHOTS,
+	   "0.15 reader under the seccomp filter: takes %d snapshots", SNAPSHOTS);
+	ok(r->last >= r->first + 10,
+	   "0.15 reader under the seccomp filter: the counter increases meanwhile");
+	is(r->backwards, 0, "0.15 reader under the seccomp filter: every snapshot is consistent");
+	ok(usage.ru_nvcsw < 20,
+	   "0.15 reader under the seccomp filter: fewer than 20 voluntary context switches");
 	return finish();
 }

@@ -133,7 +133,7 @@ static void inject(const char *row, const struct operation *op, const char *of)
 	     refused);
 	all_failed += failed;
 	ok(!odd && worked && (op->does_without || (failed && refused)),
-	   "%s fail-nth: %s%s: nothing half made, and it works afterwards", row, op->what, of);
+	   "%s fail-nth: %s%s: failure leaves nothing behind, retry works", row, op->what, of);
 }
 
 #endif
