@@ -74,7 +74,7 @@ while IFS="$(printf '\t')" read -r what text; do
 		[ -e "$(echo $glob | cut -d' ' -f1)" ] || missing="$missing $glob"
 	done <these
 	[ -z "$missing" ] || echo "# not there:$missing"
-	result $([ -z "$missing" ]; echo $?) "ABI: $what is there"
+	result $([ -z "$missing" ]; echo $?) "ABI: $what exists"
 	mode=$(echo "$text" | sed -nE 's/.*[Mm]ode 0([0-7]{3}).*/\1/p')
 	if [ -z "$mode" ]; then
 		# Without a mode in its text, an entry is a directory or a file called read-only.
@@ -86,11 +86,11 @@ while IFS="$(printf '\t')" read -r what text; do
 		for file in $(cat these); do [ "$(stat -c %a "$file")" = "$mode" ] || rc=1; done
 	fi
 	[ $rc = 0 ] || stat -c '# %a %n' $(cat these)
-	result $rc "ABI: $what has the mode that is said"
+	result $rc "ABI: $what has the documented mode"
 done <entries
 
 unknown=$(awk 'NR == FNR { seen[$0]; next } !($0 in seen)' before after | undescribed | tr '\n' ' ')
 [ -z "$unknown" ] || echo "# not described:$unknown" | cut -c1-1000
-result $([ -z "$unknown" ]; echo $?) "ABI: whatever our modules make is described"
+result $([ -z "$unknown" ]; echo $?) "ABI: every file that the modules create is described"
 echo "$$ 0 0 0 1" >/proc/ppa/ppactl
 exit $failed

@@ -56,11 +56,11 @@ time_of() {
 # programs DIRECTORY WHOSE: checks the programs there, today's or those built with older headers.
 programs() {
 	at=$1
-	check "counter-pages.md: $2 that reads by the protocol" snapshot
-	check "perfmon.md: $2 that counts its own page faults" faults
-	check "sampling.md: $2 that reads a ring" ring
-	check "accounting.md: $2 that asks for its own time" time_of
-	check "counter-pages.md: $2 that shows all sums" sh -c '"$0/reader" >o && grep -qx "test/counter 42" o && grep -qx "test/gauge -2" o' "$at"
+	check "counter-pages.md: $2 reads consistent values by the protocol" snapshot
+	check "perfmon.md: $2 counts its own page faults" faults
+	check "sampling.md: $2 reads samples of its own thread from a ring" ring
+	check "accounting.md: $2 prints its own times" time_of
+	check "counter-pages.md: $2 prints the sums of all instances" sh -c '"$0/reader" >o && grep -qx "test/counter 42" o && grep -qx "test/gauge -2" o' "$at"
 }
 programs $examples "the program"
 programs /tests/abi/1 "the program of version 1"
@@ -72,7 +72,7 @@ shop() {
 	while [ $n -lt 50 ]; do [ $((n * 7 % 100)) -le 10 ] || want=$((want + 1)); n=$((n + 1)); done
 	[ "$(grep -c 'shop:sold' shop.txt)" = $want ] || { echo "$want wanted"; head -n 5 shop.txt; return 1; }
 }
-check "tracing.md: the program with an event" shop
+check "tracing.md: the program's events that pass the filter are traced" shop
 
 insmod /modules/tutorial_provider.ko
 signals() {
@@ -84,13 +84,13 @@ signals() {
 	after=$(pfc read --csv tutorial/usr1 | tail -n 1 | tr , '\n' | grep -xE '[0-9]+' | tail -n 1)
 	[ $((after - before)) = 100 ] || { echo "$before to $after"; return 1; }
 }
-check "providers.md: the provider counts each signal" signals
-check "providers.md: and goes, leaving dormant instances" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
+check "providers.md: the provider counts each of 100 signals" signals
+check "providers.md: the provider unloads, its instances are dormant" sh -c 'rmmod tutorial_provider && ! pfc list tutorial && pfc list --all tutorial | grep -q dormant'
 
 insmod /modules/tutorial_pmu.ko
 # On a busy host the emulated half second may have few ticks.
-check "pmu-tutorial.md: the program counts with it" within 5 sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
+check "pmu-tutorial.md: the program counts with the tutorial's PMU" within 5 sh -c '$0/ticks >o; cat o; grep -qE "^[1-9][0-9]* times ten ticks, 2 CPUs$" o' $examples
 insmod /modules/tutorial_format.ko
-check "format-tutorial.md: the program samples with it" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples
-check "the modules of the documentation are gone as they came" sh -c 'rmmod tutorial_pmu tutorial_format'
+check "format-tutorial.md: the program samples with the tutorial's format" sh -c '$0/by_cpu >o; cat o; [ "$(grep -cE "^50 samples: [0-9]+ [0-9]+$" o)" = 3 ]' $examples
+check "the modules of both tutorials unload" sh -c 'rmmod tutorial_pmu tutorial_format'
 exit $failed

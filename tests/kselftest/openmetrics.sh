@@ -31,8 +31,8 @@ whole() {
 	cat growth
 	return $rc
 }
-check "openmetrics every provider's counters are read by the parser" whole
-check "openmetrics counters of the kernel have grown" grep -qE '[1-9][0-9]* samples have grown' growth
+check "openmetrics all providers: the parser accepts the output" whole
+check "openmetrics all providers: counters increase between two exports" grep -qE '[1-9][0-9]* samples have grown' growth
 # Each name that the device lists before and after the export is in the output. The first
 # occurrence of an interrupt adds a name.
 names() {
@@ -43,11 +43,11 @@ names() {
 	head -n 5 missing
 	[ "$(wc -l <listed)" -gt 100 ] && [ ! -s missing ]
 }
-check "openmetrics every name of the device is there" names
+check "openmetrics all providers: the output has every name of the device" names
 
 # Only this script changes these instances: every value of each CPU must be exact.
 exact() { json_to json 'test/*' && export_to t.prom 'test/*' && parse t.prom --json json; }
-check "openmetrics values are exact, each CPU's" exact
+check "openmetrics test instances: each value is that of pfc read --per-cpu" exact
 # The values are also those that the script has counted, independently of pfc read.
 known() {
 	grep -qE '^perfcounters_test_counter_total\{(.*,)?cpu="0".*\} 40$' t.prom &&
@@ -55,7 +55,7 @@ known() {
 		grep -qE '^perfcounters_test_time_seconds_total\{(.*,)?cpu="1".*\} 0\.0015$' t.prom ||
 		{ grep _total t.prom; return 1; }
 }
-check "openmetrics values are what was counted" known
+check "openmetrics test instances: values are those that were counted" known
 accounting() {
 	echo 1 0 0 1 >/proc/sys/kernel/ppa && within 60 counts && parse p.prom
 	local rc=$?
@@ -67,9 +67,9 @@ counts() {
 	export_to p.prom 'ppa/*' && grep -qE '^perfcounters_ppa_idle_time_seconds_total\{(.*,)?cpu="1".*\} [0-9.]+$' p.prom &&
 		grep -qE '^perfcounters_ppa_syscalls_total\{(.*,)?cpu="0".*\} [1-9][0-9]*$' p.prom
 }
-check "openmetrics 4.9 accounting's values of CPUs are among them" accounting
+check "openmetrics 4.9 accounting: values of CPUs are in the output" accounting
 sums() { export_to s.prom --sum 'test/*' && parse s.prom --json json; }
-check "openmetrics --sum has the totals" sums
+check "openmetrics --sum: the output has the totals over CPUs" sums
 
 # A counter that is deleted and added again begins at 0, with a new creation time.
 again() {
@@ -85,7 +85,7 @@ again() {
 	awk -v b="$before" -v a="$after" '/^perfcounters_test_counter_created/ { n++; ok += b <= $2 && $2 <= a; print }
 		END { print "between", b, a; exit !(n == 2 && ok == 2) }' u.prom
 }
-check "openmetrics a new life has a new birth" again
+check "openmetrics counter added again: the creation time is the new one" again
 
 # A file that is replaced all the time is complete at every read.
 pfc export --openmetrics -o live.prom --interval 100 2>live.err &
@@ -101,7 +101,7 @@ replaced() {
 	! cmp -s live0 live2 || { echo "it did not change"; return 1; }
 	parse live0 live2
 }
-check "openmetrics a file kept up to date is whole at any time" replaced
+check "openmetrics -o with --interval: the file is complete at every read" replaced
 kill $live
 wait $live
 
@@ -110,9 +110,9 @@ server=$!
 served() {
 	within 60 test -s url && parse "$(cat url)" "$(cat url)"
 }
-check "openmetrics over loopback HTTP is read by the parser" served
+check "openmetrics --listen: the parser accepts the answer over HTTP" served
 ended() { kill -TERM $server && wait $server; }
-check "openmetrics the server ends well when told to" ended
+check "openmetrics --listen: SIGTERM ends the server with status 0" ended
 
 # openmetrics.py must find a value that is off by 1.
 wrong() {
@@ -122,6 +122,6 @@ wrong() {
 	cat bad.out
 	grep -q '^fault: test/counter of CPU 0' bad.out
 }
-check "openmetrics a value that is wrong by one is a fault" wrong
+check "openmetrics openmetrics.py: a value that is off by 1 is a fault" wrong
 unload
 exit $failed
