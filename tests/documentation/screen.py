@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The last full screen of a typescript as SVG. Usage: screen.py FILE ROWS COLUMNS"""
+"""Prints the last full screen of a typescript as SVG. Usage: screen.py FILE ROWS COLUMNS"""
 
 import sys
 from xml.sax.saxutils import escape
@@ -21,7 +21,7 @@ def colour(name, default):
 
 
 def runs(row, columns):
-    """Neighbours that look the same: column, text, foreground, background, bold."""
+    """Yields neighbours that look the same: column, text, foreground, background, bold."""
     at = 0
     while at < columns:
         first, text = row[at], ""

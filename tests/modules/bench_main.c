@@ -600,6 +600,6 @@ static void __exit bench_exit(void)
 
 module_init(bench_init);
 module_exit(bench_exit);
-MODULE_DESCRIPTION("perfcounters: what the driver interface costs in instructions");
+MODULE_DESCRIPTION("perfcounters: cost of the driver interface in instructions");
 MODULE_AUTHOR("The perfcounters developers");
 MODULE_LICENSE("GPL");

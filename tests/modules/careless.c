@@ -67,6 +67,6 @@ static void __exit careless_exit(void)
 
 module_init(careless_init);
 module_exit(careless_exit);
-MODULE_DESCRIPTION("perfcounters: a driver that forgets");
+MODULE_DESCRIPTION("perfcounters: a driver that does not delete its instances");
 MODULE_AUTHOR("The perfcounters developers");
 MODULE_LICENSE("GPL");

@@ -363,6 +363,6 @@ static void __exit puppet_exit(void)
 
 module_init(puppet_init);
 module_exit(puppet_exit);
-MODULE_DESCRIPTION("perfcounters: a driver that tests pull the strings of");
+MODULE_DESCRIPTION("perfcounters: a driver that executes commands of tests");
 MODULE_AUTHOR("The perfcounters developers");
 MODULE_LICENSE("GPL");

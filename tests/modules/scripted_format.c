@@ -49,5 +49,5 @@ static void __exit scripted_unregister(void)
 
 module_init(scripted_register);
 module_exit(scripted_unregister);
-MODULE_DESCRIPTION("perfmon: a sampling format as tests want it");
+MODULE_DESCRIPTION("perfmon: a sampling format set by its parameters");
 MODULE_LICENSE("GPL");

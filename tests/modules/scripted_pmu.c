@@ -275,6 +275,6 @@ static void __exit scripted_exit(void)
 
 module_init(scripted_init);
 module_exit(scripted_exit);
-MODULE_DESCRIPTION("perfmon: a PMU description that does what tests say");
+MODULE_DESCRIPTION("perfmon: a PMU description that tests control");
 MODULE_AUTHOR("The perfcounters developers");
 MODULE_LICENSE("GPL");
