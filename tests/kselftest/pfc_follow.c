@@ -4,6 +4,8 @@
  * guest: pmu-skylake pmu-amd2
  * gate: pmu-amd2
  * timeout: 200
+ * symbols: kept
+ *
  * pfc stat counts everything that a command starts and does not disturb it: threads, processes,
  * programs that a thread other than the first executes, signals, stops. With arguments this program
  * is such a command.
