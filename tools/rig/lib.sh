@@ -59,7 +59,7 @@ kill_tree() {
 # those of others, and all that it has started ends with it, in the background or not. In inside()'s
 # chroot mounts are private, and / cannot be made so.
 # shellcheck disable=SC2034 # job.sh uses it
-ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'mount --make-rprivate / 2>/dev/null; mount -t proc proc /proc && "$@"' sh)
+ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
 
 # lock FILE WHAT: alone with WHAT for as long as this script or anything it started
 # lives. Locks are held while something is made, never while it is used.
