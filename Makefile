@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The user's commands. Each is a script in tools/rig; Kbuild is the kernel's
-# entry to the same directory.
+# The commands for users. Each target runs a script, most of them in tools/rig. The kernel's build
+# system uses Kbuild in the same directory.
 
-# "make -C KDIR M=..." reads Kbuild instead of this file.
+# The kernel's build (make -C KDIR M=...) reads Kbuild instead of this file.
 MAKEFLAGS += --no-print-directory
 PREFIX ?= /usr/local
 rig := tools/rig
@@ -30,11 +30,11 @@ vm:
 test:
 	@$(rig)/test.sh
 
-# With what make test leaves out: the long tests, and the debug kernel's world.
+# Also runs the tests that "make test" leaves out: the long ones, and those on the debug kernel.
 test-all:
 	@$(rig)/test.sh all
 
-# The two debug kernels. KCSAN needs one of its own.
+# Runs the tests on both debug kernels: KCSAN needs a kernel of its own.
 test-debug:
 	@$(rig)/test.sh debug
 
@@ -50,7 +50,7 @@ check:
 bench:
 	@tests/bench/run
 
-# A kernel to come.
+# Builds and tests against the newest kernel of the archive.
 drill:
 	@$(rig)/drill.sh
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# make rows: what the last run of each program in each world proved, row by row:
+# Prints for each row of Documentation/rows.md whether the tests prove it (make rows):
 #   ID ok|FAIL|MISSING|decided (tests)
-# A row is ok when a test named with its id passed and none failed. A skipped
-# test proves nothing, and a failure in any world is one. Runs with ONLY= do not
-# count. "decided" is a row met otherwise than by a test of its own, as
-# Documentation/rows.md says.
+# It uses the results of each program's last run in each world, without runs with ONLY=. A row is ok
+# if a test whose name begins with its id passed, and no such test failed in any world. A skipped
+# test proves nothing. A row is decided if rows.md says that it is met by other means than a test.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
