@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The interfaces are what was promised: Documentation/versions.md. The headers in tests/abi/1 are
-# compared with today's, and programs of then and now compiled with both.
+# Checks that the interfaces keep the promises of Documentation/versions.md. The headers of version
+# 1 (tests/abi/1) are compared with the present ones. Programs of version 1 are compiled with the
+# present headers, and present programs with those of version 1.
 
 set -u
 work=$(mktemp -d)
@@ -16,8 +17,9 @@ for program in "${programs[@]}"; do todays+=("$TOP/tests/kselftest/readme/${prog
 
 includes() { printf '#include <linux/%s>\n' "${headers[@]##*/}"; }
 
-# "STRUCT MEMBER OFFSET SIZE" of each member, and "STRUCT = BYTES".
-layout() { # INCLUDE
+# layout INCLUDE: prints "STRUCT MEMBER OFFSET SIZE" for each member, and "STRUCT = BYTES" for each
+# structure of the headers.
+layout() {
 	includes | gcc-14 -g -fno-eliminate-unused-debug-types -I "$1" -c -x c -o "$work/o" - &&
 		pahole "$work/o" | awk '/^struct [a-z_]+ [{]/ { name = $2 }
 			match($0, /\/\* *[0-9]+ +[0-9]+ *\*\//) {
@@ -27,9 +29,11 @@ layout() { # INCLUDE
 			}
 			/\/\* size: / { sub(/,/, "", $3); print name, "=", $3 }' | grep -E '^(perfcounters|perfmon|perftrace|pfarg|pfm|ppa)_'
 }
-# "NAME VALUE" of each constant: macros as they are written, and enums.
+# macros INCLUDE: prints "NAME TEXT" for each macro of the headers.
 macros() { includes | gcc-14 -I "$1" -E -dM -x c - | grep -E '^#define (PERF|PFM|PPA)' | sed 's/^#define //' | grep -v '^[A-Z_0-9]*_H *$' | sort; }
-enums() { # NAMES' INCLUDE, VALUES' INCLUDE
+# enums NAMES VALUES: prints "NAME VALUE" for each enumerator. The names are those of the include
+# directory NAMES, the values those of VALUES.
+enums() {
 	{
 		includes
 		echo '#include <stdio.h>'
@@ -40,14 +44,16 @@ enums() { # NAMES' INCLUDE, VALUES' INCLUDE
 	} | gcc-14 -I "$2" -x c -o "$work/enums" - && "$work/enums"
 }
 
-# It is known how much version 1 has: a compiler that fails finds less, in which nothing is wrong.
-fewest() { [ "$(grep -cE "$2" "$work/old")" -ge "$1" ] || echo "of version 1 there is less than there was" >>"$work/old"; } # NUMBER PATTERN
+# fewest NUMBER PATTERN: adds a line that will be reported if fewer than NUMBER lines of $work/old
+# match. Otherwise a compiler that fails would leave nothing to compare, and the test would pass.
+fewest() { [ "$(grep -cE "$2" "$work/old")" -ge "$1" ] || echo "of version 1 there is less than there was" >>"$work/old"; }
 
 plan "$((5 + ${#programs[@]} + ${#todays[@]}))"
 layout "$old/include" >"$work/old"
 layout "$new" >"$work/new"
 fewest 350 .
-# What may have reserved fields taken keeps their room: only names change there.
+# Reserved fields are left out: a later version may use them under other names. Their room must
+# stay, as all other members are compared with their offsets.
 nothing "versions: every member of every structure is where it was" \
 	"$(grep -v ' = ' "$work/old" | sed -E 's/ reserved[0-9a-z_]*(\[[0-9]*\])? / reserved /' | grep -v ' reserved ' | grep -vxFf "$work/new")"
 nothing "versions: only structures that say their size have grown" \
@@ -67,9 +73,10 @@ done
 for program in "${todays[@]}"; do
 	nothing "versions: today's $(basename "$program") compiles with the headers of version 1" "$(compiled "$program" "$old/include")"
 done
-# Which of our calls' numbers another driver has, by the kernel's own list. Its source is there
-# where a debug kernel was built.
+# The kernel's list of ioctl numbers. The kernel's whole source exists only where a debug kernel has
+# been built.
 others=${KTREE%/*}/source/Documentation/userspace-api/ioctl/ioctl-number.rst
+# taken: prints this project's ioctl numbers that the list assigns to other drivers.
 taken() {
 	local call letter range from to
 	{

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# tools/perfmon/src/constraints/intel.rs holds the rules of the kernel's source. After a change there:
+# Checks that tools/perfmon/src/constraints/intel.rs has the event constraints of the kernel's
+# source. After a change of the kernel's source this command writes the file:
 #
 #	tests/host/constraints.sh update
 
@@ -18,7 +19,7 @@ if [ "${1:-}" = update ]; then
 	exit
 fi
 plan 3
-# Another release's perf may have other rules.
+# The table is compared with the release that it was made from: another one may have other rules.
 made_from=$(sed -n 's,^//! made from Linux \([0-9.]*\)\.$,\1,p' "$table")
 name="1.16 counters that can count an event are those of perf"
 case $RELEASE in
