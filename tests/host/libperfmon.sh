@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# libperfmon as it is installed: headers that need nothing before them, exactly
-# the promised symbols, programs that find it by pkg-config; and programs of
-# perfmon2's time, which treat 64-bit fields as uint64_t.
+# Tests libperfmon as it is installed: each header compiles alone, the libraries have exactly the
+# promised symbols, and programs find them by pkg-config. One program is written as programs for
+# perfmon2 were, which treat 64-bit fields as uint64_t.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-# alone HEADER: as the first and only one, in C and in C++.
+# alone HEADER: checks that a program that includes only this header compiles, as C and as C++.
 alone() {
 	local said status=0
 	echo "#include <$1>" >"$work/alone.c"
@@ -42,7 +42,7 @@ result "$([ "$got" = "$promised" ]; echo $?)" "1.3 and libperfmon.a" "$got"
 got=$(readelf -d "$out/libperfmon.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p' | sort | xargs)
 result "$([ "$got" = "NEEDED libc.so.6 SONAME libperfmon.so.2" ]; echo $?)" "1.3 libperfmon.so.2 needs the C library only" "$got"
 
-# As they did it: helpers that take uint64_t, PRIu64, every type by its name.
+# Like programs for perfmon2: helpers that take uint64_t, PRIu64, every type by its typedef.
 cat >"$work/program.c" <<'END'
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# libperfmon's reader of rings, on files that are laid out as a context's.
+# Tests libperfmon's reader of rings, with files that are laid out like the memory of a context.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -28,7 +28,7 @@ static void ok(bool good, const char *name)
 	printf("%sok %d %s\n", good ? "" : "not ", ++tests, name);
 }
 
-/* The kernel's side, by hand. */
+/* The ring, which new_ring() and put() write as the kernel would. */
 static struct perfmon_ring_page *page;
 static uint64_t *data, *tail;
 static int fd;
@@ -52,7 +52,7 @@ static void new_ring(uint32_t flags, uint64_t begin)
 	page->head = page->reserve = *tail = begin;
 }
 
-/* A record of so many words, each of them its number. */
+/* Writes a record of so many words. All words after the header have the number of the record. */
 static void put(uint32_t words)
 {
 	bool backward = page->flags & PERFMON_RING_BACKWARD;
@@ -69,7 +69,7 @@ static void put(uint32_t words)
 	page->head = page->reserve;
 }
 
-/* Is the next record that one, whole? */
+/* Reads a record. Returns true if it is complete and has this number and this size. */
 static bool next(struct pfm_ring *ring, uint64_t number, uint32_t words)
 {
 	const struct perfmon_record *r = NULL;
@@ -114,7 +114,10 @@ static struct pfm_ring *opened(uint32_t flags, uint64_t begin)
 	return ring;
 }
 
-/* How many of the newest fit and are read, newest first; then 0. */
+/*
+ * Reads as many records as fit into the ring, the newest first. Returns true if they are complete
+ * and the reader then finds no more records.
+ */
 static bool newest(struct pfm_ring *ring)
 {
 	uint64_t n = serial, left = DATA / 8;
@@ -147,7 +150,7 @@ int main(void)
 	ok(fails(fd) == -EPROTO, "1.9 pfm_ring_open: no power of two");
 	close(fd);
 
-	/* The first one goes across the end. */
+	/* The first record crosses the end of the data. */
 	ring = opened(0, DATA - 16);
 	page->lost = 7;
 	ok(!pfm_ring_lost(ring, &lost) && lost == 7, "1.9 what was lost");
@@ -171,7 +174,10 @@ int main(void)
 	first = serial;
 	put(2);
 	put(5);
-	/* It begins at 0, wherever the ring is by now. */
+	/*
+	 * The reader begins at position 0, wherever the ring is by now. It may report EOVERFLOW,
+	 * which does not matter here.
+	 */
 	good = end(ring) == -EOVERFLOW || true;
 	put(4);
 	ok(good && next(ring, first + 3, 4) && !end(ring), "2.7 forward, overwritten: what came since");

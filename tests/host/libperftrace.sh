@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 600
 #
-# libperftrace as it is installed: a header that needs nothing before it, exactly the promised
-# symbols, programs in C and C++ that find it by pkg-config, libraries that come and go by
-# dlopen(); and what such programs write, into a file that stands in for the kernel.
+# Tests libperftrace as it is installed: the header compiles alone, the libraries have exactly the
+# promised symbols, and programs in C and C++ find them by pkg-config. Then it checks the events
+# that programs write, also from libraries that they load and unload by dlopen(). Files stand in for
+# the kernel there.
 
 set -u
 out=${LIB_OUT:?} top=${TOP:?}
@@ -52,7 +53,8 @@ as_wanted "3.8 and libperftrace.a" "$got" "$promised"
 got=$(readelf -d "$out/libperftrace.so" | sed -nE 's/.*\((NEEDED|SONAME)\).*\[(.*)\]/\1 \2/p; s/.*(NODELETE).*/\1/p' | sort | xargs)
 as_wanted "3.8 libperftrace.so.1 needs the C library only, and stays loaded" "$got" "NEEDED libc.so.6 NODELETE SONAME libperftrace.so.1"
 
-# What must not compile: an unknown type, a value of another kind, too many fields, a name twice.
+# Events that must not compile: an unknown type, values of another kind, a field name twice, an
+# invalid field name, too many fields, a field name that is too long.
 bad=0
 while read -r event; do
 	echo "#include <perftrace/perftrace.h>
@@ -82,8 +84,8 @@ as_wanted "3.8 PERFTRACE_DEBUG=1 says why" "$said" "perftrace: off: /dev/perftra
 said=$(PERFTRACE=0 PERFTRACE_DEBUG=1 LD_LIBRARY_PATH=$work/usr/lib "$work/requests" 3 2>&1 >/dev/null)
 as_wanted "3.8 PERFTRACE=0 turns it off" "$said" "perftrace: off: PERFTRACE=0 is in the environment"
 
-# The same library, with memory in the kernel's stead.
-# shellcheck disable=SC2153 # the rig's
+# The same library, with memory in place of the kernel.
+# shellcheck disable=SC2153 # job.sh sets it
 target=$TARGET/simulate
 manifest=$top/tools/Cargo.toml
 CARGO_TARGET_DIR=$target cargo build --manifest-path "$manifest" --profile library --locked -p libperftrace --features simulate >"$work/log" 2>&1 &&
@@ -92,7 +94,7 @@ result $? "3.8 the library is built with memory in the kernel's stead" "$(cat "$
 mkdir "$work/sim"
 ln -s "$target/library/libperftrace.so" "$work/sim/libperftrace.so.1"
 
-# traced PROGRAM...: what it says, and then what it wrote.
+# traced PROGRAM...: runs a program, and prints its output and then its events.
 traced() {
 	rm -rf "$work/events"
 	mkdir "$work/events"
@@ -110,7 +112,7 @@ requests:begin \x01\x00\x00\x00here\x00\x00\x00\x00\x00\x00\x00\x00
 requests:end \x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 requests:begin \x02\x00\x00\x00there\x00\x00\x00\x00\x00\x00\x00
 requests:end \x02\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00'
-# The markers, whose order is the linker's, first.
+# sorted: prints the markers first and sorted, as their order depends on the linker.
 sorted() { awk '/^marker/ { print | "sort"; next } { close("sort") } 1'; }
 as_wanted "3.1 its events are there, with their fields" "$(traced "$work/requests" 3 2>&1 | sorted)" "$wanted"
 said=$(gcc-14 -std=gnu11 -O2 -static -I "$work/usr/include" -o "$work/static" "$example" "$target/library/libperftrace.a" 2>&1 && traced "$work/static" 3 2>&1 | sorted)
@@ -118,7 +120,7 @@ as_wanted "3.1 and those of a static program" "$said" "$wanted"
 said=$(GLIBC_TUNABLES=glibc.pthread.rseq=0 traced "$work/requests" 3 2>&1 | sorted)
 as_wanted "3.4 and without restartable sequences" "$said" "$wanted"
 
-# A library with markers of its own and one of the program's, loaded twice.
+# A library that is loaded twice. It has a marker of its own, and one that the program has as well.
 cat >"$work/plugin.c" <<'END'
 #include <perftrace/perftrace.h>
 void work(int n);
@@ -167,7 +169,7 @@ plugin:work \x01\x00\x00\x00\x00\x00\x00\x00
 program:both 
 program:both '
 
-# Two libraries that have a copy of ours each, in a program that has none, loaded three times.
+# Two libraries with a copy of libperftrace each are loaded three times by a program without one.
 for name in one two; do
 	cat >"$work/$name.c" <<-END
 		#include <perftrace/perftrace.h>
@@ -237,7 +239,7 @@ cc:more lambda\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00
 cc:times \x00\x00\x00\x00\x00\x00\x00\x00
 cc:gone '
 
-# Each instruction between the two, and no other: load, load, test, branch.
+# The instructions of off(), up to its return: load, load, test, branch.
 cat >"$work/off.c" <<'END'
 #include <perftrace/perftrace.h>
 void off(int n);

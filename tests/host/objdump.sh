@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# What the compiler made of the fast paths: instructions are counted, not times.
+# Checks the machine code of the fast paths. It counts instructions and measures no times.
 
 # shellcheck disable=SC2001 # a here-string has several lines
 set -u
@@ -10,9 +10,10 @@ out=${KBUILD_OUT:?}
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
 
-# Instructions of a function, one a line; a relocation's symbol follows after @.
-# Left out: the tracer's patchable call at the beginning and padding at the end.
-code() { # code OBJECT FUNCTION
+# code OBJECT FUNCTION: prints the instructions of a function, one a line, with the symbol of a
+# relocation after "@". The patchable call of ftrace at the beginning and the padding at the end are
+# left out.
+code() {
 	objdump -dr --no-show-raw-insn --no-addresses --disassemble="$2" "$1" |
 		awk -v start="^<$2>:" '
 			$0 ~ start { on = 1; next }
@@ -46,7 +47,7 @@ result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 no lo
 c=$(code "$puppet" puppet_inline_hist)
 result "$(is "$(count '%gs:' "$c")" 1)" "0.8 a histogram's bucket is counted by one instruction" "$c"
 
-# All paths of perf_adjust() in one: the refused number jumps straight to the end.
+# This counts all paths of perf_adjust(): with an invalid number it only jumps to the end.
 c=$(code "$out/src/perfcounters/perfcounters.ko" perf_adjust)
 sed 's/^/# perf_adjust: /' <<<"$c"
 hot=$(grep -vc '@__SCT__preempt_schedule' <<<"$c")
@@ -59,8 +60,8 @@ result "$(is "$(grep '%gs:' <<<"$c" | grep -v __preempt_count | sed -E 's/ .*//'
 	"0.8 perf_adjust: flag, value, flag, one instruction each" "$c"
 result "$(is "$(count '^lock|^cmpxchg|^xchg|mfence|sfence' "$c")" 0)" "0.8 perf_adjust has no lock and no fence" "$c"
 
-# The Rust interface in the driver that shows it: perf_adjust() by number, a
-# group of two, one bucket; then gauges set and peaks raised.
+# The per-CPU accesses of the sample driver in Rust: a group of two between changes of the preempt
+# count, a bucket of a histogram; then gauges are set and peaks are raised.
 rust=$(objdump -dr --no-show-raw-insn --no-addresses "$out/tests/modules/sample_rust.o" | grep '%gs:' | sed -E 's/^[ \t]+//; s/[ \t]+/ /g')
 grep -qE '^inc[lq] incq add add addq dec[lq] add (mov mov cmpxchg )+$' <<<"$(sed -E 's/ .*//' <<<"$rust" | tr '\n' ' ')"
 result $? "0.8 the Rust interface makes the same single instructions" "$rust"
@@ -69,9 +70,9 @@ panics=$(nm "$out/src/engine/engine.o" | grep -iE 'panic|unwrap_failed|bounds')
 [ -z "$panics" ] && nm "$out/src/engine/engine.o" | grep -q ' [tT] '
 result $? "rig the engine has no way to panic" "$panics"
 
-# The kernel checks additions, and calls panic() where one might overflow. That
-# is for set-up alone: loading, attaching, adding, allocating, and the calls of
-# contexts, which copy lists; what they do with registers is not among it.
+# Rust code in the kernel is compiled with overflow checks, which call panic(). Only functions of
+# set-up may contain such calls: those that load, attach, add and allocate, and calls of contexts
+# that copy lists. Functions that access registers must not.
 panics=$(for ko in "$out"/src/*/*.ko; do
 	objdump -dr --no-show-raw-insn "$ko" | awk '/^[0-9a-f]+ <.*>:$/ { f = $2 }
 		/R_X86_64_.*(panic|unwrap_failed|expect_failed)/ { print f }'

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 900
 #
-# What pfc exports is read by the parser of the Python Prometheus client, from a
-# busy stand-in for the device and from the same one when it is idle.
+# Checks that the parser of the Python Prometheus client reads the output of pfc export. The device
+# is a stand-in, which is busy at first and idle later.
 
 # shellcheck disable=SC2015,SC2317,SC2329 # checks are functions that check() calls
 set -u
@@ -22,7 +22,7 @@ trap finish EXIT
 
 # shellcheck source=tests/host/lib/ktap.sh
 . "$TOP/tests/host/lib/ktap.sh"
-# fault PATTERN COMMAND...: the checker must say just this.
+# fault PATTERN COMMAND...: passes if the checker reports a fault that matches.
 fault() {
 	local pattern=$1 rc=0
 	shift
@@ -36,7 +36,7 @@ parse() { "$python" "$checker" "$@"; }
 
 plan 12
 
-# Built as the tests before this one were.
+# Built in the directory and with the profile of cargo test, so that its results are reused.
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$TOP/tools/Cargo.toml" \
 	-p perfcounters --example fake_device >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/fake_device" "$device" 3 200 &
@@ -49,7 +49,7 @@ done
 
 scrapes() {
 	json_to "$work/before" && export_to "$work/a.prom" && json_to "$work/after" || return 1
-	# The device counts now and then, or a little later.
+	# On a busy machine the stand-in may take a while until it has counted more.
 	for _ in $(seq 60); do
 		sleep 1
 		export_to "$work/b.prom" && parse "$work/a.prom" "$work/b.prom" --json "$work/before" "$work/after" | tee "$work/growth"
@@ -74,7 +74,7 @@ check "pfc export --listen is read by the Prometheus parser" served
 ended() { kill -TERM "$server" && wait "$server"; }
 check "pfc export --listen ends well when told to" ended
 
-# From here on nothing moves.
+# From here on the values do not change.
 kill -9 "$fake"
 wait "$fake" 2>/dev/null
 idle() { json_to "$work/json" && export_to "$work/i.prom" && parse "$work/i.prom" --json "$work/json"; }
@@ -82,7 +82,7 @@ check "pfc export has every value of pfc read, each CPU's" idle
 idle_sums() { export_to "$work/j.prom" --sum && parse "$work/j.prom" --json "$work/json"; }
 check "pfc export --sum has every total of pfc read" idle_sums
 
-# The checker sees what is wrong.
+# The checker must report wrong output.
 sed '/^# EOF/d' "$work/i.prom" >"$work/bad"
 check "pfc export without its end is a fault" fault "does not end with # EOF" parse "$work/bad"
 sed '0,/_seconds_total{/s/\(_seconds_total{.* \)/\19/' "$work/i.prom" >"$work/bad"

@@ -4,9 +4,9 @@
 # prepare: tools/deb/dkms-test.sh
 # target: test-all
 #
-# The Debian packages of make deb: what lintian says of them, that DKMS built the
-# modules in a fresh Debian, that the keys of sign fit, that make uninstall takes
-# what make install gave. What they do in a running machine: kselftest's install.sh.
+# Tests the Debian packages of make deb: lintian finds no error, DKMS has built the modules in a
+# fresh Debian, modules that tools/deb/sign signs can be verified, and make uninstall removes the
+# files of make install. tests/kselftest/install.sh tests the packages in a running guest.
 
 set -u
 top=${TOP:?} packages=${CLONE:?}/deb/packages dkms=${PREPARED:?} release=${RELEASE:?}
@@ -33,8 +33,10 @@ modules=$(contents "perfcounters-modules-$release" | sed -nE 's#.*/updates/perfc
 got=$(cd "$KBUILD_OUT/src" && find . -name '*.ko' | sed 's#.*/##; s#\.ko$##' | sort)
 as_wanted "packages perfcounters-modules has every module" "$modules" "$got"
 
-# DKMS: what dkms-test.sh saw when it built from these very packages.
-results() { # SECTION: what it has; one that is missing is no empty one
+# DKMS: the results that dkms-test.sh recorded when it built from these packages.
+# results SECTION: prints the lines of a section. Prints an error if the section is missing, so that
+# it is not mistaken for an empty one.
+results() {
 	sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"
 	grep -qx "== $1" "$dkms/results" || echo "no == $1"
 }
@@ -44,7 +46,7 @@ as_wanted "packages dkms: apt install builds for the stock kernel, without a tre
 result "$(results self-check | grep -q '^self-check: all [1-9]'; echo $?)" "packages dkms: its self-check found every Rust symbol in the kernel" "$(tail -n 20 "$dkms/make.log")"
 got=$(cd "$dkms/modules" && printf '%s\n' *.ko | sed 's#\.ko$##' | sort)
 as_wanted "packages dkms: every module is built" "$got" "$modules"
-# The stock kernel's own modules say what it wants of a module.
+# A module of the stock kernel has the vermagic that the kernel requires.
 stock=$(find "$PACKAGED/usr/lib/modules/$release/kernel" -name 'loop.ko*' | head -n 1)
 got=$(for ko in "$dkms/modules"/*.ko; do modinfo -F vermagic "$ko"; done | sort -u)
 as_wanted "packages dkms: of the stock kernel's version" "$got" "$(modinfo -F vermagic "$stock")"
@@ -59,14 +61,14 @@ as_wanted "packages dkms: a source of another version is refused, with what to d
 	"apt install linux-source-$(cut -d. -f1,2 <<<"$release")="
 as_wanted "packages dkms: purged, no file is left and none is missing" "$(results left)" ""
 
-# tree.sh with a compiler that is not the kernel's.
+# tree.sh must refuse a compiler other than that of the kernel.
 mkdir "$work/bin"
 printf '#!/bin/sh\necho "rustc 1.80.0 (another)"\n' >"$work/bin/rustc"
 chmod +x "$work/bin/rustc"
 said=$(PATH=$work/bin:$PATH "$top/tools/rig/tree.sh" "$release" /nothing "$PACKAGED/usr/lib/modules/$release/config" /nothing "$work/tree" 2>&1)
 result "$([ $? = 1 ] && grep -q "was built with rustc 1.*; the rustc here is rustc 1.80.0" <<<"$said"; echo $?)" "packages another compiler is refused, and named" "$said"
 
-# A signature, judged by openssl: the module without its signature, the certificate.
+# openssl verifies a signature, with the module without its signature and the certificate.
 "$top/tools/deb/sign" --new "$work/key" >"$work/said" 2>&1
 ko=$work/pfc_mm.ko
 cp "$KBUILD_OUT/src/provider/pfc_mm.ko" "$ko"
@@ -88,7 +90,7 @@ result $? "packages a module that sign has signed verifies with its certificate"
 said=$(SIGN_FILE=$KTREE/scripts/sign-file "$top/tools/deb/sign" "$work/key/mok.key" "$work/key/mok.der" "$ko" 2>&1)
 result "$(grep -q 'is signed already' <<<"$said"; echo $?)" "packages a signed module is not signed again" "$said"
 
-# make install and uninstall, as dkms-test.sh ran them.
+# uninstalled: prints what make install or make uninstall did wrong when dkms-test.sh ran them.
 uninstalled() {
 	local f
 	for f in bin/pfc lib/libperfmon.so.2 lib/libperftrace.so.1 linux/perfcounters.h updates/perfcounters/perfcounters.ko; do

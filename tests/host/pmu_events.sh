@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # timeout: 60
 #
-# The events of the emulated PMU are those of its documentation.
+# Checks that Documentation/emulated-pmu.md lists the events of the emulated PMU.
 
 set -u
 code=$(sed -nE 's/^    \{ "([^"]+)", +(0x[0-9a-f]+|0), +(0x[0-9a-f]+|0), +([0-9]+), ([0-9]+) \},/\1 \2 \3 \4\/\5/p' "$TOP/tests/qemu-pmu/events.c")

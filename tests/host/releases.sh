@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The choice of a kernel (tools/rig/releases.sh), from archives that lack this or that: a
-# stand-in for apt-cache says what an archive has.
+# Tests the choice of a kernel (tools/rig/releases.sh) from archives in which some packages are
+# missing. A stand-in for apt-cache lists the packages of an archive.
 
 set -u
 work=$(mktemp -d)
@@ -26,13 +26,15 @@ chmod +x "$work/apt-cache"
 printf '# supported\n7.3\n7.2 # with a word\n' >"$work/table"
 export ARCHIVE=$work/archive
 
-has() { # RELEASE VERSION [WITHOUT]: all packages of a kernel, but one kind
+# has RELEASE VERSION [WITHOUT]: prints the packages of a kernel, except for one kind.
+has() {
 	local kind
 	for kind in binary modules headers; do
 		[ "$kind" = "${3:-}" ] || echo "linux-$kind-$1+deb13-amd64 $2"
 	done
 	[ "${3:-}" = source ] || echo "linux-source-$(cut -d. -f1,2 <<<"$1") $2"
 }
+# choice [PATTERN]: prints the kernels that releases.sh finds in the archive.
 choice() { PATH=$work:$PATH "$TOP/tools/rig/releases.sh" "$work/table" "$@"; }
 
 plan 8

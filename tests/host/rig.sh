@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The rig's own rules: clones that share a cache do not meet, who waits is told for whom,
-# what fails is named, make rows takes each world's last run, whatever the order.
+# Tests the rig itself: clones that share a cache do not disturb each other, a script that waits
+# prints for which process, failed parts and jobs are named, and make rows uses the last run of each
+# world, in whatever order they were run.
 
 # shellcheck disable=SC2016,SC2030,SC2031,SC2034,SC2154,SC2269,SC2317,SC2329
 set -u
@@ -13,13 +14,14 @@ trap 'rm -rf "$work"' EXIT
 export PERFCOUNTERS_CACHE=$work/cache
 rig=$TOP/tools/rig
 
-# clone DIRECTORY: what a clone needs for lib.sh.
+# clone DIRECTORY: makes a clone with the scripts of the rig.
 clone() {
 	mkdir -p "$1/tools/rig" "$1/tests" "$1/Documentation"
 	cp "$rig"/*.sh "$rig"/*.awk "$rig"/plan.mk "$1/tools/rig/"
 }
 clone "$work/a/project"
 clone "$work/b/project"
+# in_clone DIRECTORY SCRIPT: runs a script in a clone, after lib.sh.
 in_clone() { bash -c '. "$0/tools/rig/lib.sh"; '"$2" "$1/project"; }
 
 plan 22
@@ -28,7 +30,7 @@ result "$([ -n "$one" ] && [ "$one" != "$two" ] && [ -d "$one" ] && [ -d "$two" 
 as_wanted "rig and each says whose it is" "$(cat "$one/path" "$two/path")" "$work/a/project
 $work/b/project"
 
-# One holds a lock until told; the other one asks for it.
+# One clone holds a lock until a line is written to the FIFO; the other one tries to take it.
 mkfifo "$work/go"
 in_clone "$work/a" 'lock "$CACHE/locks/thing" "the thing"; echo "$$" >"$CACHE/holder"; read -r _ <'"$work/go; echo made >>$work/said" &
 : >"$work/said"
@@ -42,7 +44,7 @@ wait
 as_wanted "rig and waits until it is made" "$(grep -v waiting "$work/said")" "made
 had"
 
-# A plan in which one part fails: the others are made, the part is named.
+# In a plan one part fails: the parts that do not need it are made, and it is named.
 cat >"$work/plan" <<END
 all: good bad after
 good:
@@ -59,7 +61,7 @@ as_wanted "rig and names that part" "$(cat "$work/said")" "    bad failed (statu
 as_wanted "rig and knows how long each took" "$(awk '{ print $1, $2, $3, NF }' "$work/times" | sort)" "part group bad 6
 part group good 6"
 
-# Rows: results of worlds that were run at different times, the debug world first.
+# make rows: results of worlds that were run at different times, the world debug first.
 cat >"$work/a/project/Documentation/rows.md" <<'END'
 |0.1|One.|
 |0.2|Two.|
@@ -81,10 +83,10 @@ result "$(grep -q '^debug: run 2026-01-02 03:04$' "$work/said" && grep -q '^stoc
 touch -d '2025-01-01' "$one/logs/results/stock.x"
 as_wanted "rig rows: the order of the runs does not matter" "$(rows | head -n 2 | xargs)" "0.1 ok 0.2 FAIL"
 
-# function FILE NAME: the text of a script's function.
+# function_of FILE NAME: prints the text of a function in a script of the rig.
 function_of() { sed -n "/^$2() {/,/^}/p" "$rig/$1"; }
 
-# A run in which one job came to its end, one died after its first program, one never ran.
+# A run of three jobs: one ran to its end, one died after its first program, one never ran.
 mkdir "$work/run"
 printf '3\tgood\t\tx\n2\tdied\t\tx\n1\tnever\t\tx\n' >"$work/run/jobs"
 printf '# stock good\nok - 0.1 one\n' >"$work/run/good.tap"
@@ -108,7 +110,7 @@ said=$(
 as_wanted "rig a job that died or never ran is a failure" "$(tail -n 2 <<<"$said" | xargs)" "2 passed, 2 failed status 1"
 result "$(grep -q 'the job died ran to its end' <<<"$said" && grep -q 'the job never ran to its end' <<<"$said"; echo $?)" "rig and named" "$said"
 
-# A whole run, with jobs that do nothing but pass.
+# A run of test.sh with stub jobs, all of which pass.
 mkdir -p "$work/b/project/tests"/{vm,host,kselftest}
 cp "$TOP/tests/vm/guests" "$work/b/project/tests/vm/"
 cp "$rig/kernels" "$work/b/project/tools/rig/"
@@ -125,8 +127,9 @@ END
 said=$(env -u work -u RUN_DIR -u ONLY -u LOAD -u ALL WORLDS="host stock" "$work/b/project/tools/rig/test.sh" 2>&1)
 as_wanted "rig a run in which all passes ends well, and its last line says so" "$? $(tail -n 1 <<<"$said")" "0 3 passed, 0 failed"
 
-# A guest whose kernel does not come to its first program, once or twice.
-follows() { # STARTS
+# follows STARTS: prints what is recorded about the boot of a guest that runs its program at its
+# STARTSth start and hangs before.
+follows() {
 	(
 		export PATIENCE=1 work=$work tap=/dev/null
 		mkdir -p "$work/guest"
@@ -152,7 +155,8 @@ as_wanted "rig a guest whose kernel hangs before the first program is booted onc
 it stands here"
 result "$(follows 3 | grep -q '^not ok'; echo $?)" "rig and not a third time"
 
-# What make test leaves to make test-all, by the same rules, and as the page has it.
+# left_out_now: prints the tests that make test leaves to make test-all, by the rig's functions. The
+# list in testing.md must be the same.
 left_out_now() {
 	local work=$work/left tap=/dev/null ALL="" ONLY=""
 	mkdir -p "$work"
@@ -166,7 +170,8 @@ left_out_now() {
 as_wanted "rig testing.md names what make test leaves to make test-all" \
 	"$(sed -n '/Left out today are:$/,/^```$/p' "$TOP/Documentation/testing.md" | sed '1,/^```text$/d; /^```$/d')" "$(left_out_now)"
 
-# What is kept for make rows: not what this run should have had, but what was left out.
+# forget: prints the stored results that remain after a run. It removes those that the run should
+# have replaced, and keeps those of other worlds and of tests that were left out.
 forget() {
 	local LOGS=$work/run work=$work/run WORLDS="host stock"
 	mkdir -p "$LOGS/results"
@@ -183,13 +188,13 @@ forget() {
 }
 as_wanted "rig what did not run in a run of its world has no results any more" "$(forget | xargs)" "debug.old stock.full.long stock.new"
 
-# A tree, and a cache, may be in folders of any name.
+# The path of the tree may contain a word that image.sh looks for in the paths of programs.
 ln -s "$TOP" "$work/readme"
 as_wanted "rig test programs have their names wherever the tree is" \
 	"$(TOP=$work/readme bash "$rig/image.sh" sources | sed -n '/ tests\/kselftest\/\(faults\|readme\/.*\).c$/p' | sort)" \
 	"$(cd "$TOP/tests/kselftest" && printf '%s\n' faults.c readme/*.c | sed 's,^\(.*\)\.c$,\1 tests/kselftest/&,; s,^readme,examples,' | sort)"
 
-# A new clone begins with what cargo made of the registry's packages in another one.
+# A new clone begins with the packages of the registry that cargo has built in another one.
 target=$work/cache/clones/other/target
 mkdir -p "$target"/debug/{deps,.fingerprint/{pfc-12,libc-34},examples} "$target/x86_64-unknown-linux-gnu/release/deps"
 touch "$target"/debug/deps/{pfc-12,libpfc-12.rlib,libperfcounters-9.rlib,liblibc-34.rlib} "$target"/debug/{pfc,.cargo-lock} \

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Second attempts, LIMIT=, the lists `runs` and `proved`: test.sh in a repository of its own, with
-# jobs that are stubs. A stub of a test is a shell script that prints KTAP.
+# Tests second attempts, LIMIT=, and the lists `runs` and `proved`. test.sh runs in a repository of
+# its own with stub jobs. A stub of a test is a shell script that prints KTAP.
 
 set -u
 work=$(mktemp -d)
@@ -17,15 +17,15 @@ cp "$TOP/tests/vm/guests" "$clone/tests/vm/"
 # shellcheck disable=SC2016 # the page's own quotes
 printf 'Skipped in `make test`:\n\n```text\nlisted *\n```\n' >"$clone/Documentation/testing.md"
 
-# One job after the other, as make -k would.
+# A stub of plan.sh: runs one job after the other and, like make -k, continues after a failure.
 cat >"$clone/tools/rig/plan.sh" <<'E2'
 #!/bin/bash
 [ "${*: -1}" = jobs ] || exit 0
 while IFS=$'\t' read -r _ _ _ command; do eval "tools/rig/job.sh $command"; done <"$work/jobs"
 E2
 
-# A program NAME of a guest is tests/kselftest/NAME.sh; status 77 is a guest that hangs there.
-# SPLAT in what it prints is a report of the kernel.
+# A stub of job.sh. A program of a guest is a shell script in tests/kselftest. Its exit status 77
+# means that the guest hangs there; SPLAT in its output stands for a report of the kernel.
 cat >"$clone/tools/rig/job.sh" <<'E2'
 #!/bin/bash
 kind=$1 name=$2 rc=0
@@ -68,7 +68,7 @@ esac
 : >"$work/$name.done"
 E2
 
-# The tests of every run: they pass.
+# test_is PATH SCRIPT: makes a stub of a test. Those that are made here are in every run and pass.
 good='echo 1..1; echo ok 1 a result'
 test_is() { printf '# SPDX\n# worlds: stock\n%s\n' "$2" >"$clone/tests/$1"; }
 for name in a b c; do
@@ -77,9 +77,9 @@ for name in a b c; do
 done
 test_is cargo :
 
-# once NAME: a condition that is false at its first time.
+# once NAME: prints a shell condition that is false only the first time.
 once() { echo "[ -e $work/seen.$1 ] || { : >$work/seen.$1; false; }"; }
-# every_other_time NAME: a test that fails, passes, fails ...
+# every_other_time NAME: prints a test that fails the first, the third, the fifth time ...
 every_other_time() { echo "echo 1..1; if $(once "$1"); then rm $work/seen.$1; echo ok 1 it is so; else echo not ok 1 it is so; echo '#   it was not'; exit 1; fi"; }
 
 git_is() { git -C "$clone" -c user.name=x -c user.email=x@localhost "$@" >/dev/null 2>&1; }
@@ -87,18 +87,19 @@ commit() { git_is add -A && git_is commit -m "x: a tree" --allow-empty; }
 git_is init -b main
 commit
 
-# run [VARIABLE=VALUE...]: prints the output of make test, and its status.
+# run [VARIABLE=VALUE...]: runs make test and prints its output and its status.
 run() {
 	rm -rf "$work"/seen.*
 	(cd "$clone" && env -i PATH="$PATH" HOME="$work" PERFCOUNTERS_CACHE="$cache" "$@" tools/rig/test.sh 2>&1
 	echo "status $?")
 }
+# ends NAME WANTED, says NAME PATTERN, says_not NAME PATTERN: check the output of the last run.
 said="" name=""
 ends() { as_wanted "rig $1" "$(tail -n 2 <<<"$said" | xargs)" "$2"; }
 says() { grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 says_not() { ! grep -qE -- "$2" <<<"$said"; result $? "rig $1" "$said"; }
 lines() { wc -l <"$cache/$1" 2>/dev/null || echo 0; }
-# remove TEST...: as if they had never been; the runs that counted them, too.
+# remove TEST...: removes tests, and the list of the runs that counted them.
 remove() { local t; for t; do rm "$clone/tests/$t"; done; commit; rm -f "$cache/runs"; }
 
 plan 43
@@ -130,7 +131,7 @@ commit
 said=$(proved)
 says "commits on top are counted" "; 1 commits on top$"
 
-# Fails always.
+# A test that always fails.
 test_is host/bad.sh "echo 1..1; echo not ok 1 a fault; echo '#   what it said'; exit 1"
 commit
 said=$(run)
@@ -140,7 +141,7 @@ says "and is shown" "^ +what it said$"
 as_wanted "rig a red run is in runs, with its second attempt, not in proved" "$(lines proved) $(tail -n 1 "$cache/runs" | cut -d' ' -f4,8)" "1 11/1/0 host:bad.sh"
 remove host/bad.sh
 
-# Fails every other time: in a script, in a guest, in cargo.
+# Tests that fail the first time: a script, a program of a guest, a cargo test.
 test_is host/moody.sh "$(every_other_time moody)"
 commit
 said=$(run)
@@ -174,7 +175,7 @@ said=$(run)
 ends "a figure in parentheses is no part of a result's name" "12 passed, 0 failed status 0"
 remove host/moody.sh
 
-# A second attempt that is no better.
+# Second attempts that skip the failed result or print fewer results have failed.
 test_is host/skips.sh "if $(once skips); then echo 1..1; echo 'ok 1 it is so # SKIP no'; else echo 1..1; echo not ok 1 it is so; exit 1; fi"
 commit
 said=$(run)
@@ -214,7 +215,7 @@ said=$(run)
 says "a guest that hangs twice has failed" "^9 passed, 2 failed"
 test_is kselftest/b.sh "$good"
 
-# Two of some ten units are more than 2 %, rounded up.
+# Two of ten units are more than 2 %, which are rounded up to one unit.
 test_is host/moody.sh "$(every_other_time one)"
 test_is host/moodier.sh "$(every_other_time two)"
 commit
