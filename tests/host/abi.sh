@@ -54,18 +54,18 @@ layout "$new" >"$work/new"
 fewest 350 .
 # Reserved fields are left out: a later version may use them under other names. Their room must
 # stay, as all other members are compared with their offsets.
-nothing "versions: every member of every structure is where it was" \
+nothing "versions: every structure member of version 1 has the same offset and size" \
 	"$(grep -v ' = ' "$work/old" | sed -E 's/ reserved[0-9a-z_]*(\[[0-9]*\])? / reserved /' | grep -v ' reserved ' | grep -vxFf "$work/new")"
-nothing "versions: only structures that say their size have grown" \
+nothing "versions: only structures with a size member have grown since version 1" \
 	"$(awk 'NR == FNR { if ($2 == "=") size[$1] = $3; if ($2 ~ /^(size|desc_size|min_size)$/) says[$1] = 1; next }
 		$2 == "=" && $1 in size && size[$1] != $3 && (size[$1] > $3 || !says[$1]) && $1 != "perfcounters_desc" { print $1, "was", size[$1], "and is", $3 }' "$work/old" "$work/new")"
 macros "$old/include" >"$work/old"
 fewest 150 '^[A-Z]'
-nothing "versions: every macro is what it was" "$(grep -vxFf <(macros "$new") "$work/old")"
+nothing "versions: every macro of version 1 has the same text" "$(grep -vxFf <(macros "$new") "$work/old")"
 enums "$old/include" "$old/include" >"$work/old" 2>&1
 fewest 35 '^[A-Z0-9_]+ -?[0-9]+$'
 enums "$old/include" "$new" >"$work/new" 2>&1
-nothing "versions: every constant is what it was" "$(diff "$work/old" "$work/new")"
+nothing "versions: every enumerator of version 1 has the same value" "$(diff "$work/old" "$work/new")"
 compiled() { gcc-14 -std=gnu11 -O2 -Wall -Wextra -Werror -I "$2" -o "$work/program" "$1" 2>&1; }
 for program in "${programs[@]}"; do
 	nothing "versions: $(basename "$program") of version 1 compiles with today's headers" "$(compiled "$program" "$new")"
@@ -100,8 +100,8 @@ taken() {
 	done <"$others"
 }
 if [ -s "$others" ]; then
-	nothing "versions: no call has a number of another driver's" "$(taken)"
+	nothing "versions: no ioctl number is assigned to another driver" "$(taken)"
 else
-	result 0 "versions: no call has a number of another driver's # SKIP the kernel's whole source is there once a debug kernel is built"
+	result 0 "versions: no ioctl number is assigned to another driver # SKIP the kernel's whole source exists only where a debug kernel was built"
 fi
 exit $failed

@@ -22,10 +22,10 @@ echo "TAP version 13"
 echo "1..2"
 n=$(grep -c . <<<"$calls")
 echo "# $n calls: ${calls//$'\n'/ }"
-[ "$n" -ge 6 ] && echo "ok 1 rig our modules' calls for memory are found" || echo "not ok 1 rig our modules' calls for memory are found"
+[ "$n" -ge 6 ] && echo "ok 1 rig allocations: at least 6 allocating functions are found in the modules" || echo "not ok 1 rig allocations: at least 6 allocating functions are found in the modules"
 if [ -z "$forgotten" ]; then
-	echo "ok 2 rig every call that can fail for want of memory has its fault"
+	echo "ok 2 rig allocations: faults.c can make every allocating function of the modules fail"
 else
 	echo "# without a fault: ${forgotten//$'\n'/ }"
-	echo "not ok 2 rig every call that can fail for want of memory has its fault"
+	echo "not ok 2 rig allocations: faults.c can make every allocating function of the modules fail"
 fi

@@ -178,10 +178,10 @@ links() {
 hosts=$(while read -r page line _; do commands "$page" "$line"; done < <(of 'sh host$') | grep -c .)
 plan "$((1 + $(of '[a-z]+ from=' | wc -l) + hosts + 2 * $(of 'sh not-run' | wc -l) + ${#pages[@]} + 1))"
 said=$(tagged)
-result $? "every block of the documentation says what it is" "$said"
+result $? "documentation: every block has a known kind" "$said"
 while read -r page line _ from; do
 	said=$(pieces "$TOP/${from#from=}" "$blocks/$page.$line" 2>&1)
-	result $? "$page shows what is in ${from#from=} (line $line)" "$said"
+	result $? "$page: the excerpt of ${from#from=} is in that file (line $line)" "$said"
 done < <(of '[a-z]+ from=')
 
 mkdir -p "${driver_headers%/*}"
@@ -199,15 +199,15 @@ done < <(of 'sh host$')
 
 while read -r page line _ _ why; do
 	said=$(commands "$page" "$line" | while read -r command; do missing "$command"; done)
-	nothing "$page: the commands of line $line are there" "$said"
+	nothing "$page: the programs, options and files in the block of line $line exist" "$said"
 	n=$((n + 1))
 	echo "ok $n $page: $(commands "$page" "$line" | head -n 1 | sed 's/ *#.*//') ... # SKIP not run: ${why//\"/}"
 done < <(of 'sh not-run')
 
 for page in "${pages[@]}"; do
 	said=$(links "$page")
-	result "$([ -z "$said" ]; echo $?)" "${page##*/} leads somewhere with each link" "$said"
+	result "$([ -z "$said" ]; echo $?)" "${page##*/}: every link leads to an existing file or heading" "$said"
 done
 said=$(awk -f "$TOP/tests/documentation/plot.awk" "$TOP/Documentation/performance.md" 2>&1 | diff - "$TOP/Documentation/performance.svg")
-result $? "performance.svg is drawn from performance.md (tests/documentation/plot.awk)" "$said"
+result $? "performance.svg: equal to the output of plot.awk for performance.md" "$said"
 exit $failed

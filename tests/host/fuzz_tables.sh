@@ -40,10 +40,10 @@ for device in "${devices[@]}"; do
 	: >"$work/$device"
 	nothing "9.5 fuzz_$device describes each byte of its structures" "$(tables "$device")"
 	numbers "$device" >"$work/$device.calls" 2>&1
-	nothing "9.5 fuzz_$device makes each call of $device.h" \
+	nothing "9.5 fuzz_$device makes exactly the ioctls of $device.h" \
 		"$(sort -u "$work/$device.calls" | comm -3 - "$work/$device")"
 done
 # If the pattern in numbers() stopped matching, no call would be found and none would be missing.
 nr=$(cat "$work"/*.calls | wc -l)
-result "$([ "$nr" -ge 32 ]; echo $?)" "9.5 the headers have as many calls as they had" "$nr"
+result "$([ "$nr" -ge 32 ]; echo $?)" "9.5 the headers define at least 32 ioctls" "$nr"
 exit $failed

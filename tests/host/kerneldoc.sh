@@ -26,10 +26,10 @@ for crate in "${crates[@]}"; do
 	command=$(sed -nE '1s/^savedcmd_[^ ]* := //p' "$crate" | sed -E "s/ rustc / rustdoc --document-private-items -Dwarnings -Arustdoc::private_intra_doc_links -o ${out//\//\\/} /
 		s/ --(emit|out-dir|crate-type)[ =][^ ]+//g; s/ -C(embed-bitcode|lto)=[^ ]+//g; s/;.*//")
 	said=$(eval "$command" 2>&1)
-	result $? "rustdoc $(sed 's/.*\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"$crate")" "$said"
+	result $? "rustdoc $(sed 's/.*\/\(.*\)\/\.\(.*\)\.o\.cmd/\1\/\2/' <<<"$crate"): no warning" "$said"
 done
 for header in "${headers[@]}"; do
 	said=$("$KTREE/scripts/kernel-doc" -none -Wall -Werror "$header" 2>&1)
-	result $? "kernel-doc ${header#"$TOP"/include/}" "$said"
+	result $? "kernel-doc ${header#"$TOP"/include/}: no warning" "$said"
 done
 exit $failed

@@ -42,9 +42,9 @@ strangers() {
 }
 
 plan 4
-nothing "each memory ordering says in a comment whom it is for" "$(lonely)"
-nothing "barriers.md has each file with memory orderings, and how many" "$(diff <(tabled) <(counted) | sed -n 's/^</only there:/p; s/^>/in the code:/p')"
-nothing "barriers.md says of each file's orderings where their other half is" "$(strangers)"
+nothing "memory orderings: each has a comment about its partner" "$(lonely)"
+nothing "barriers.md: the number of memory orderings of each file" "$(diff <(tabled) <(counted) | sed -n 's/^</only there:/p; s/^>/in the code:/p')"
+nothing "barriers.md: the partners of each file's memory orderings exist" "$(strangers)"
 # code GLOB: prints the lines of the files that are not comments. sys/rawlock.rs, which implements
 # the raw locks, is left out.
 code() { grep -rhvE --include="$1" --exclude=rawlock.rs '^\s*(//|\*|/\*)' src include; }
@@ -55,5 +55,5 @@ locks() {
 	code '*.rs' | grep -oE "$name(:| =) [A-Za-z_:<]*${rust}[<>]|$name (=|<-) [A-Za-z_:(]*(new_(mutex|spinlock|rwlock|semaphore)!|$rust::new)" | sed 's/[: ].*//'
 	code '*.[ch]' | grep -oE "(DEFINE|DECLARE)_[A-Z_]*(MUTEX|LOCK|RWSEM|SEMAPHORE)\([a-z_0-9]+|${c}[ ,]+[a-z_0-9]+" | sed 's/.*[( ,]//'
 }
-nothing "architecture.md has each lock" "$(locks | sort -u | while read -r lock; do grep -qE "^\|[^|]*\`$lock\`[^|]* \|" Documentation/architecture.md || echo "$lock"; done)"
+nothing "architecture.md: every lock is in the table of locks" "$(locks | sort -u | while read -r lock; do grep -qE "^\|[^|]*\`$lock\`[^|]* \|" Documentation/architecture.md || echo "$lock"; done)"
 exit $failed

@@ -54,12 +54,12 @@ seconds() {
 	babeltrace2 --clock-seconds --no-delta "$work/traces/types" >"$work/events" &&
 		grep -q '^\[1700000000\.000001000\] types:all' "$work/events"
 }
-check "pfc trace: babeltrace2 has the real time of an event" seconds
+check "pfc trace: babeltrace2 prints the real time of an event" seconds
 details() {
 	babeltrace2 -c sink.text.details "$work/traces/lost" >"$work/events" &&
 		grep -q 'Discarded events' "$work/events" && [ "$(grep -c 'Packet beginning' "$work/events")" = 8 ]
 }
-check "pfc trace: what was lost lies between packets" details
+check "pfc trace: babeltrace2 finds the lost events between packets" details
 
 # babeltrace2 must refuse an incomplete packet. Otherwise the tests above would prove nothing, as it
 # would read anything.
@@ -68,6 +68,6 @@ torn() {
 	truncate -s -5 "$file"
 	! read_trace types >"$work/events"
 }
-check "pfc trace: babeltrace2 refuses a packet that is cut off" torn
+check "pfc trace: babeltrace2 refuses an incomplete packet" torn
 echo "1..$n"
 exit $failed

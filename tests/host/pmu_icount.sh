@@ -9,7 +9,7 @@
 
 set -u
 qemu=${EMULATOR:?}
-name="pmu two runs under icount are identical"
+name="pmu icount: two runs are identical"
 echo "TAP version 13"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -48,10 +48,10 @@ failed=0
 echo "1..2"
 # 8 scripts were written to /proc/msr_raw, each with 9 steps and a line of results for each step.
 if [ "$(grep -c '^0 [0-9]' "$work/results.1")" = 72 ] && grep -q 'Power down' "$work/console.1"; then
-	echo "ok 1 pmu a run under icount counts and ends"
+	echo "ok 1 pmu icount: a run gives 72 results and powers off"
 else
 	failed=1
-	echo "not ok 1 pmu a run under icount counts and ends"
+	echo "not ok 1 pmu icount: a run gives 72 results and powers off"
 	tail -n 20 "$work/console.1" "$work/results.1" | sed 's/^/# /'
 fi
 if cmp -s "$work/console.1" "$work/console.2" && cmp -s "$work/results.1" "$work/results.2"; then

@@ -39,21 +39,21 @@ choice() { PATH=$work:$PATH "$TOP/tools/rig/releases.sh" "$work/table" "$@"; }
 
 plan 8
 { has 7.2.12 7.2.12-1; has 7.2.9 7.2.9-1; has 7.3.4 7.3.4-1; has 7.10.1 7.10.1-1; } >"$ARCHIVE"
-as_wanted "releases the newest release of the supported series is first" "$(choice | head -n 1)" "7.3.4+deb13-amd64 7.3.4-1 supported"
-as_wanted "releases then the older ones, then others, which are untested" "$(choice | tail -n +2)" \
+as_wanted "releases the newest release of a supported series is first" "$(choice | head -n 1)" "7.3.4+deb13-amd64 7.3.4-1 supported"
+as_wanted "releases older supported ones are next, then the others, as untested" "$(choice | tail -n +2)" \
 	"7.2.12+deb13-amd64 7.2.12-1 supported
 7.2.9+deb13-amd64 7.2.9-1 supported
 7.10.1+deb13-amd64 7.10.1-1 untested"
-as_wanted "releases a pattern chooses" "$(choice '7.2.*' | head -n 1)" "7.2.12+deb13-amd64 7.2.12-1 supported"
-as_wanted "releases a pattern may choose an untested one" "$(choice '7.10.*')" "7.10.1+deb13-amd64 7.10.1-1 untested"
-nothing "releases a kernel that lacks a part is not taken" "$(for kind in modules headers source; do
+as_wanted "releases a pattern selects the releases that match" "$(choice '7.2.*' | head -n 1)" "7.2.12+deb13-amd64 7.2.12-1 supported"
+as_wanted "releases a pattern can select an untested release" "$(choice '7.10.*')" "7.10.1+deb13-amd64 7.10.1-1 untested"
+nothing "releases a kernel without modules, headers or source is not listed" "$(for kind in modules headers source; do
 	has 7.3.4 7.3.4-1 $kind >"$ARCHIVE"
 	choice
 done)"
 { has 7.3.4 7.3.4-1 source; echo "linux-source-7.3 7.3.5-1"; has 7.2.12 7.2.12-1; } >"$ARCHIVE"
-as_wanted "releases nor one whose source is another version" "$(choice)" "7.2.12+deb13-amd64 7.2.12-1 supported"
+as_wanted "releases a kernel whose source has another version is not listed" "$(choice)" "7.2.12+deb13-amd64 7.2.12-1 supported"
 { has 7.2.9 7.2.9-1; has 7.2.9 7.2.9-2 headers; } >"$ARCHIVE"
-as_wanted "releases of one release, the newest version that is whole" "$(choice)" "7.2.9+deb13-amd64 7.2.9-1 supported"
+as_wanted "releases the newest complete version of a release is listed" "$(choice)" "7.2.9+deb13-amd64 7.2.9-1 supported"
 : >"$ARCHIVE"
-nothing "releases an archive without kernels has none" "$(choice)"
+nothing "releases an archive without kernels: nothing is listed" "$(choice)"
 exit $failed

@@ -242,7 +242,7 @@ report_skips() {
 		done
 		wrong+=$name$'\n'
 	done < <(sed -nE 's/^ok - (.*) # SKIP .*/\1/p' "$tap" | sort -u)
-	[ -z "$wrong" ] || one host "rig only those tests are skipped that testing.md lists" "not ok" "${wrong%$'\n'}"
+	[ -z "$wrong" ] || one host "rig only tests that testing.md lists are skipped" "not ok" "${wrong%$'\n'}"
 }
 
 # report_left_out: prints the tests and worlds that this run left to make test-all and to make
