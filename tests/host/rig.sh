@@ -151,7 +151,7 @@ follows() {
 	) 2>&1
 }
 as_wanted "rig a guest that hangs before its first program is booted once more, with a diagnostic" "$(follows 2)" \
-	"ok: its kernel did not come to the first program in 2 s, and was booted once more:
+	"ok: the guest reported nothing in 2 s and was booted once more; end of its console:
 it stands here"
 result "$(follows 3 | grep -q '^not ok'; echo $?)" "rig a guest that hangs twice before its first program is not booted a third time"
 

@@ -29,7 +29,7 @@ built() {
 	: >"$2"
 	quietly "$@" && return
 	errors "$2"
-	die "$1 failed (all of it: $2)"
+	die "cannot build $1; the complete log is $2"
 }
 
 # Builds the modules for the kernel tree in KDIR with the host's tools. Neither the chroot nor the
@@ -37,9 +37,9 @@ built() {
 modules_for_kdir() {
 	local kdir out release
 	# shellcheck disable=SC2153 # the user sets KDIR
-	kdir=$(cd "$KDIR" 2>/dev/null && pwd -P) || die "KDIR=$KDIR is no directory"
+	kdir=$(cd "$KDIR" 2>/dev/null && pwd -P) || die "KDIR=$KDIR is not a directory"
 	grep -q '^CONFIG_RUST=y' "$kdir/.config" 2>/dev/null ||
-		die "KDIR=$KDIR is not a configured kernel tree with CONFIG_RUST=y. Distribution headers carry no Rust metadata: a prepared source tree is needed (make modules_prepare), or leave KDIR out and make kdir prepares one."
+		die "KDIR=$KDIR is not a kernel tree configured with CONFIG_RUST=y; headers of distributions lack the Rust metadata; run make modules_prepare in a source tree, or leave KDIR out (make kdir prepares a tree)"
 	release=$(cat "$kdir/include/config/kernel.release") || die "KDIR=$KDIR is not prepared; run make modules_prepare there"
 	out=$CLONE/build/own-$release
 	lock "$out.lock" "the modules for $release"
@@ -107,7 +107,7 @@ image() {
 	: >"$log"
 	quietly "image for $RELEASE" "$log" inside "$TOP/tools/rig/image.sh" "$RELEASE" "$STOCK" "$KBUILD_OUT" "$TOOLS_OUT" "$LIB_OUT" "$IMAGE" || {
 		tail -n 40 "$log" >&2
-		die "the guest's image could not be built (log: $log)"
+		die "cannot build the guest's image; the complete log is $log"
 	}
 	sed -n 's/^image: \(.*does not compile\)$/    left out: \1/p' "$log" >&2
 }
@@ -117,13 +117,13 @@ for what; do
 	case ${KDIR:+own-}$what in
 	own-modules) modules_for_kdir ;;
 	own-tools)
-		command -v cargo >/dev/null || { say "    no cargo on this host: tools are left out (without KDIR= they are built in the chroot)"; continue; }
+		command -v cargo >/dev/null || { say "    tools are not built: cargo not found on this host; without KDIR= they are built in the chroot"; continue; }
 		built "tools" "$LOGS/tools.log" env "CARGO_TARGET_DIR=$CLONE/target" \
 			cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked
 		built "libraries" "$LOGS/libraries.log" env "CARGO_TARGET_DIR=$CLONE/target" \
 			cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace
 		;;
 	modules | tools | image) "$what" ;;
-	*) die "build.sh: there is no $what to build" ;;
+	*) die "build.sh: cannot build '$what'; it builds modules and tools and, without KDIR=, image" ;;
 	esac
 done

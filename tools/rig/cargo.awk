@@ -80,7 +80,7 @@ END {
 		}
 	}
 	for (i in slow) {
-		print "# it was still running when cargo test was ended"
+		print "# still running when cargo test was killed"
 		print "not ok " ++count " " slow[i]
 	}
 }

@@ -96,9 +96,9 @@ if [ -e "$TOP/Kbuild" ]; then
 	checker "clippy, modules" clippy_kernel
 fi
 LONG=1 checker "rustdoc, kernel-doc" host_script kerneldoc
-checker "SPDX, length of each file" host_script headers
-checker "orderings and locks, as described" host_script orderings
-checker "interfaces, as promised" host_script abi
+checker "SPDX lines, length of files" host_script headers
+checker "documented orderings and locks" host_script orderings
+checker "stable interfaces" host_script abi
 checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' ! -path './tests/abi/*'
 # Left out are files with fields that the preprocessor splits, and with C++: checkpatch knows
 # neither.
@@ -111,5 +111,5 @@ checker "shellcheck" shell_style
 if [ -e "$TOP/tools/Cargo.toml" ]; then
 	checker "host tests" "${cargo[@]}" test "${workspace[@]}" --workspace --locked --no-fail-fast
 fi
-[ ${#failed[@]} = 0 ] || { printf '%d checks failed; all of what they said: %s\n' "${#failed[@]}" "$LOGS/check.log"; exit 1; }
+[ ${#failed[@]} = 0 ] || { printf '%d checks failed; their complete output: %s\n' "${#failed[@]}" "$LOGS/check.log"; exit 1; }
 echo "all checks passed"

@@ -22,8 +22,8 @@ prototypes() {
 	while read -r name; do
 		diff <(prototype "$1" "${name%_tp}") <(prototype "$2" "${name%_tp}") || changed+=" $name"
 	done < <(grep -oE 'c"[a-z_]+"' "$TOP/src/perfcounters/sys/probe.rs" | sed 's,c",,; s,",,' | sort -u)
-	[ -z "$changed" ] || die "these tracepoints have other arguments now; change src/perfcounters/sys/probe.rs:$changed"
-	say "    prototypes: as they were"
+	[ -z "$changed" ] || die "these tracepoints have other arguments now:$changed; change their prototypes in src/perfcounters/sys/probe.rs"
+	say "    prototypes of tracepoints: unchanged"
 }
 
 wish=${KERNEL_RELEASE:-}
@@ -32,7 +32,7 @@ set_up
 usual=$RELEASE usual_tree=$KTREE
 # With /dev/null as the table of supported series, releases.sh lists the newest release first.
 KERNEL_RELEASE=${wish:-$(inside "$TOP/tools/rig/releases.sh" /dev/null | awk -v usual="$usual" '$1 != usual { print $1; exit }')}
-[ -n "$KERNEL_RELEASE" ] || die "the archive has no other whole kernel than $usual, against which everything is built anyway; name one with KERNEL_RELEASE="
+[ -n "$KERNEL_RELEASE" ] || die "the archive has no other whole kernel than $usual, which is the usual one; name one with KERNEL_RELEASE="
 export KERNEL_RELEASE
 step "drill: $KERNEL_RELEASE"
 set_up

@@ -92,7 +92,7 @@ run_guest() {
 	emulator=$(need_of "$guest" "$world" emulator)
 	[ -z "$emulator" ] || "$TOP/tests/qemu-$emulator/build.sh" >/dev/null || rc=$?
 	if [ $rc != 0 ]; then
-		one "$label" "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "make qemu-$emulator says why")"
+		one "$label" "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "run make qemu-$emulator to see the reason")"
 		return
 	fi
 	begin_guest "$world" "$guest" "$dir"
@@ -151,14 +151,14 @@ follow() {
 			kill "$pid" 2>/dev/null || :
 			wait "$pid" 2>/dev/null || :
 			if [ -z "$again" ] && ! grep -aq '^# ' "$results"; then
-				again="its kernel did not come to the first program in $5 s, and was booted once more:
+				again="the guest reported nothing in $5 s and was booted once more; end of its console:
 $(tail -n 5 "$dir/console")"
 				deadline=$((SECONDS + $5))
 				begin_guest "$world" "$3" "$dir"
 				pid=$!
 				continue
 			fi
-			end="hung and was ended"
+			end="hung and was killed"
 			break
 		fi
 		sleep 0.3
@@ -179,7 +179,7 @@ $(tail -n 5 "$dir/console")"
 	tail -n +$((ended + 1)) "$dir/list" | while read -r prog limit; do
 		block "$dir" "$prog" | collect "$label" "$prog" "" "$limit" ""
 	done
-	one "$label" "rig the guest runs to its end" "not ok" "the guest $end; its console's end:
+	one "$label" "rig the guest runs to its end" "not ok" "the guest $end; end of its console:
 $(tail -n 40 "$dir/console")"
 }
 
@@ -193,7 +193,7 @@ clock_goes_right() {
 	[ -n "${end_at:-}" ] || return 0
 	up=$((end_up - up)) at=$((end_at - at))
 	if [ $((up > at ? up - at : at - up)) -gt $((10 * $(slowness "${1%%/*}") + at / 10)) ]; then
-		one "$1" "rig the guest's clock goes right" "not ok" "$up seconds in $at"
+		one "$1" "rig the guest's clock goes right" "not ok" "the guest's clock advanced by $up s in $at s"
 	else
 		one "$1" "rig the guest's clock goes right" ok
 	fi
@@ -238,7 +238,7 @@ kernel_log() {
 	found=$(reports "$2/console" | sed -n 1,160p)
 	races=$(($(grep -ac 'BUG: KCSAN:' "$2/console") - $(ours "$2/console" | grep -ac 'BUG: KCSAN:'))) || : # grep fails if it counts 0
 	if [ -z "$found" ]; then
-		one "$label" "rig the kernel log is clean" ok "$([ "$races" = 0 ] || echo "left out: $races data races within the kernel itself")"
+		one "$label" "rig the kernel log is clean" ok "$([ "$races" = 0 ] || echo "ignored: $races data races within the kernel itself")"
 	else
 		one "$label" "rig the kernel log is clean" "not ok" "$found"
 	fi
@@ -250,7 +250,7 @@ kernel_log() {
 leaks() {
 	local found label=${1%/plain}
 	grep -aq '^# leaks begin' "$2/results" || {
-		[[ $label != debug* ]] || one "$label" "rig nothing leaked" "not ok" "the guest made no scan"
+		[[ $label != debug* ]] || one "$label" "rig nothing leaked" "not ok" "the guest made no scan for leaks"
 		return 0
 	}
 	found=$(sed -n '/^# leaks begin/,/^# leaks end/{/^# leaks /!p}' "$2/results" | tr -d '\r' | sed -n 1,160p)
@@ -278,7 +278,7 @@ expected_reports() {
 				echo "ok $n rig the ${1%%/*} kernel reports $fault"
 			else
 				echo "not ok $n rig the ${1%%/*} kernel reports $fault"
-				echo "# no report that says: $text"
+				echo "# no report with this text: $text"
 			fi
 		done <"$2/expected"
 	} | collect "$1" "faulty, as reported" 0 - ""

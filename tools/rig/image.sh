@@ -118,7 +118,7 @@ compile() {
 }
 
 exec 9>"$programs.lock"
-flock -n 9 || { echo "waiting for the test programs, which another image's build makes" >&2; flock 9; }
+flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
 : >"$programs/.stamp.new"
 newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$TOP/tests/abi" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 wanted=()

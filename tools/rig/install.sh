@@ -62,10 +62,10 @@ if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	done <"$out/modules.order"
 	if [ -z "$dest" ]; then
 		depmod "$release"
-		[ "$release" = "$(uname -r)" ] || say "    note: these are for $release; this machine runs $(uname -r)"
+		[ "$release" = "$(uname -r)" ] || say "    note: these modules are for kernel $release; this machine runs $(uname -r)"
 	fi
 else
-	say "    modules are left out: this machine has no kernel $release (DESTDIR= packs them anyway; KDIR= builds for another)"
+	say "    modules are not installed: this machine has no kernel $release; DESTDIR= installs them to another place, KDIR= builds them for another kernel"
 fi
 
 if [ -x "$tools/pfc" ]; then
@@ -102,4 +102,4 @@ drivers=$dest$prefix/include/perfcounters-driver
 mkdir -p "$drivers/uapi/linux" "$drivers/linux"
 install -m 644 -t "$drivers/linux" "$TOP"/include/linux/*
 install -m 644 -t "$drivers/uapi/linux" "$TOP"/include/uapi/linux/*.h
-say "    $drivers (for drivers: -I it)"
+say "    $drivers (headers for drivers: compile with -I of it)"

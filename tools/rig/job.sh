@@ -54,7 +54,7 @@ script() {
 		return
 	}
 	[ -z "$emulator" ] || emulator=$("$TOP/tests/qemu-$emulator/build.sh") || {
-		one host "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "make qemu-$emulator says why")"
+		one host "rig the emulator of tests/qemu-$emulator is built" "not ok" "$(cat "$CACHE/qemu-$emulator/why" 2>/dev/null || echo "run make qemu-$emulator to see the reason")"
 		return
 	}
 	start=$SECONDS

@@ -29,7 +29,7 @@ mirror() {
 		awk '$2 !~ /-security|-backports|-updates/ { print $1; exit }')
 	[ -n "$uri" ] || uri=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
 		sed -nE 's/^(deb .*|URIs:.*)\b(https?:[^ ]*\/debian\/?)( .*|$)/\2/p' | head -n 1)
-	[ -n "$uri" ] || die "no Debian archive is configured for apt here; name one: make kdir DEBIAN_MIRROR=<address of a Debian archive>"
+	[ -n "$uri" ] || die "apt on this host has no Debian archive configured; name one: make kdir DEBIAN_MIRROR=<address of a Debian archive>"
 	printf '%s' "$uri"
 }
 
@@ -39,7 +39,7 @@ base_system() {
 	uri=$(mirror)
 	step "base system ($SUITE)"
 	if ! command -v mmdebstrap >/dev/null; then
-		command -v apt-get >/dev/null || die "the set-up needs mmdebstrap, and there is no apt-get here to install it; a Debian 12 or 13 host is expected"
+		command -v apt-get >/dev/null || die "mmdebstrap not found, and no apt-get to install it; the set-up needs a Debian 12 or 13 host"
 		stage "apt-get update" apt-get update -q
 		stage "install mmdebstrap" apt-get install -y -q --no-install-recommends mmdebstrap debian-archive-keyring
 	fi
@@ -61,7 +61,7 @@ tool_chain() {
 	if direct; then
 		# shellcheck disable=SC2086 # a list of names
 		[ "$(dpkg-query -W -f '${db:Status-Status}\n' $want 2>/dev/null | grep -cx installed)" = "$(wc -w <<<"$want")" ] && return
-		[ "$(id -u)" = 0 ] || die "packages are missing on this host; run make kdir DIRECT=1 once as root"
+		[ "$(id -u)" = 0 ] || die "packages of tools/rig/packages are not installed on this host; run make kdir DIRECT=1 once as root"
 	fi
 	step "tool chain"
 	stage "package lists" inside apt-get update -q
@@ -84,7 +84,7 @@ base() {
 	! direct || mode=direct
 	case ${DIRECT:-} in 1) mode=direct ;; 0) mode=chroot ;; esac
 	[ "$mode" = chroot ] || grep -q 'VERSION_ID="13"' /etc/os-release ||
-		die "DIRECT=1 is for a Debian 13 host; leave it out and a chroot is used"
+		die "DIRECT=1 needs a Debian 13 host; leave it out to use a chroot"
 	[ "$mode" = direct ] || [ "$(id -u)" = 0 ] || die "set-up and builds enter a chroot, which needs root; run make as root or with sudo"
 	want=$(packages)
 	local packages_stamp python_want
@@ -184,8 +184,8 @@ stock_kernel() {
 		# archive.
 		stage "package lists" inside apt-get update -q --error-on=any
 	done
-	! direct || die "apt on this host offers no kernel with Rust of which image, modules, headers and source have one version. Add $SUITE-backports to apt's sources, run apt-get update, and try again."
-	die "the archive has no kernel ${KERNEL_RELEASE:+$KERNEL_RELEASE }with Rust of which image, modules, headers and source have one version; try another DEBIAN_MIRROR (log: $LOG)"
+	! direct || die "apt on this host has no kernel with Rust whose image, modules, headers and source have one version; add $SUITE-backports to apt's sources, run apt-get update, and try again"
+	die "the archive has no kernel ${KERNEL_RELEASE:+$KERNEL_RELEASE }with Rust whose image, modules, headers and source have one version; try another DEBIAN_MIRROR= (log: $LOG)"
 }
 
 # prepared_tree RELEASE TREE: makes the prepared kernel tree.
@@ -197,7 +197,7 @@ prepared_tree() {
 	[[ -e $config && -e $sym ]] || die "the packages of $rel lack config or Module.symvers (looked in $dir/stock)"
 	# Prepared at its final path, as Kbuild writes the path into generated files. The file
 	# .whole marks it as complete.
-	stage "prepare the tree of $rel (some 2 minutes)" inside "$TOP/tools/rig/tree.sh" "$rel" \
+	stage "prepare the tree of $rel (about 2 minutes)" inside "$TOP/tools/rig/tree.sh" "$rel" \
 		"$(echo "$dir"/stock/usr/src/linux-source-*.tar.xz)" "$config" "$sym" "$tree"
 	say "    $(tail -n 1 "$LOG")"
 	: >"$tree/.whole"
@@ -215,7 +215,7 @@ main() {
 	# A test run uses one kernel, whatever is added to the cache meanwhile. The first call
 	# records it, and warns if it is not supported.
 	[ -s "${RUN_DIR:-/nonexistent}/release" ] || is_supported "$rel" ||
-		say "    $rel is none of the supported kernels ($(words "$TOP/tools/rig/kernels")): with it this is UNTESTED"
+		say "    kernel $rel is UNTESTED: the supported series are $(words "$TOP/tools/rig/kernels")"
 	[ -z "${RUN_DIR:-}" ] || [ -s "$RUN_DIR/release" ] || {
 		echo "$rel" >"$RUN_DIR/release.$$"
 		mv -n "$RUN_DIR/release.$$" "$RUN_DIR/release"

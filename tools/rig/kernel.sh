@@ -20,7 +20,7 @@ KERNEL_RECIPE=2
 set_up base
 source=$CACHE/kernel/$RELEASE/source
 fragments=("$TOP/tests/vm/base.config" "$TOP/tests/vm/$variant.config")
-[ -e "${fragments[1]}" ] || die "there is no tests/vm/$variant.config"
+[ -e "${fragments[1]}" ] || die "unknown kernel '$variant': tests/vm/$variant.config does not exist"
 
 tools() { inside sh -c 'rustc --version; bindgen --version; clang --version | head -n 1; ld.lld --version'; }
 hash=$({ printf '%s recipe %s\n' "$RELEASE $(cat "$CACHE/kernel/$RELEASE/version")" "$KERNEL_RECIPE"; tools; cat "${fragments[@]}"; } | short_hash)
@@ -65,7 +65,7 @@ kernel() {
 	sed 's/ # or /\n/' "${fragments[@]}" >"$build/wanted.config"
 	stage "configure the $variant kernel" kmake "KCONFIG_ALLCONFIG=$build/wanted.config" allnoconfig
 	missing=$(lost)
-	[ -z "$missing" ] || die "the $variant kernel's configuration lost what was asked for:
+	[ -z "$missing" ] || die "the $variant kernel's configuration lacks options of tests/vm/base.config or tests/vm/$variant.config; correct these files:
 $missing"
 	stage "build the $variant kernel" kmake bzImage modules
 	krel=$(cat "$build/include/config/kernel.release")

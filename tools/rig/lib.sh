@@ -12,7 +12,7 @@ unset MAKEFLAGS MAKELEVEL MFLAGS
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 : "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
 CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters}
-mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another place with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
+mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another directory with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
 # Each clone has a directory in the cache for what is built from it, so that clones can share the
 # cache. Everything else in the cache is made once; a hash of its inputs is part of its name or its
@@ -38,7 +38,7 @@ step() { say "==> $*"; }
 die()  { say "perfcounters: $*"; exit 1; }
 
 # PATIENCE is the factor by which all time limits are longer than on an idle machine: 1 + LOAD.
-[[ ${LOAD:-} =~ ^[0-9]*$ ]] || die "LOAD=$LOAD: a number of busy loops is wanted"
+[[ ${LOAD:-} =~ ^[0-9]*$ ]] || die "LOAD=$LOAD is not a number; give the number of busy loops"
 export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
 
 # short_hash: prints 12 digits of the hash of standard input, for the name of a directory.
@@ -89,7 +89,7 @@ wait_for() {
 # before it removes what is built from this clone.
 in_use() {
 	local locked
-	wait_for -s "$CLONE/running-tests.lock" "what was built, which make clean removes"
+	wait_for -s "$CLONE/running-tests.lock" "this clone's build directory"
 	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$CLONE/running-tests.lock"
 }
 
@@ -141,7 +141,7 @@ inside() {
 		env -i "${keep[@]}" "$@"
 		return
 	fi
-	[ "$(id -u)" = 0 ] || die "this enters a chroot, which needs root; run it as root or with sudo"
+	[ "$(id -u)" = 0 ] || die "entering the chroot needs root; run this as root or with sudo"
 	# shellcheck disable=SC2097,SC2098
 	ROOTFS=$ROOTFS TOP=$TOP CACHE=$CACHE unshare --mount --propagation private \
 		bash "$TOP/tools/rig/enter.sh" "${keep[@]}" "$@"
@@ -178,7 +178,7 @@ enter_world() {
 	case $1 in
 	host | stock) set_up; return ;;
 	debug | kcsan) ;;
-	*) die "there is no world $1; there are host, stock, debug, kcsan" ;;
+	*) die "unknown world '$1'; the worlds are host, stock, debug, kcsan" ;;
 	esac
 	set_up base
 	dir=$("$TOP/tools/rig/kernel.sh" "$1") || exit

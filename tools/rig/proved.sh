@@ -9,7 +9,7 @@
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-git -C "$TOP" rev-parse -q --verify main >/dev/null || die "there is no branch main here"
+git -C "$TOP" rev-parse -q --verify main >/dev/null || die "this repository has no branch main"
 status=0
 for target in test test-all; do
 	git -C "$TOP" log --first-parent --format='%T %h %s' main | awk -v target="$target" '

@@ -26,7 +26,7 @@ for f in "$LOGS"/results/*; do
 	[[ $at < ${newest[$world]:-} ]] || newest[$world]=$at
 	[[ $at > ${oldest[$world]:-9} ]] || oldest[$world]=$at
 done
-[ ${#results[@]} != 0 ] || die "there is no whole test run yet; run make test first"
+[ ${#results[@]} != 0 ] || die "no results of a test run without ONLY= in $LOGS/results; run make test first"
 for world in host stock debug kcsan; do
 	[ -z "${newest[$world]:-}" ] || say "$world: run ${oldest[$world]}$([ "${oldest[$world]}" = "${newest[$world]}" ] || echo " to ${newest[$world]}")"
 done

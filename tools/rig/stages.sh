@@ -42,11 +42,11 @@ explain() {
 	tail=$(tail -n 60 "$LOG")
 	tail -n 15 <<<"$tail" >&2
 	if grep -qiE 'could not resolve|temporary failure|unable to connect|could not connect|connection (timed out|refused|failed)|network is unreachable|no route to host' <<<"$tail"; then
-		die "$1: an archive of packages (Debian, PyPI) cannot be reached. Set-up needs the network once; connect and run the same command again, it goes on where it stopped."
+		die "$1: cannot reach an archive of packages (Debian or PyPI); the set-up needs the network once; connect and run the same command again, which continues where it stopped"
 	elif grep -qi 'no space left' <<<"$tail"; then
-		die "$1: no space left. $CACHE needs about 18 GB; make room, or name another place with PERFCOUNTERS_CACHE=DIR, and run it again."
+		die "$1: no space left; $CACHE needs about 18 GB; free some space, or name another directory with PERFCOUNTERS_CACHE=DIR, and run the same command again"
 	fi
-	die "$1 failed (log: $LOG). Running the same command again goes on where it stopped."
+	die "$1 failed (log: $LOG); the same command, run again, continues where it stopped"
 }
 
 # unpack_source DIRECTORY STOCK: unpacks the kernel source that Debian ships into DIRECTORY.
@@ -66,7 +66,7 @@ debian() {
 	# shellcheck disable=SC2016 # apt's own variables
 	uri=$(inside apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian' |
 		awk -v suite="$SUITE" '$2 == suite { print $1; exit }')
-	[ -n "$uri" ] || die "apt of the tool chain knows no archive of $SUITE"
+	[ -n "$uri" ] || die "apt of the tool chain has no archive of $SUITE among its sources; add one"
 	# Pass on the options of the tool chain's apt for proxies and for checks of dates.
 	inside apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$options" || :
 	stage "$1" inside mmdebstrap --mode=root --variant=apt --aptopt="$options" --dpkgopt=force-unsafe-io \

@@ -29,9 +29,9 @@ case $make in
 test) ALL="" LIMIT=${LIMIT:-4200} usual="host stock" ;;
 test-all) ALL=1 LIMIT=${LIMIT:-10800} usual="host stock debug" ;;
 test-debug) ALL=1 LIMIT=${LIMIT:-10800} usual="debug kcsan" ;;
-*) die "test.sh $1: all or debug is wanted" ;;
+*) die "test.sh: unknown argument '$1'; use all or debug" ;;
 esac
-[[ $LIMIT =~ ^[0-9]+$ ]] || die "LIMIT=$LIMIT: a number of seconds is wanted, 0 for no limit"
+[[ $LIMIT =~ ^[0-9]+$ ]] || die "LIMIT=$LIMIT is not a number; give seconds, or 0 for no limit"
 WORLDS=${WORLDS:-$usual}
 export ONLY=${ONLY:-} ALL LOAD=${LOAD:-}
 # ONLY= also selects long tests, which a plain make test leaves out.
@@ -181,7 +181,7 @@ until_limit() {
 		(trap - EXIT INT TERM HUP
 			read -rt $((left > 0 ? left : 1)) <>"$work/nothing" || :
 			: >"$work/ended"
-			say "LIMIT=$LIMIT: the time is up; what runs is ended"
+			say "LIMIT=$LIMIT: the time is over; running jobs are killed"
 			kill_tree "$command") &
 		timer=$!
 	fi
@@ -214,7 +214,7 @@ ticks() { awk '/^cpu / { print $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $5 + $6; e
 report_not_run() {
 	local job command name
 	[ -n "$ended" ] || return 0
-	printf '\nNot run, as LIMIT=%s seconds were over:\n' "$LIMIT"
+	printf '\nNot run, because LIMIT=%s seconds were over:\n' "$LIMIT"
 	while IFS=$'\t' read -r _ job _ command; do
 		[ ! -e "$work/$job.done" ] || continue
 		if [[ $command == guest* ]]; then
@@ -274,7 +274,7 @@ report() {
 	[ -n "$ONLY" ] || kept=$LOGS/test
 	while IFS=$'\t' read -r _ part _; do
 		[ ! -e "$work/$part.tap" ] || cat "$work/$part.tap" >>"$tap"
-		[ -e "$work/$part.done" ] || one "$part" "rig the job $part ran to its end" "not ok" "what it needs could not be made, or it was ended: see above, or the logs in $LOGS"
+		[ -e "$work/$part.done" ] || one "$part" "rig the job $part ran to its end" "not ok" "a prerequisite could not be made, or the job was killed; see the messages above, or the logs in $LOGS"
 	done < <(sort -t$'\t' -k2,2 "$work/jobs")
 	report_skips
 	rm -f "$kept".*.log
@@ -374,7 +374,7 @@ load() {
 unload() { [ ${#neighbours[@]} = 0 ] || kill "${neighbours[@]}" 2>/dev/null || :; }
 
 for world in $WORLDS; do
-	[[ " host stock debug kcsan " == *" $world "* ]] || die "there is no world $world; WORLDS= takes host, stock, debug, kcsan"
+	[[ " host stock debug kcsan " == *" $world "* ]] || die "unknown world '$world' in WORLDS=; the worlds are host, stock, debug, kcsan"
 done
 in_use
 # A killed run with the same process id may have left this directory.

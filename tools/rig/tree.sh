@@ -19,14 +19,14 @@ config_of() { sed -nE "s/^CONFIG_$1=\"?([^\"]*)\"?\$/\1/p" "$config"; }
 # the same major version as the kernel's, because of its plugins and the layout of structures.
 compilers() {
 	local wanted got
-	[ "$(config_of RUST)" = y ] || die "the kernel $release has no Rust support (CONFIG_RUST); a Debian kernel from 7.2 on has"
+	[ "$(config_of RUST)" = y ] || die "the kernel $release has no Rust support (CONFIG_RUST); use a Debian kernel from 7.2 on"
 	wanted=$(config_of RUSTC_VERSION_TEXT)
-	got=$(rustc --version 2>&1) || die "there is no rustc here; the kernel $release was built with $wanted: apt install rustc rust-src bindgen"
-	[ "$got" = "$wanted" ] || die "the kernel $release was built with $wanted; the rustc here is $got. Its metadata fits that compiler only: install Debian's own rustc, and have no other first in the PATH"
-	bindgen --version >/dev/null 2>&1 || die "there is no bindgen here: apt install bindgen"
-	got=$("$cc" -dumpversion 2>/dev/null) || die "there is no $cc here: apt install $cc"
+	got=$(rustc --version 2>&1) || die "rustc not found; the kernel $release was built with $wanted: apt install rustc rust-src bindgen"
+	[ "$got" = "$wanted" ] || die "the kernel $release was built with $wanted; the rustc here is $got; only the same version can read the kernel's metadata; install Debian's rustc, and have no other before it in the PATH"
+	bindgen --version >/dev/null 2>&1 || die "bindgen not found: apt install bindgen"
+	got=$("$cc" -dumpversion 2>/dev/null) || die "$cc not found: apt install $cc"
 	wanted=$(config_of GCC_VERSION)
-	[ "${got%%.*}" = $((wanted / 10000)) ] || die "the kernel $release was built with gcc $((wanted / 10000)); $cc is version $got. Name another with CC="
+	[ "${got%%.*}" = $((wanted / 10000)) ] || die "the kernel $release was built with gcc $((wanted / 10000)); $cc is version $got; name another compiler with CC="
 }
 
 # Unpacks the source without the files that no build of a module reads. A third of it remains (640
@@ -36,7 +36,7 @@ compilers() {
 unpack() {
 	local version top
 	top=linux-source-$(cut -d. -f1,2 <<<"$release")
-	[ -e "$source" ] || die "$source is missing: apt install $top"
+	[ -e "$source" ] || die "$source not found: apt install $top"
 	rm -rf --one-file-system "$tree"
 	mkdir -p "$tree"
 	tar -C "$tree" --strip-components=1 --anchored --exclude-from=<(printf '%s\n' \
@@ -45,7 +45,7 @@ unpack() {
 	version=$(make -s -C "$tree" kernelversion)
 	case $release in
 	"$version"[+-]*) ;;
-	*) die "$source is Linux $version, the kernel is $release; the package linux-source must have the kernel's version" ;;
+	*) die "$source is Linux $version, the kernel is $release; install the version of $top that the kernel was built from" ;;
 	esac
 }
 
@@ -53,7 +53,7 @@ prepare() {
 	cp "$config" "$tree/.config"
 	cp "$symvers" "$tree/Module.symvers"
 	make -C "$tree" -j"${JOBS:-$(nproc)}" CC="$cc" KERNELRELEASE="$release" olddefconfig prepare modules_prepare
-	grep -q '^CONFIG_RUST=y' "$tree/.config" || die "the tree lost CONFIG_RUST: this machine's Rust tools do not satisfy the kernel's build; make -C $tree rustavailable says why"
+	grep -q '^CONFIG_RUST=y' "$tree/.config" || die "Kconfig has disabled CONFIG_RUST in $tree, as this machine's Rust tools are not usable for the kernel; make -C $tree rustavailable shows the reason"
 }
 
 # Checks that the stock kernel exports each Rust symbol that a module may import, under the same
@@ -61,7 +61,7 @@ prepare() {
 self_check() {
 	local listed missing
 	listed=$(sed -nE 's/^EXPORT_SYMBOL_RUST_GPL\(([^)]*)\);$/\1/p' "$tree"/rust/exports_*_generated.h | LC_ALL=C sort -u)
-	[ "$(wc -l <<<"$listed")" -gt 1000 ] || die "self-check: the prepared tree lists only $(wc -l <<<"$listed") Rust symbols"
+	[ "$(wc -l <<<"$listed")" -gt 1000 ] || die "self-check: the prepared tree lists only $(wc -l <<<"$listed") Rust symbols, more than 1000 are expected"
 	missing=$(LC_ALL=C comm -23 <(printf '%s\n' "$listed") <(awk '{ print $2 }' "$symvers" | LC_ALL=C sort -u))
 	[ -z "$missing" ] || {
 		head -n 5 <<<"$missing" >&2

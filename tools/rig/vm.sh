@@ -18,8 +18,8 @@ world=${WORLD:-stock}
 guest=${GUEST:-${PMU:+pmu-$PMU}}
 guest=${guest:-plain}
 DEMO_SECONDS=${DEMO_SECONDS:-10}
-[ "$world" != host ] || die "the host world has no guest; WORLD= is stock, debug or kcsan"
-declare -F "guest_${guest%%-*}" >/dev/null || die "there is no guest $guest in tests/vm/guests"
+[ "$world" != host ] || die "the world host has no guest; use WORLD=stock, debug or kcsan"
+declare -F "guest_${guest%%-*}" >/dev/null || die "unknown guest '$guest'; tests/vm/guests has the guests"
 
 # The guest's initramfs is the image, followed by the test programs and the orders of this boot:
 # files that tell tests/vm/init what to do.
@@ -86,7 +86,7 @@ boot() {
 	[ "$mode" != test ] || emulator=pmu
 	be_guest "$guest"
 	[ -z "$disk" ] || {
-		disk=$("$TOP/$disk") || die "the disk of the guest $guest could not be made"
+		disk=$("$TOP/$disk") || die "cannot make the disk of the guest $guest; see the messages above"
 		qemu+=(-drive "if=virtio,format=raw,readonly=on,file=$disk")
 	}
 	order world "$world"
@@ -112,7 +112,7 @@ boot() {
 		cd "$0" && find orders | cpio -o -H newc --quiet | cat "$1" programs.cpio - >initrd' "$run" "$base" "$programs"
 	[ -z "$locked" ] || exec {locked}>&-
 	program="qemu-system-x86_64"
-	[ -z "$emulator" ] || program=$("$TOP/tests/qemu-$emulator/build.sh") || die "the guest $guest wants the emulator of tests/qemu-$emulator"
+	[ -z "$emulator" ] || program=$("$TOP/tests/qemu-$emulator/build.sh") || die "cannot build the emulator of tests/qemu-$emulator, which the guest $guest needs; run make qemu-$emulator to see the reason"
 	rm -f "$results.again"
 	while :; do
 		rc=0
@@ -145,7 +145,7 @@ image() {
 	enter_world "$world"
 	base=$IMAGE/base.cpio programs=$IMAGE/programs
 	if by=$(builds) && [ -e "$base" ]; then
-		say "    not built anew, as $by builds just now: this is the image of $(date -r "$base" '+%F %T')"
+		say "    using the image of $(date -r "$base" '+%F %T'), because $by is building"
 	else
 		"$TOP/tools/rig/plan.sh" "image-$world"
 	fi
@@ -184,13 +184,13 @@ demo() {
 		boot -serial stdio -serial "file:$results" -monitor none </dev/null
 	fi || rc=$?
 	kill $! 2>/dev/null || :
-	grep -qs '^# done 0' "$results" || die "the guest did not reach its end (status $rc)"
+	grep -qs '^# done 0' "$results" || die "the guest did not reach its end (status of QEMU: $rc)"
 	cat >&2 <<-END
 
 	Those were live kernel counters of an unmodified Debian kernel. Next:
 	    make vm      a shell in that guest; try: pfc list, pfc watch
-	    make test    every promise, tested
-	    make help    everything else
+	    make test    run the tests
+	    make help    list all commands
 	END
 }
 
@@ -245,5 +245,5 @@ case $mode in
 demo) demo ;;
 shell) shell ;;
 test) tests "$@" ;;
-*) die "vm.sh: unknown mode $mode" ;;
+*) die "vm.sh: unknown mode '$mode'; use demo, shell or test DIR" ;;
 esac
