@@ -46,7 +46,7 @@ enums() {
 
 # fewest NUMBER PATTERN: adds a line that will be reported if fewer than NUMBER lines of $work/old
 # match. Otherwise a compiler that fails would leave nothing to compare, and the test would pass.
-fewest() { [ "$(grep -cE "$2" "$work/old")" -ge "$1" ] || echo "of version 1 there is less than there was" >>"$work/old"; }
+fewest() { [ "$(grep -cE "$2" "$work/old")" -ge "$1" ] || echo "fewer than $1 lines about version 1 were found" >>"$work/old"; }
 
 plan "$((5 + ${#programs[@]} + ${#todays[@]}))"
 layout "$old/include" >"$work/old"
@@ -83,7 +83,7 @@ taken() {
 		includes
 		sed -nE 's/^#define[ \t]+((PERFMON|PERFTRACE|PPA)_[A-Z_0-9]+)[ \t]+_IO[A-Z]*\(.*/unsigned int call_\1 = \1;/p' "$new"/linux/*.h
 	} | gcc-14 -I "$new" -O1 -S -x c -o - - | awk '$1 == ".long" { print $2 }' >"$work/calls"
-	[ "$(wc -l <"$work/calls")" -ge 30 ] || echo "there are more calls than $(wc -l <"$work/calls")"
+	[ "$(wc -l <"$work/calls")" -ge 30 ] || echo "only $(wc -l <"$work/calls") ioctl numbers were found, at least 30 are expected"
 	while read -r letter range _; do
 		case $letter in
 		"'"?"'") printf -v letter %d "$letter" ;;
@@ -95,7 +95,7 @@ taken() {
 		from=$((16#${range%-*})) to=$((16#${range#*-}))
 		while read -r call; do
 			[ $((call >> 8 & 255)) != "$letter" ] || [ $((call & 255)) -lt $from ] || [ $((call & 255)) -gt $to ] ||
-				printf '%#x is another driver'"'"'s\n' $((call & 65535))
+				printf '%#x is assigned to another driver\n' $((call & 65535))
 		done <"$work/calls"
 	done <"$others"
 }

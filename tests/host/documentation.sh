@@ -47,7 +47,7 @@ tagged() {
 # the beginning of lines.
 pieces() {
 	awk '{ sub(/^[ \t]+/, "") } NR == FNR { text = text "\n" $0; next }
-		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in it:" part; bad = 1 } part = "" }
+		function look() { if (part != "" && index(text "\n", part "\n") == 0) { print "not in the file:" part; bad = 1 } part = "" }
 		$0 == "..." { look(); next } { part = part "\n" $0 } END { look(); exit bad }' "$1" "$2"
 }
 # prepare PAGE DIRECTORY: puts the files of a page into a directory, in which its commands run.

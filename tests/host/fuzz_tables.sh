@@ -30,7 +30,7 @@ numbers() {
 tables() {
 	gcc-14 -std=gnu11 -O1 -Wall -Wextra -pthread -I "$uapi" -I "$TOP/include" -o "$work/fuzz_$1" \
 		"$TOP/tests/kselftest/fuzz_$1.c" 2>&1 || return
-	"$work/fuzz_$1" tables >"$work/said" || echo "the program fails"
+	"$work/fuzz_$1" tables >"$work/said" || echo "fuzz_$1 tables failed"
 	grep '^#' "$work/said"
 	grep -v '^#' "$work/said" | sort -u >"$work/$1"
 }

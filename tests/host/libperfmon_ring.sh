@@ -229,7 +229,7 @@ END
 echo "TAP version 13"
 gcc-14 -std=gnu11 -Wall -Wextra -Werror -O1 -g -fsanitize=address,undefined -I "$top/tools/libperfmon/include" -idirafter "$top/include/uapi" \
 	-o "$work/ring" "$work/ring.c" "$out/libperfmon.a" || {
-	echo "Bail out! it does not compile"
+	echo "Bail out! the test program does not compile"
 	exit 1
 }
 ASAN_OPTIONS=detect_leaks=1 "$work/ring"

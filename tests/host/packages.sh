@@ -38,7 +38,7 @@ as_wanted "packages perfcounters-modules has every module" "$modules" "$got"
 # it is not mistaken for an empty one.
 results() {
 	sed -n "/^== $1\$/,/^== /{/^== /!p}" "$dkms/results"
-	grep -qx "== $1" "$dkms/results" || echo "no == $1"
+	grep -qx "== $1" "$dkms/results" || echo "section $1 is missing in the results of dkms-test.sh"
 }
 as_wanted "packages dkms: apt installs perfcounters-dkms with its dependencies" "$(results depends)" "whole"
 as_wanted "packages dkms: apt install builds for the stock kernel, without the rig's tree" "$(results status)" \
@@ -94,7 +94,7 @@ result "$(grep -q 'is signed already' <<<"$said"; echo $?)" "packages sign: a si
 uninstalled() {
 	local f
 	for f in bin/pfc lib/libperfmon.so.2 lib/libperftrace.so.1 linux/perfcounters.h updates/perfcounters/perfcounters.ko; do
-		results install | grep -q "/$f\$" || echo "make install did not give $f"
+		results install | grep -q "/$f\$" || echo "make install did not install $f"
 	done
 	results uninstall
 }

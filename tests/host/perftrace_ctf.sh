@@ -20,7 +20,7 @@ echo "TAP version 13"
 CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$top/tools/Cargo.toml" \
 	-p perftrace-reader --example synthetic >"$work/build" 2>&1 || sed 's/^/# /' "$work/build"
 "$target/debug/examples/synthetic" "$work/traces" >"$work/cases" || {
-	echo "Bail out! there are no traces"
+	echo "Bail out! the example synthetic made no traces"
 	exit 1
 }
 

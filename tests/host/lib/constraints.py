@@ -35,7 +35,7 @@ def rule(macro, arguments):
         return code, code, 0xFFFF, counters
     if macro == "INTEL_UBIT_EVENT_CONSTRAINT":
         return code, code, 0xFF | code, counters
-    sys.exit(f"constraints.py: {macro} is not known here")
+    sys.exit(f"constraints.py: unknown macro {macro}; add it to rule()")
 
 
 def models_of(path):
@@ -90,7 +90,7 @@ def read(path):
         elif extra and (match := LATENCY.match(line)):
             extras[extra].append((int(match[1], 0), "PEBS_LD_LAT_THRESHOLD"))
         elif extra and "EXTRA_REG" in line:
-            sys.exit(f"constraints.py: {line.strip()} is not known here")
+            sys.exit(f"constraints.py: unknown macro in '{line.strip()}'; add a pattern for it")
         elif function == "init":
             if match := re.match(r"\tcase (INTEL_\w+):", line):
                 cases = [] if fresh else cases
