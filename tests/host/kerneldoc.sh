@@ -4,8 +4,8 @@
 #
 # Checks that the documentation in the sources of the modules builds without warnings: rustdoc of
 # each crate, with the flags that Kbuild compiled it with, and kernel-doc of the headers for drivers
-# and programs. rustdoc compiles each crate once more, so it runs only in make test-all and in make
-# check.
+# and programs. rustdoc compiles each crate once more, so it runs only with LONG=1, as in make
+# test-all and in make check.
 
 set -u
 out=$(mktemp -d)
