@@ -5,7 +5,7 @@
 //! process of its own when it reaches its first marker.
 #![expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 #![expect(
     unsafe_code,

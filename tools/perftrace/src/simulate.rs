@@ -10,7 +10,7 @@
 //! library wakes the reader.
 #![expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 #![expect(unsafe_code, reason = "mappings")]
 #![allow(clippy::missing_panics_doc, reason = "for tests")]

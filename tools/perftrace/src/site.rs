@@ -229,7 +229,7 @@ pub struct Value<'a> {
 }
 
 /// Functions that convert values to fields. They are named like the types in a marker's text.
-#[allow(missing_docs, reason = "as their names say")]
+#[allow(missing_docs, reason = "the names are those of the field types")]
 pub mod value {
     use super::{PhantomData, Value};
 
