@@ -61,8 +61,8 @@ fn pfc_export_counters_have_type_unit_help_and_birth() {
 fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
     let mut device = Device::new(1);
     for (name, help) in [
-        ("perfcounters/interrupts/time", "In the handler of NMIs"),
-        ("perfcounters/faults/time", "In these page faults"),
+        ("perfcounters/interrupts/time", "Time in the NMI handler"),
+        ("perfcounters/faults/time", "Time in page faults"),
         ("perfcounters/faults/served", "Page faults"),
     ] {
         let spec = Spec {
