@@ -82,10 +82,10 @@ fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
 
 #[test]
 fn r4_2_tasks_options_and_commands_do_not_mix() {
-    refused(&["ppa", "foo"], "no task's number, nor a command");
-    refused(&["ppa", "0"], "no task's number");
+    refused(&["ppa", "foo"], "expected the number of a task");
+    refused(&["ppa", "0"], "expected the number of a task");
     refused(&["ppa", "12", "on"], "as the first word");
-    refused(&["ppa", "-p", "1,x"], "no task's number");
+    refused(&["ppa", "-p", "1,x"], "expected the number of a task");
     refused(&["ppa", "1", "-p", "2"], "cannot be used");
     refused(&["ppa", "--histogram"], "PID");
     refused(&["ppa", "--histogram", "--top", "1"], "cannot be used");

@@ -68,9 +68,9 @@ fn r3_10_a_bad_filter_has_a_caret_under_it() {
         &["trace", "live", "-f", "size"],
         "the filter makes no sense",
     );
-    refused(&["trace", "start", "a", "-e", "a b"], "no name of a marker");
+    refused(&["trace", "start", "a", "-e", "a b"], "invalid marker name");
     let long = vec!["x".repeat(20); 13].join(",");
-    refused(&["trace", "start", "a", "-e", &long], "room for 255");
+    refused(&["trace", "start", "a", "-e", &long], "at most 255");
 }
 
 #[test]
