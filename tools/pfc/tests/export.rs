@@ -80,7 +80,7 @@ fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
     assert_eq!(
         of(&all, help),
         [
-            format!("{help}_time_seconds values named time of perfcounters/; the label name tells them apart"),
+            format!("{help}_time_seconds values named time of perfcounters/; distinguished by the label name"),
             format!("{help}_served_seconds Page faults"),
         ]
     );

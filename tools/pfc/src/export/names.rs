@@ -132,7 +132,7 @@ fn help(all: &[(&str, &str)]) -> String {
     if before > 0 {
         text.push_str(&format!(" of {}/", first[..before].join("/")));
     }
-    format!("{text}; the label name tells them apart")
+    format!("{text}; distinguished by the label name")
 }
 
 /// The parts of an instance's name: the metric, and the labels.
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn pfc_export_help_is_true_of_the_whole_family() {
-        let of = |all: &[(&str, &str)]| help(all).replace("; the label name tells them apart", "");
+        let of = |all: &[(&str, &str)]| help(all).replace("; distinguished by the label name", "");
         let own = [
             ("perfcounters/interrupts/time", "Time in the NMI handler"),
             ("perfcounters/faults/time", "Time in page faults"),
