@@ -70,9 +70,12 @@ fn r4_4_what_is_no_record_leaves_the_picture_as_it_was() {
     let exe = exe.to_string_lossy();
     refused(
         &["ppa", "report", &exe, "-o", old.name()],
-        "not of pfc ppa record",
+        "not a file of pfc ppa record",
     );
-    refused(&["ppa", "report", "/dev/null"], "not of pfc ppa record");
+    refused(
+        &["ppa", "report", "/dev/null"],
+        "not a file of pfc ppa record",
+    );
     refused(&["ppa", "report", "/nowhere"], "pfc ppa record PID -o");
     refused(&["ppa", "report", "/"], "cannot read");
     let torn = Recorded::new("torn", &[LINES[0], LINES[1], "{}", LINES[2]]);
