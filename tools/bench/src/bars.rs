@@ -138,7 +138,7 @@ fn switch(results: &Results) -> Bar {
     added(
         results,
         ["switch", "switch_context_4", "switch_perf_4"],
-        "a switch of threads with 4 counters each, added by contexts and by perf, by CPUs",
+        "instructions that contexts and perf add to a thread switch, 4 counters each, by CPUs",
     )
 }
 
@@ -165,19 +165,19 @@ fn accounting(results: &Results) -> [Bar; 3] {
         bar(
             "getppid_sched",
             "getppid",
-            "accounting without system calls, added to getppid(), by CPUs",
+            "instructions that accounting without system calls adds to getppid(), by CPUs",
             0.5,
         ),
         bar(
             "getppid_calls",
             "getppid",
-            "accounting with system calls, added to getppid(): a fifth of ftrace's 1408, by CPUs",
+            "instructions that accounting with system calls adds to getppid() (limit: a fifth of ftrace's 1408), by CPUs",
             281.0,
         ),
         bar(
             "switch_sched",
             "switch",
-            "accounting of the scheduler, added to a switch of threads, its wakeup included, by CPUs",
+            "instructions that accounting of the scheduler adds to a thread switch and its wakeup, by CPUs",
             150.0,
         ),
     ]
@@ -222,17 +222,17 @@ fn others(results: &Results) -> [Bar; 3] {
     };
     [
         bar(
-            "added to getppid() by accounting, ftrace, perf and BPF, by CPUs",
+            "instructions that accounting, ftrace, perf and BPF add to getppid(), by CPUs",
             "getppid_calls",
             "getppid",
         ),
         bar(
-            "added to a switch of threads by accounting, ftrace, perf and BPF, by CPUs",
+            "instructions that accounting, ftrace, perf and BPF add to a thread switch, by CPUs",
             "switch_sched",
             "switch",
         ),
         bar(
-            "added to an interrupt by accounting, ftrace, perf and BPF, by CPUs",
+            "instructions that accounting, ftrace, perf and BPF add to an interrupt, by CPUs",
             "interrupt_irq",
             "interrupt",
         ),
@@ -244,7 +244,7 @@ fn turns(results: &Results) -> Bar {
     fewer(
         results,
         ["turns_context", "turns_perf"],
-        "a turn of two sets of 4 counters, and perf's rotation of two groups, by CPUs",
+        "a switch of two event sets of 4 counters, and perf's rotation of two groups, by CPUs",
     )
 }
 
@@ -253,7 +253,7 @@ fn life(results: &Results) -> Bar {
     fewer(
         results,
         ["life_context", "life_perf"],
-        "the life of a context, from its file to the file's end, and of perf's group, 4 counters each, by CPUs",
+        "creating, using and closing a context, and a group of perf, 4 counters each, by CPUs",
     )
 }
 
@@ -315,8 +315,8 @@ fn sample(results: &Results) -> Bar {
         )),
     };
     bar(
-        "from an overflow's interrupt to the record with thread, time, CPU and another counter, of contexts and of perf, by CPUs",
-        "half of perf's instructions",
+        "from the overflow interrupt to the record with thread, time, CPU and another counter, for contexts and perf, by CPUs",
+        "at most half of perf's instructions",
         was,
     )
 }
@@ -338,8 +338,8 @@ fn backward(results: &Results) -> Bar {
         )),
     };
     bar(
-        "a sample into a backward ring and into a forward one, by CPUs",
-        "no more, to 1 %",
+        "a sample into a backward ring, and into a forward ring, by CPUs",
+        "backward at most 1 % more",
         was,
     )
 }

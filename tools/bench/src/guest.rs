@@ -209,13 +209,15 @@ impl Guest {
             let callback = callbacks()?
                 .into_iter()
                 .find(|callback| T::is_callback(&callback.function));
-            let callback = callback.ok_or_else(|| io::Error::other("no turn ended"))?;
+            let callback = callback.ok_or_else(|| {
+                io::Error::other("no timer callback has switched event sets or groups")
+            })?;
             let after = turns.counts()?;
             let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
             if !T::took_turns(callback.calls, counts) {
                 let calls = callback.calls;
                 return Err(io::Error::other(format!(
-                    "{calls} callbacks of the timer, but the two counted {counts:?}"
+                    "{calls} timer callbacks do not match the counts of the two, {counts:?}"
                 )));
             }
             let count = self.shortest(name, (callback.ticks, callback.agree));
@@ -378,7 +380,7 @@ impl Guest {
                     operation: name.into(),
                     ..count
                 })),
-                Ok(None) => self.failed(name, &"/proc/bench_interrupt cannot be understood"),
+                Ok(None) => self.failed(name, &"cannot parse /proc/bench_interrupt"),
                 Err(error) => self.failed(name, &error),
             }
             break;
@@ -419,7 +421,7 @@ fn nmis() -> io::Result<(u64, u32)> {
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
         (Some(Ok(ticks)), Some(Ok(agree))) => Ok((ticks, agree as u32)),
-        _ => Err(io::Error::other("/proc/bench_nmi says nothing")),
+        _ => Err(io::Error::other("cannot parse /proc/bench_nmi")),
     }
 }
 
@@ -439,7 +441,9 @@ struct Callback {
 fn callbacks() -> io::Result<Vec<Callback>> {
     let text = std::fs::read_to_string("/proc/bench_timers")?;
     let callback = |line| {
-        callback_line(line).ok_or_else(|| io::Error::other(format!("/proc/bench_timers: {line}")))
+        callback_line(line).ok_or_else(|| {
+            io::Error::other(format!("cannot parse a line of /proc/bench_timers: {line}"))
+        })
     };
     text.lines().map(callback).collect()
 }

@@ -161,7 +161,9 @@ impl PerfGroup {
             None => 0,
         };
         if got != want {
-            return Err(io::Error::other("a group came back short"));
+            return Err(io::Error::other(
+                "incomplete read of a group of perf events",
+            ));
         }
         Ok(())
     }
@@ -174,7 +176,7 @@ impl PerfGroup {
         let word = self.buffer.get(at..at + 8).map(<[u8; 8]>::try_from);
         match word {
             Some(Ok(word)) => Ok(u64::from_ne_bytes(word)),
-            _ => Err(io::Error::other("a group has no event")),
+            _ => Err(io::Error::other("a group without perf events")),
         }
     }
 }
@@ -217,8 +219,8 @@ pub fn cpus_listed(list: &str) -> usize {
 /// Returns the number of CPUs in the list `what`, for example possible or online.
 pub fn cpus(what: &str) -> io::Result<usize> {
     let path = format!("/sys/devices/system/cpu/{what}");
-    match cpus_listed(&std::fs::read_to_string(path)?) {
-        0 => Err(io::Error::other("no CPU")),
+    match cpus_listed(&std::fs::read_to_string(&path)?) {
+        0 => Err(io::Error::other(format!("{path}: no CPU"))),
         n => Ok(n),
     }
 }

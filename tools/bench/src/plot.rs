@@ -63,7 +63,7 @@ pub fn draw(results: &Results, path: &Path) -> Result<(), Box<dyn std::error::Er
     let root = SVGBackend::new(path, (900, 560)).into_drawing_area();
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&root)
-        .caption("What one value costs to read", ("sans-serif", 22))
+        .caption("Cost of reading one value", ("sans-serif", 22))
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(64)

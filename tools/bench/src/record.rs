@@ -74,7 +74,7 @@ impl Count {
         let [few, many] = self.operations;
         let [short, long] = self.ticks;
         if many <= few || long < short {
-            return Some("the windows have no difference".into());
+            return Some("the long window is not longer than the short one".into());
         }
         if long >= LONGEST {
             return Some(format!("a window of {long} instructions is too long"));

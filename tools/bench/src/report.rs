@@ -28,7 +28,7 @@ struct Document {
 
 const SCHEMA: u32 = 2;
 /// The reason why a ratio of times does not count as an exact number.
-const TIMES: &str = "times differ from run to run; a bar looks at the median of the runs";
+const TIMES: &str = "times differ from run to run; bars use the median of the runs";
 
 /// Returns a record as JSON, extended by derived fields.
 fn with(record: impl Serialize, derived: Value) -> Value {
@@ -110,68 +110,107 @@ pub const OPERATIONS: &[(&str, &str)] = &[
         "snapshot",
         "**snapshot** of 1,000 counters on all CPUs, checked",
     ),
-    ("snapshot_unchecked", "the same without the seqflag check"),
+    ("snapshot_unchecked", "snapshot without the seqflag check"),
     ("bpf_batch", "BPF per-CPU array, batch lookup"),
     ("bpf_lookup", "BPF per-CPU array, one lookup"),
     ("perf_read_16", "perf_event read(), own CPU, a group of 16"),
     ("perf_read_8", "perf_event read(), own CPU, a group of 8"),
     ("perf_read_1", "perf_event read(), own CPU, one counter"),
-    ("perf_pmu_4", "the same, a group of 4 of the PMU's"),
-    ("perf_pmu_1", "the same, one of the PMU's"),
+    (
+        "perf_pmu_4",
+        "perf_event read(), own CPU, a group of 4 PMU events",
+    ),
+    ("perf_pmu_1", "perf_event read(), own CPU, one PMU event"),
     (
         "perf_rdpmc",
-        "perf_event by RDPMC, own thread, one of the PMU's",
+        "perf_event by RDPMC, own thread, one PMU event",
     ),
     (
         "context_read_4",
-        "a context of /dev/perfmon, four PMDs in a call",
+        "a context of /dev/perfmon, four PMDs by one call",
     ),
-    ("context_read_1", "the same, one PMD"),
-    ("self_read", "the same by its self page and RDPMC"),
+    (
+        "context_read_1",
+        "a context of /dev/perfmon, one PMD by one call",
+    ),
+    (
+        "self_read",
+        "a context of /dev/perfmon, one PMD by self page and RDPMC",
+    ),
     (
         "switch",
-        "a byte to another thread and back: two switches of threads",
+        "two thread switches: a byte to another thread and back",
     ),
     (
         "switch_context_4",
-        "the same, each with a context of 4 counters",
+        "two thread switches, each thread with a context of 4 counters",
     ),
     (
         "switch_perf_4",
-        "the same, each with a group of 4 perf events",
+        "two thread switches, each thread with a group of 4 perf events",
     ),
     (
         "sample_forward",
-        "20,040 instructions and a sample, into a ring",
+        "20,040 instructions with one sample, into a forward ring",
     ),
-    ("sample_backward", "the same, backward"),
-    ("sample_perf", "the same, by perf"),
+    (
+        "sample_backward",
+        "20,040 instructions with one sample, into a backward ring",
+    ),
+    (
+        "sample_perf",
+        "20,040 instructions with one sample, by perf",
+    ),
     (
         "sample_forward_handler",
-        "of that the handler of the interrupt, into a ring",
+        "interrupt handler of a sample, into a forward ring",
     ),
-    ("sample_backward_handler", "the same, backward"),
-    ("sample_perf_handler", "the same, by perf"),
+    (
+        "sample_backward_handler",
+        "interrupt handler of a sample, into a backward ring",
+    ),
+    (
+        "sample_perf_handler",
+        "interrupt handler of a sample, by perf",
+    ),
     (
         "turns_context",
-        "a turn of two sets of 4 counters: the callback of its timer",
+        "a switch of event sets of 4 counters: its timer callback",
     ),
-    ("turns_perf", "perf's rotation of two groups of 4: the same"),
+    (
+        "turns_perf",
+        "perf's rotation of groups of 4 events: its timer callback",
+    ),
     (
         "close_forward",
-        "close(-1), sampled each 20,000 instructions, into a ring",
+        "close(-1), sampled every 20,000 instructions, into a forward ring",
     ),
-    ("close_backward", "the same, backward"),
-    ("close", "the same, not sampled"),
+    (
+        "close_backward",
+        "close(-1), sampled every 20,000 instructions, into a backward ring",
+    ),
+    ("close", "close(-1), not sampled"),
     (
         "event",
         "**an event** of a program, u32 + u64 and the time, with its loop",
     ),
-    ("event_three", "the same, three u64"),
-    ("event_text", "the same, u32 and a text of 24 characters"),
-    ("event_flight", "u32 + u64 into a flight recorder"),
+    (
+        "event_three",
+        "an event of a program, three u64, with its loop",
+    ),
+    (
+        "event_text",
+        "an event of a program, u32 and a text of 24 characters, with its loop",
+    ),
+    (
+        "event_flight",
+        "an event of a program, u32 + u64, into a flight recorder, with its loop",
+    ),
     ("event_off", "an event that no trace wants, with its loop"),
-    ("event_off_2", "two of these"),
+    (
+        "event_off_2",
+        "two events that no trace wants, with their loop",
+    ),
     ("proc_stat", "/proc/stat, read only"),
     ("proc_stat_parsed", "/proc/stat, read and parsed"),
     ("proc_interrupts", "/proc/interrupts, read only"),
@@ -185,61 +224,70 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("proc_vmstat_parsed", "/proc/vmstat, read and parsed"),
     (
         "clock_gettime",
-        "clock_gettime(), of which a snapshot makes two",
+        "clock_gettime(), which a snapshot calls twice",
     ),
-    ("getppid", "getppid(), to compare"),
+    ("getppid", "getppid(), for comparison"),
     (
         "getppid_sched",
         "getppid(), with accounting of the scheduler",
     ),
     (
         "getppid_irq",
-        "getppid(), with accounting of interrupts too",
+        "getppid(), with accounting of the scheduler and interrupts",
     ),
     (
         "getppid_calls",
-        "getppid(), with accounting of system calls too",
+        "getppid(), with accounting of the scheduler, interrupts and system calls",
     ),
     ("getppid_all", "getppid(), with all accounting"),
     (
         "switch_sched",
-        "a switch of threads, with accounting of the scheduler",
+        "a thread switch, with accounting of the scheduler",
     ),
-    ("switch_irq", "the same, with interrupts"),
-    ("switch_calls", "the same, with system calls"),
-    ("switch_all", "the same, with how long the switch takes"),
+    (
+        "switch_irq",
+        "a thread switch, with accounting of the scheduler and interrupts",
+    ),
+    (
+        "switch_calls",
+        "a thread switch, with accounting of the scheduler, interrupts and system calls",
+    ),
+    ("switch_all", "a thread switch, with all accounting"),
     (
         "interrupt",
-        "an interrupt that a CPU sends to itself, to compare",
+        "an interrupt that a CPU sends to itself, for comparison",
     ),
     (
         "interrupt_sched",
-        "the same, with accounting of the scheduler",
+        "an interrupt, with accounting of the scheduler",
     ),
-    ("interrupt_irq", "the same, with interrupts"),
-    ("interrupt_calls", "the same, with system calls"),
-    ("interrupt_all", "the same, with all there is"),
+    (
+        "interrupt_irq",
+        "an interrupt, with accounting of the scheduler and interrupts",
+    ),
+    (
+        "interrupt_calls",
+        "an interrupt, with accounting of the scheduler, interrupts and system calls",
+    ),
+    ("interrupt_all", "an interrupt, with all accounting"),
     (
         "getppid_empty",
-        "getppid(), with probes of its begin and end that do nothing",
+        "getppid(), with empty probes at entry and exit",
     ),
     ("getppid_ftrace", "getppid(), traced by ftrace"),
     ("getppid_perf", "getppid(), traced by perf"),
     ("getppid_bpf", "getppid(), timed by BPF"),
-    (
-        "switch_empty",
-        "a switch of threads, with probes that do nothing",
-    ),
-    ("switch_ftrace", "the same, traced by ftrace"),
-    ("switch_perf", "the same, traced by perf"),
-    ("switch_bpf", "the same, timed by BPF"),
+    ("switch_empty", "a thread switch, with empty probes"),
+    ("switch_ftrace", "a thread switch, traced by ftrace"),
+    ("switch_perf", "a thread switch, traced by perf"),
+    ("switch_bpf", "a thread switch, timed by BPF"),
     (
         "interrupt_empty",
-        "an interrupt, with probes of its begin and end that do nothing",
+        "an interrupt, with empty probes at entry and exit",
     ),
-    ("interrupt_ftrace", "the same, traced by ftrace"),
-    ("interrupt_perf", "the same, traced by perf"),
-    ("interrupt_bpf", "the same, timed by BPF"),
+    ("interrupt_ftrace", "an interrupt, traced by ftrace"),
+    ("interrupt_perf", "an interrupt, traced by perf"),
+    ("interrupt_bpf", "an interrupt, timed by BPF"),
 ];
 
 const WRITERS: &[(&str, &str)] = &[
@@ -257,13 +305,16 @@ const WRITERS: &[(&str, &str)] = &[
     ("perf_counter_handle", "perf_counter_handle"),
     (
         "ring_forward",
-        "a record of 64 bytes into a ring, forward, overwritten",
+        "a record of 64 bytes into a forward ring, overwritten",
     ),
-    ("ring_backward", "the same, backward"),
+    (
+        "ring_backward",
+        "a record of 64 bytes into a backward ring, overwritten",
+    ),
     ("percpu_counter_add", "the kernel's percpu_counter_add"),
     (
         "atomic64_add",
-        "the kernel's atomic64_add (its lock is not seen)",
+        "the kernel's atomic64_add (the cost of its lock is not seen)",
     ),
 ];
 
@@ -272,13 +323,16 @@ const PAIRS: &[(&str, &str)] = &[
     ("perf_read_1", "perf_event, one counter"),
     (
         "loads_perf_read_16",
-        "the group of 16 against bare loads, added up, not copied",
+        "perf_event, a group of 16, against plain loads, summed, not copied",
     ),
     (
         "bpf_batch_key",
         "BPF per-CPU array, batch of 1,000, per key (all CPUs of it)",
     ),
-    ("bpf_batch_value", "the same, per value (one CPU of a key)"),
+    (
+        "bpf_batch_value",
+        "BPF per-CPU array, batch of 1,000, per value (one CPU of a key)",
+    ),
     ("bpf_lookup_key", "BPF per-CPU array, one lookup, per key"),
     (
         "proc_vmstat_token",
@@ -290,14 +344,20 @@ const PAIRS: &[(&str, &str)] = &[
     ),
     (
         "lttng_flight",
-        "the same, against ours into a flight recorder",
+        "an event by LTTng-UST, against perftrace into a flight recorder",
     ),
     (
         "flag_check_1",
         "snapshot of 1 CPU: with the check, against plain loads",
     ),
-    ("flag_check_2", "the same, 2 CPUs"),
-    ("flag_check_64", "the same, 64 CPUs"),
+    (
+        "flag_check_2",
+        "snapshot of 2 CPUs: with the check, against plain loads",
+    ),
+    (
+        "flag_check_64",
+        "snapshot of 64 CPUs: with the check, against plain loads",
+    ),
     (
         "write_flagged",
         "writing: flag, add, flag (as perf_adjust), against one add",
@@ -388,9 +448,9 @@ fn uncounted(out: &mut String, results: &Results) {
     if rows.is_empty() {
         return;
     }
-    out.push_str("\nDoes not count, and is in parentheses above:\n\n");
+    out.push_str("\nNot the same in two boots, and in parentheses above:\n\n");
     if rows.iter().all(|(_, why)| *why == ONCE) {
-        let _ = writeln!(out, "- any number of instructions: each guest was {ONCE}");
+        let _ = writeln!(out, "- all numbers of instructions: each guest was {ONCE}");
         return;
     }
     for (what, why) in rows {
@@ -436,7 +496,7 @@ pub fn text(results: &Results, bars: &[Bar]) -> String {
             "\nInstructions to read one value (one CPU's number), by CPUs of the guest:\n\n",
         );
         counts(&mut out, results, OPERATIONS, true);
-        out.push_str("\nInstructions of the whole reading:\n\n");
+        out.push_str("\nInstructions of a complete read:\n\n");
         counts(&mut out, results, OPERATIONS, false);
     }
     if !results.adds.is_empty() {
@@ -455,14 +515,14 @@ pub fn text(results: &Results, bars: &[Bar]) -> String {
     }
     uncounted(&mut out, results);
     if !results.ratios.is_empty() {
-        out.push_str("\nTimes on this machine, as ratios (each the median of 15 runs, and another number in the next; ns are only for scale):\n\n");
+        out.push_str("\nTimes on this machine, as ratios (each the median of 15 runs, which changes from run to run; ns are for scale only):\n\n");
         let mut table = Table::new([
             "a value from the pages against",
             "ratio",
             "least",
             "most",
-            "ours ns",
-            "theirs ns",
+            "own ns",
+            "other ns",
         ]);
         for (name, label) in PAIRS {
             if let Some(ratio) = results.ratio(name) {
@@ -559,7 +619,7 @@ mod tests {
         assert_eq!(turn(&json)["counts"], true);
         assert_eq!(turn(&json)["why_not"], Value::Null);
         assert!(text.contains(" 812 |"), "{text}");
-        assert!(!text.contains("Does not count"), "{text}");
+        assert!(!text.contains("Not the same in two boots"), "{text}");
     }
 
     #[test]

@@ -156,7 +156,7 @@ fn a_switch_that_costs_as_much_as_perfs_is_missed() {
     records.push(count("switch_context_4", 1, 2, 12_000));
     let (status, bad) = outcome(records);
     assert_eq!((status, bad.len()), (1, 1));
-    assert!(bad[0].starts_with("a switch of threads"));
+    assert!(bad[0].starts_with("instructions that contexts and perf add"));
 }
 
 /// Returns the records of a guest in which one operation has another cost.
@@ -171,14 +171,16 @@ fn with(operation: &str, values: u64, each: u64) -> Vec<Record> {
 fn a_turn_that_takes_as_long_as_perfs_is_missed() {
     let (status, bad) = outcome(with("turns_context", 1, 2_000));
     assert_eq!((status, bad.len()), (1, 1));
-    assert!(bad[0].starts_with("a turn of two sets"));
+    assert!(bad[0].starts_with("a switch of two event sets"));
 }
 
 /// Returns the bar about switches of event sets, from two boots with these costs.
 fn turns_of(first: u64, second: u64) -> Bar {
     let boot = |ticks| Results::new(with("turns_context", 1, ticks));
     let bars = bars(&boot(first), Some(&boot(second)), GUEST);
-    let bar = bars.into_iter().find(|bar| bar.what.starts_with("a turn"));
+    let bar = bars
+        .into_iter()
+        .find(|bar| bar.what.starts_with("a switch of two event sets"));
     bar.expect("the bar about turns")
 }
 
