@@ -135,7 +135,7 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
         }
     }
     if busy != [false; 2] {
-        sampled(&loaded, busy, began);
+        sampled(&loaded, busy, began, Some(interrupted));
     }
     // The processor masks it whenever it interrupts. Late, when the overflow is
     // cleared, or it would be told again; but before anything counts.
@@ -160,14 +160,14 @@ pub(crate) fn look_again() {
     if busy == [false; 2] {
         busy = [true; 2];
     }
-    sampled(&loaded, busy, began);
+    sampled(&loaded, busy, began, None);
 }
 
-/// Contexts of this CPU have sampled, since that time stamp: in a storm all that have do so no
-/// more, for a while. Asked about once, whatever their number: only now and then it is
-/// looked how long that took.
-fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64) {
-    let pause = nmi::storm(began);
+/// Accounts a sample of the contexts in `busy`, which began at the time stamp `began`, and
+/// throttles them in a storm. An NMI passes the code that it interrupted. Both contexts are one
+/// sample, as their time is not measured separately.
+fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64, code: Option<Interrupted>) {
+    let pause = nmi::storm(began, code);
     if pause != 0 {
         for (context, busy) in loaded.iter().zip(busy) {
             if let Some(context) = context.filter(|_| busy) {
@@ -366,7 +366,7 @@ impl Context {
         if told == 0 && !samples && !ends {
             return;
         }
-        let pause = nmi::storm(began);
+        let pause = nmi::storm(began, None);
         match pause {
             0 => {}
             // The end of a turn is no sample: counting goes on.
