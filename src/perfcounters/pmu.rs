@@ -302,9 +302,8 @@ fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
     let (pmcs, pmds) = kinds::all().fold((0, 0), |(pmcs, pmds), (_, kind)| {
         (pmcs | kind.pmcs, pmds | kind.pmds)
     });
-    let lacks = |has: u64, (r, n): (Register, u32)| {
-        r.exists() && has.checked_shr(n).unwrap_or(0) & 1 == 0
-    };
+    let lacks =
+        |has: u64, (r, n): (Register, u32)| r.exists() && has.checked_shr(n).unwrap_or(0) & 1 == 0;
     let mut rows = new.pmc_rows().zip(0..u64::BITS);
     let lacking = rows.any(|row| lacks(pmcs, row));
     let mut rows = new.pmd_rows().zip(0..u64::BITS);
