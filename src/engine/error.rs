@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can be wrong with a request, and the errno that says so.
+//! Errors of requests to add or delete instances, and their errnos.
 
-/// Why a request was refused. Nothing has changed when one is returned.
+/// The reason for which a request was refused. A refused request has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The name is empty.
@@ -13,11 +13,12 @@ pub enum Error {
     NotText,
     /// The name is in use; its owner must delete it first.
     Exists,
-    /// Kind, unit, exponent or number of slots make no sense.
+    /// Kind, unit, exponent or number of slots are invalid.
     BadSpec,
-    /// There is no such live instance.
+    /// There is no live instance with this number.
     Unknown,
-    /// Updates of the last life of this instance may still run: wait for them, and ask again.
+    /// The name belongs to a dormant instance, whose number this is, and updates of it may still be
+    /// running. Wait for them, and add the instance again.
     Unsettled(u32),
     /// All instance numbers are taken.
     Full,
@@ -26,7 +27,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno, positive.
+    /// Returns the errno, as a positive number.
     pub const fn errno(self) -> i32 {
         match self {
             Self::NameEmpty | Self::BadSpec => 22, // EINVAL
@@ -40,7 +41,7 @@ impl Error {
         }
     }
 
-    /// A sentence for the kernel log.
+    /// Returns a line for the kernel log that says what to do.
     pub const fn advice(self) -> &'static str {
         match self {
             Self::NameEmpty => "an instance needs a name",

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What this module itself costs: instances `perfcounters/...` of the counter pages, and
-//! the same numbers as files of debugfs. They count from load to unload.
+//! Statistics about this module itself: instances `perfcounters/...` of the counter pages, and the
+//! same numbers as files in debugfs. They count from load to unload.
 //!
-//! `sys::costs` adds to them, where it happens: an instruction and a load for an event,
-//! with a reading of the time stamp counter before and behind it where time is told.
+//! `sys::costs` updates them. An event costs a load and an add instruction. A time needs two reads
+//! of the time stamp counter as well.
 
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::alloc::KVec;
@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use crate::provider::{Instance, What};
 use crate::sys::costs::{self, File};
 
-/// Each is an instance, in the order of [`LIST`].
+/// The statistics, each of which is an instance. The order is that of [`LIST`].
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub(crate) enum Cost {
@@ -46,7 +46,7 @@ pub(crate) enum Cost {
     EventsLost,
 }
 
-/// How many there are.
+/// The number of statistics.
 pub(crate) const NR: usize = 26;
 
 const fn events(cost: Cost, name: &'static str, help: &'static CStr) -> (Cost, &'static str, What) {
@@ -57,7 +57,7 @@ const fn time(cost: Cost, name: &'static str, help: &'static CStr) -> (Cost, &'s
     (cost, name, What::nanoseconds(help))
 }
 
-/// Their names, behind `perfcounters/`.
+/// The names of the instances, without the prefix `perfcounters/`.
 const LIST: [(Cost, &str, What); NR] = {
     use Cost::*;
     [
@@ -178,7 +178,8 @@ const LIST: [(Cost, &str, What); NR] = {
     ]
 };
 
-/// The numbers of perfmon2's debugfs: perfmon/cpuN/NAME, each a cost or the sum of two.
+/// The files that perfmon2 had in debugfs, `perfmon/cpuN/NAME`. Each shows one statistic or the sum
+/// of two.
 static FILES: [File; 20] = {
     use Cost::*;
     [
@@ -186,7 +187,7 @@ static FILES: [File; 20] = {
         File::of(c"ovfl_intr_regular_count", Regular),
         File::of(c"ovfl_intr_spurious_count", Spurious),
         File::of(c"ovfl_intr_replay_count", Again),
-        // There is no other interrupt.
+        // All overflow interrupts are NMIs.
         File::sum(c"ovfl_intr_nmi_count", Regular, Spurious),
         File::of(c"ovfl_intr_ns", InterruptTime),
         File::of(c"ovfl_notify_count", Messages),
@@ -206,13 +207,13 @@ static FILES: [File; 20] = {
     ]
 };
 
-/// The instances; drop makes them dormant. Nothing that costs is there by then.
+/// The instances. Dropping them makes them dormant; nothing updates them by then.
 pub(crate) struct Costs {
     _instances: KVec<Instance>,
 }
 
 impl Costs {
-    /// Adds all of them, before anything can cost. Called once, from module init.
+    /// Adds all instances, before anything can update them. Called once, from module init.
     pub(crate) fn new() -> Result<Self> {
         costs::init();
         let mut instances = KVec::with_capacity(NR, GFP_KERNEL)?;
@@ -227,7 +228,7 @@ impl Costs {
     }
 }
 
-/// A CPU has come: its files are there, from now on. Process context.
+/// Creates the debugfs files of a CPU that comes online. Process context.
 pub(crate) fn cpu_online(cpu: u32) {
     costs::show(cpu, &FILES);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which PMU descriptions there are: one of the hardware's, others of the
-//! kernel's own registers, each with a range of numbers.
+//! The registered PMU descriptions: at most one of the hardware, and others of virtual registers of
+//! the kernel. Each has a range of register numbers.
 
 use engine::context::Error;
 use engine::pmu::{kind, Map, Register, Tables, FIRST_SOFT, MOST, NUMBERS, ROWS};
@@ -17,52 +17,64 @@ use kernel::sync::Arc;
 use kernel::task::Task;
 
 use crate::description::RawPmu;
-use crate::sys::cpuid;
+use crate::kinds::{self, Kind};
 use crate::sys::lock::PMUS;
+use crate::sys::msr::{self, Reserved};
 use crate::sys::pmu::{request_module, Calls, Description, Pinned, Tree};
-use crate::sys::{msr, sched};
+use crate::sys::sched;
+use crate::sys::{cpu, cpuid};
 
-/// The descriptions, in the order of their numbers.
+/// The registered descriptions, protected by `PMUS`.
 pub(crate) struct Pmus {
+    /// The descriptions, sorted by their first number.
     all: KVec<Description>,
-    /// What contexts have of them, until there are others.
+    /// The registers that new contexts share. Built when needed; `None` after the descriptions or
+    /// the kinds of CPUs have changed.
     shared: Option<Arc<Registers>>,
-    /// What the CPUs of the hardware's description say of their counters.
-    counters: [u32; 6],
+    /// The last number that was given to a kind of CPUs. No number is used twice.
+    last_kind: u32,
 }
 
 impl Pmus {
-    /// None yet.
+    /// No descriptions.
     pub(crate) const NONE: Self = Self {
         all: KVec::new(),
         shared: None,
-        counters: [0; 6],
+        last_kind: 0,
     };
 }
 
-/// Modules of descriptions, which stay.
+/// References to the modules of descriptions. They keep the modules loaded.
 pub(crate) type Pins = KVec<Option<Pinned>>;
 
-/// A description as contexts have it: numbers `first` to `end`, not including it.
+/// The functions of one description, for the register numbers `first` to `end` (exclusive).
 struct Part {
     first: u16,
     end: u16,
     calls: Calls,
 }
 
-/// The registers of contexts: copies of the tables, and what is called of the modules that
-/// they are of.
+/// The registers that contexts use: copies of the descriptions' tables, and the functions of the
+/// descriptions.
 pub(crate) struct Registers {
+    /// The hardware's PMCs, from number 0.
     pmcs: KVec<Register>,
+    /// The hardware's PMDs, from number 0.
     pmds: KVec<Register>,
+    /// The virtual registers' PMCs, from number [`FIRST_SOFT`].
     soft_pmcs: KVec<Register>,
+    /// The virtual registers' PMDs, from number [`FIRST_SOFT`].
     soft_pmds: KVec<Register>,
+    /// MSRs of the global control, of the global status and for clearing that; 0 if there is none.
     global: [u64; 3],
+    /// See [`Map::partial`].
+    partial: u64,
+    /// The descriptions that the tables are from.
     parts: KVec<Part>,
 }
 
-/// Appends a table whose first row has the number `first`, in a table whose first
-/// row is `base`.
+/// Appends a table to `to`. `first` is the number of the table's first row, `base` that of the
+/// first row of `to`. Rows in between do not exist.
 fn append(
     to: &mut KVec<Register>,
     base: u16,
@@ -81,7 +93,11 @@ fn append(
 }
 
 impl Registers {
-    /// Those that there are now, and what keeps their modules. `EBUSY` if there are none.
+    /// Returns the registers of all descriptions, and references to their modules.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if no description is registered, `ENOMEM`.
     pub(crate) fn now() -> Result<(Arc<Self>, Pins)> {
         let mut pmus = PMUS.lock();
         let Pmus { all, shared, .. } = &mut *pmus;
@@ -89,7 +105,7 @@ impl Registers {
         for pmu in &*all {
             pins.push(pmu.pin(), GFP_KERNEL_ACCOUNT)?;
         }
-        // Unless one of the modules goes just now.
+        // A module that is being unloaded cannot be referenced; its registers are left out.
         let whole = pins.iter().all(Option::is_some);
         if let Some(shared) = shared.as_ref().filter(|_| whole) {
             return Ok((shared.clone(), pins));
@@ -102,6 +118,7 @@ impl Registers {
         Ok((registers, pins))
     }
 
+    /// Builds the tables from these descriptions. `EBUSY` if there are none.
     fn of<'a>(pmus: impl Iterator<Item = &'a Description>) -> Result<Self> {
         let mut all = Self {
             pmcs: KVec::new(),
@@ -109,6 +126,7 @@ impl Registers {
             soft_pmcs: KVec::new(),
             soft_pmds: KVec::new(),
             global: [0; 3],
+            partial: kinds::partial(),
             parts: KVec::new(),
         };
         for pmu in pmus {
@@ -137,7 +155,7 @@ impl Registers {
         }
     }
 
-    /// As the engine has them.
+    /// Returns the tables in the form that the engine uses.
     pub(crate) fn map(&self) -> Map<'_> {
         Map {
             hardware: Tables {
@@ -151,26 +169,29 @@ impl Registers {
             global_ctrl: self.global[0],
             global_status: self.global[1],
             global_clear: self.global[2],
+            partial: self.partial,
         }
     }
 
-    /// Control registers of the hardware.
+    /// Iterates over the hardware's control registers.
     pub(crate) fn controls(&self) -> impl Iterator<Item = &Register> {
         self.pmcs.iter().filter(|r| r.exists())
     }
 
-    /// Counters of the hardware.
+    /// Iterates over the hardware's counters.
     pub(crate) fn counters(&self) -> impl Iterator<Item = &Register> {
         self.pmds.iter().filter(|r| r.is(kind::COUNTER))
     }
 
+    /// Returns the description that a register number belongs to.
     fn part(&self, number: u16) -> Option<&Part> {
         self.parts
             .iter()
             .find(|part| (part.first..part.end).contains(&number))
     }
 
-    /// The value that its description lets a PMC have. Process context.
+    /// Passes a PMC's value to the `check` function of its description. Returns the value to write,
+    /// or the function's error. Process context.
     pub(crate) fn check(&self, number: u16, value: u64) -> Result<u64> {
         match self.part(number) {
             Some(part) => part.calls.check(number.wrapping_sub(part.first), value),
@@ -178,7 +199,7 @@ impl Registers {
         }
     }
 
-    /// What a virtual register is now, for a thread or for this CPU.
+    /// Returns the current value of a virtual register, for a thread or for this CPU.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -195,10 +216,11 @@ impl Registers {
     }
 }
 
-/// A row that makes no sense: which table, its number, its name.
+/// The row of a table that is wrong: "PMC" or "PMD", its number and its name.
 type Row<'a> = (&'static str, usize, &'a CStr);
 
-/// Why a description cannot be, and which row's fault that is.
+/// Returns why a description is invalid, and the row that is wrong, if it is a row; `None` if the
+/// description is valid.
 fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
@@ -253,61 +275,100 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     })
 }
 
-/// Do its counters keep what is written?
-fn is_there(new: &Description) -> Result<bool> {
-    let controls = || new.named_pmcs().map(|(_, r)| r).filter(Register::exists);
-    let counters = || new.named_pmds().map(|(_, r)| r).filter(Register::exists);
-    if controls().next().is_none() || counters().next().is_none() {
-        return Ok(false);
-    }
-    msr::are_there(controls().map(|r| r.address), counters().map(|r| r.address))
-}
-
-/// Has this CPU all of its registers? Interrupts off, or on the CPU's own thread.
-fn is_here(new: &Description) -> bool {
-    let mut registers = new.registers().filter(Register::exists);
-    registers.all(|register| msr::is_there(register.address))
-}
-
-/// A CPU for which `is` not so, if there is one.
-fn where_not(is: &dyn Fn() -> bool) -> Option<u32> {
-    let found = Atomic::new(u32::MAX);
-    sched::call_on_all(&|| {
-        if !is() {
-            // Relaxed: the call is waited for.
-            found.store(sched::this_cpu(), Relaxed);
+/// Sets the [`Kind`] of each CPU that is online: which of the description's registers it has.
+/// `PMUS` is held.
+///
+/// # Errors
+///
+/// `ENODEV` if a counter keeps no value, as in a virtual machine without a PMU, or if no CPU has
+/// one of the registers.
+fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
+    let controls = new.pmc_rows().filter(Register::exists);
+    // If perf has reserved the control registers, the counters are taken to work.
+    let reserved = match Reserved::all(controls.map(|r| r.address)) {
+        Ok(reserved) => Some(reserved),
+        Err(error) if error == EBUSY => None,
+        Err(error) => return Err(error),
+    };
+    let mut hold = true;
+    cpuid::on_each_cpu(&mut || {
+        let kind = Kind::here(new);
+        if let Some(reserved) = &reserved {
+            let mut counters = new.pmd_rows().zip(0..u64::BITS);
+            hold &= counters.all(|(r, n)| !kind.has_pmd(n) || msr::holds(r.address, reserved));
         }
+        learn(kind, last);
     });
-    Some(found.load(Relaxed)).filter(|cpu| *cpu != u32::MAX)
+    let (pmcs, pmds) = kinds::all().fold((0, 0), |(pmcs, pmds), (_, kind)| {
+        (pmcs | kind.pmcs, pmds | kind.pmds)
+    });
+    let lacks = |has: u64, (r, n): (Register, u32)| {
+        r.exists() && has.checked_shr(n).unwrap_or(0) & 1 == 0
+    };
+    let mut rows = new.pmc_rows().zip(0..u64::BITS);
+    let lacking = rows.any(|row| lacks(pmcs, row));
+    let mut rows = new.pmd_rows().zip(0..u64::BITS);
+    let lacking = lacking || rows.any(|row| lacks(pmds, row));
+    match hold && !lacking && pmcs != 0 && pmds != 0 {
+        true => Ok(()),
+        false => {
+            pr_info!(
+                "perfmon: {}: the processor says that it has these registers, but they keep \
+                 nothing; a virtual machine without a PMU?\n",
+                text(new.name())
+            );
+            Err(ENODEV)
+        }
+    }
 }
 
-/// Are all CPUs alike, as far as the hardware's description goes? `ENODEV`, and the log says
-/// which is not.
-fn are_alike(new: &Description) -> Result {
-    if let Some(cpu) = where_not(&|| is_here(new)) {
-        pr_info!(
-            "perfmon: {}: CPU {} has not all of these registers: processors that differ are not \
-             supported, as a thread may run on any; perf knows them\n",
-            text(new.name()),
-            cpu
-        );
-        return Err(ENODEV);
-    }
-    let counters = cpuid::counters();
-    if let Some(cpu) = where_not(&|| cpuid::counters() == counters) {
-        pr_info!(
-            "perfmon: {}: CPU {} says that its counters are others, in number or width: \
-             processors that differ are not supported, as a thread may run on any; perf knows \
-             them\n",
-            text(new.name()),
-            cpu
-        );
-        return Err(ENODEV);
-    }
-    Ok(())
+/// Sets the kind of this CPU. A kind that no other CPU is of gets a new number.
+///
+/// Context: interrupts off, or the CPU's hotplug thread; `PMUS` is held.
+fn learn(kind: Kind, last: &mut u32) {
+    let id = kind.known().unwrap_or_else(|| {
+        *last = last.wrapping_add(1);
+        *last
+    });
+    sched::set_kind(sched::this_cpu(), &Kind { id, ..kind });
 }
 
-/// Takes a description in, or says why not.
+/// Logs that CPUs differ, and each CPU that has no register.
+fn tell_kinds(pmu: &Description) {
+    let mut nr = 0u32;
+    for (cpu, kind) in kinds::all() {
+        nr = nr.wrapping_add(u32::from(!kind.is_empty()));
+        if kind.is_empty() {
+            pr_info!(
+                "perfmon: {}: CPUID does not describe counters of CPU {}: nothing is counted there\n",
+                text(pmu.name()),
+                cpu
+            );
+        }
+    }
+    let first = kinds::all().map(|(_, kind)| kind.id).min();
+    if kinds::all().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
+        pr_info!(
+            "perfmon: {}: CPUs differ: a context counts on those that have all of its registers; \
+             /proc/perfmon_map says which have which\n",
+            text(pmu.name())
+        );
+    }
+}
+
+/// Clears the kinds of all CPUs, when the hardware's description is unregistered. `PMUS` is held.
+fn forget_kinds() {
+    for cpu in cpu::possible() {
+        sched::set_kind(cpu, &Kind::default());
+    }
+}
+
+/// Registers a description. An invalid one is reported in the kernel log.
+///
+/// # Errors
+///
+/// `EINVAL` if the description is invalid, `EEXIST` if its name or one of its numbers is in use,
+/// `ENODEV` if the hardware lacks the registers, `ENOMEM`, or the error of its `probe` function.
 pub(crate) fn register(new: Description) -> Result {
     if let Some((row, why)) = fault(&new) {
         match row {
@@ -326,22 +387,11 @@ pub(crate) fn register(new: Description) -> Result {
         return Err(EINVAL);
     }
     new.probe()?;
-    if new.first() == 0 && !is_there(&new)? {
-        pr_info!(
-            "perfmon: {}: the processor says that it has these registers, but they keep \
-             nothing; a virtual machine without a PMU?\n",
-            text(new.name())
-        );
-        return Err(ENODEV);
-    }
-    if new.first() == 0 {
-        are_alike(&new)?;
-    }
     let mut pmus = PMUS.lock();
     let Pmus {
         all,
         shared,
-        counters,
+        last_kind,
     } = &mut *pmus;
     let taken = |old: &Description| {
         old.name() == new.name() || (old.first() < new.end() && new.first() < old.end())
@@ -350,27 +400,31 @@ pub(crate) fn register(new: Description) -> Result {
         return Err(EEXIST);
     }
     all.reserve(1, GFP_KERNEL)?;
+    if new.first() == 0 {
+        look_at_cpus(&new, last_kind).inspect_err(|_| forget_kinds())?;
+        tell_kinds(&new);
+    }
     let before = all.iter().take_while(|d| d.first() < new.first());
     let place = before.count();
     Tree::grow(&new);
     let told = &new;
     sched::call_on_all(&|| told.cpu(sched::this_cpu(), true));
     *shared = None;
-    if new.first() == 0 {
-        *counters = cpuid::counters();
-    }
     all.insert_within_capacity(place, new).map_err(|_| ENOMEM)
 }
 
-/// Forgets one.
+/// Unregisters a description.
 pub(crate) fn unregister(raw: *const RawPmu) {
     let mut pmus = PMUS.lock();
     let Pmus { all, shared, .. } = &mut *pmus;
     if let Some(place) = all.iter().position(|d| d.is(raw)) {
         if let Ok(gone) = all.remove(place) {
             Tree::cut(&gone);
+            if gone.first() == 0 {
+                forget_kinds();
+            }
         }
-        // Nobody frees what a static holds when the module goes.
+        // `PMUS` is a static, which is never dropped: free the memory with the last description.
         *shared = None;
         if all.is_empty() {
             *all = KVec::new();
@@ -378,24 +432,33 @@ pub(crate) fn unregister(raw: *const RawPmu) {
     }
 }
 
-/// A CPU has come or goes; on that CPU.
+/// Calls the `cpu` function of each description, on a CPU that has come online or goes offline. For
+/// a CPU that comes online it also determines its kind.
 pub(crate) fn cpu(cpu: u32, online: bool) {
-    let pmus = PMUS.lock();
-    for pmu in &pmus.all {
+    let mut pmus = PMUS.lock();
+    let Pmus {
+        all,
+        shared,
+        last_kind,
+    } = &mut *pmus;
+    for pmu in &*all {
         pmu.cpu(cpu, online);
-        if online && pmu.first() == 0 && !(is_here(pmu) && cpuid::counters() == pmus.counters) {
-            pr_warn!(
-                "perfmon: CPU {} comes, and has other counters than the CPUs before it: \
-                 contexts end there with a message, or count wrong; keep it offline, or remove \
-                 the PMU's description\n",
-                cpu
-            );
+        if online && pmu.first() == 0 {
+            let (known, before) = (*last_kind, sched::kind_of(cpu).id);
+            learn(Kind::here(pmu), last_kind);
+            if sched::kind_of(cpu).id != before {
+                // `Registers::partial` is of the CPUs that are known.
+                *shared = None;
+            }
+            if *last_kind != known {
+                tell_kinds(pmu);
+            }
         }
     }
 }
 
-/// Has the descriptions loaded that this machine could have and that are not
-/// there; once, as the administrator may not want them. May sleep.
+/// Requests the modules with descriptions for this machine if none is registered. Each is requested
+/// only once, as the administrator may have unloaded it. May sleep.
 pub(crate) fn load() {
     static TRIED: [Atomic<i32>; 2] = [const { Atomic::new(0) }; 2];
     let there = |hardware: bool| {
@@ -412,17 +475,20 @@ pub(crate) fn load() {
         (&TRIED[0], true, of_vendor),
         (&TRIED[1], false, c"perfmon-soft"),
     ] {
-        // Relaxed: nothing hangs on it.
+        // Relaxed: no other data depends on this flag.
         if !there(hardware) && tried.xchg(1, Relaxed) == 0 {
             request_module(alias);
         }
     }
 }
 
-/// /proc/perfmon_map: a line for each register.
+/// Prints `/proc/perfmon_map`: a line for each register.
 pub(crate) fn show(seq: &SeqFile) {
     for pmu in &PMUS.lock().all {
         seq_print!(seq, "# {}\n", text(pmu.name()));
+        if pmu.first() == 0 {
+            show_cores(seq);
+        }
         for (n, (name, r)) in pmu
             .named_pmcs()
             .enumerate()
@@ -430,7 +496,7 @@ pub(crate) fn show(seq: &SeqFile) {
         {
             seq_print!(
                 seq,
-                "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}\n",
+                "PMC{} {} address={:#x} reset={:#x} reserved={:#x}{}",
                 usize::from(pmu.first()).wrapping_add(n),
                 text(name),
                 r.address,
@@ -438,6 +504,7 @@ pub(crate) fn show(seq: &SeqFile) {
                 r.reserved | r.interrupt,
                 scope(r)
             );
+            show_cpus(seq, &|kind| pmu.first() != 0 || kind.has_pmc(n as u32));
         }
         for (n, (name, r)) in pmu
             .named_pmds()
@@ -448,7 +515,7 @@ pub(crate) fn show(seq: &SeqFile) {
             if !r.is(kind::VIRTUAL) {
                 seq_print!(
                     seq,
-                    "PMD{} {} address={:#x} width={} pmcs={:#x} rdpmc={:#x}{}\n",
+                    "PMD{} {} address={:#x} width={} pmcs={:#x} rdpmc={:#x}{}",
                     n,
                     text(name),
                     r.address,
@@ -457,6 +524,7 @@ pub(crate) fn show(seq: &SeqFile) {
                     r.rdpmc,
                     scope(r)
                 );
+                show_cpus(seq, &|kind| kind.has_pmd(n as u32));
             } else {
                 let what = match r.is(kind::COUNTER) {
                     true => "counter",
@@ -477,6 +545,65 @@ pub(crate) fn show(seq: &SeqFile) {
     }
 }
 
+/// Ends the line of a register. If some CPUs lack the register, lists those that have it.
+fn show_cpus(seq: &SeqFile, has: &dyn Fn(&Kind) -> bool) {
+    let known = || kinds::all().filter(|(_, kind)| !kind.is_empty());
+    if !known().all(|(_, kind)| has(&kind)) {
+        show_list(
+            seq,
+            &mut known().filter(|(_, kind)| has(kind)).map(|(cpu, _)| cpu),
+        );
+    }
+    seq_print!(seq, "\n");
+}
+
+/// Prints a line for each core type of a hybrid processor, with the CPUs of that type.
+fn show_cores(seq: &SeqFile) {
+    let mut last = None;
+    while let Some(core) = kinds::all()
+        .map(|(_, kind)| kind.core)
+        .filter(|core| *core != 0 && last.is_none_or(|last| *core > last))
+        .min()
+    {
+        last = Some(core);
+        seq_print!(seq, "CORE {:#x}", core);
+        let of = |kind: &Kind| kind.core == core;
+        show_list(
+            seq,
+            &mut kinds::all()
+                .filter(|(_, kind)| of(kind))
+                .map(|(cpu, _)| cpu),
+        );
+        seq_print!(seq, "\n");
+    }
+}
+
+/// Prints a list of CPUs, for example ` cpus=0,2-3`.
+fn show_list(seq: &SeqFile, cpus: &mut dyn Iterator<Item = u32>) {
+    let mut range: Option<(u32, u32)> = None;
+    let mut before = " cpus=";
+    let mut end = |(first, last): (u32, u32)| {
+        match first == last {
+            true => seq_print!(seq, "{}{}", before, first),
+            false => seq_print!(seq, "{}{}-{}", before, first, last),
+        }
+        before = ",";
+    };
+    for cpu in cpus {
+        range = match range {
+            Some((first, last)) if last.wrapping_add(1) == cpu => Some((first, cpu)),
+            Some(whole) => {
+                end(whole);
+                Some((cpu, cpu))
+            }
+            None => Some((cpu, cpu)),
+        };
+    }
+    if let Some(whole) = range {
+        end(whole);
+    }
+}
+
 fn text(name: &CStr) -> &str {
     name.to_str().unwrap_or("?")
 }
@@ -489,7 +616,7 @@ fn scope(register: Register) -> &'static str {
     }
 }
 
-/// An engine's refusal, for C.
+/// Converts an error of the engine to one of the kernel.
 pub(crate) fn refused(error: Error) -> kernel::error::Error {
     kernel::error::Error::from_errno(error.errno().wrapping_neg())
 }

@@ -3,13 +3,14 @@
 //! pfm_intel: Intel's architectural performance monitoring, versions 1 to 5
 //! (SDM volume 3, "Architectural Performance Monitoring").
 //!
-//! Version 6 moves the selectors to other addresses, where the kernel has no
-//! way to say who owns a counter: refused.
+//! Version 6 is not supported: it moves the selectors to other addresses, for which the kernel has
+//! no function that reserves them against perf.
 
 use kernel::alloc::flags::GFP_KERNEL;
+use kernel::ffi::c_uint;
 use kernel::prelude::*;
 use perfcounters::description::{Pmu, Register, Registered};
-use perfcounters::sys::cpuid::{cpuid, vendor};
+use perfcounters::sys::cpuid::{self, core_type, cpuid, is_hybrid, vendor};
 
 module! {
     type: Intel,
@@ -23,17 +24,21 @@ module! {
 const ENABLE: u64 = 1 << 22;
 const INT: u64 = 1 << 20;
 const OS: u64 = 1 << 17;
-/// The sibling's instructions, too; versions 3 and 4.
+/// Events of the sibling thread are counted as well. Only in versions 3 and 4.
 const ANY: u64 = 1 << 21;
-/// Pin control, and all above.
+/// Pin control, and bits 32 to 63.
 const RESERVED: u64 = !0xffff_ffff | (1 << 19);
 
 const GLOBAL_CTRL: u64 = 0x38f;
 const GLOBAL_STATUS: u64 = 0x38e;
-/// GLOBAL_OVF_CTRL, from version 4 on GLOBAL_STATUS_RESET.
+/// IA32_PERF_GLOBAL_OVF_CTRL, called IA32_PERF_GLOBAL_STATUS_RESET from version 4 on.
 const GLOBAL_CLEAR: u64 = 0x390;
-/// The first number that is a fixed counter's.
+/// The last version whose control registers the kernel can reserve.
+const LAST_VERSION: u32 = 5;
+/// The number of the first fixed counter (PMD), and of the PMC that all fixed counters share.
 const FIXED: usize = 16;
+/// The fixed counters that are described, a bit each.
+const FIXED_ALL: u32 = 0xf;
 
 const fn select(name: &'static CStr, address: u64) -> Register {
     Register::control(name, address)
@@ -53,9 +58,11 @@ const fn fixed(name: &'static CStr, n: u32) -> Register {
     Register::counter(name, 0x309 + n as u64, 48)
         .rdpmc((1 << 30) | n)
         .pmcs(1 << FIXED)
+        .enable(0xf << (4 * n))
+        .interrupt(0x8 << (4 * n))
 }
 
-/// All that any version has; the numbers between are nobody's.
+/// The selectors that versions 1 to 5 may have. The numbers from 8 to 15 are not used.
 const SELECTS: [Register; 8] = [
     select(c"IA32_PERFEVTSEL0", 0x186),
     select(c"IA32_PERFEVTSEL1", 0x187),
@@ -90,43 +97,79 @@ const FIXED_COUNTERS: [Register; 4] = [
     fixed(c"IA32_FIXED_CTR3", 3),
 ];
 
-/// CPUID leaf 0xa.
+/// CPUID leaf 0xa of a CPU.
 struct Leaf {
     version: u32,
     counters: usize,
     width: u16,
-    fixed: usize,
+    /// The fixed counters, a bit each.
+    fixed: u32,
     fixed_width: u16,
 }
 
+/// Reads leaf 0xa of this CPU. Returns `None` if its counters cannot be used.
 fn leaf() -> Option<Leaf> {
-    if vendor() != *b"GenuineIntel" {
+    if vendor() != *b"GenuineIntel" || (is_hybrid() && core_type() == 0) {
         return None;
     }
     let leaf = cpuid(0xa, 0);
     let version = leaf.eax & 0xff;
-    let two = version >= 2;
+    if !(1..=LAST_VERSION).contains(&version) {
+        return None;
+    }
+    let fixed = match version {
+        1 => 0,
+        2..=4 => (1 << (leaf.edx & 0x1f)) - 1,
+        _ => (1 << (leaf.edx & 0x1f)) - 1 | leaf.ecx,
+    };
     Some(Leaf {
         version,
         counters: (leaf.eax >> 8 & 0xff) as usize,
         width: (leaf.eax >> 16 & 0xff) as u16,
-        fixed: if two { (leaf.edx & 0x1f) as usize } else { 0 },
+        fixed,
         fixed_width: (leaf.edx >> 5 & 0xff) as u16,
     })
 }
 
-/// Are there processors of several kinds? Each of them says so.
-fn is_hybrid() -> bool {
-    cpuid(0, 0).eax >= 7 && cpuid(7, 0).edx & 1 << 15 != 0
+impl Leaf {
+    /// Combines two CPUs: the registers of both, with the widths of the first and the lower
+    /// version.
+    fn with(self, other: Leaf) -> Self {
+        Self {
+            version: self.version.min(other.version),
+            counters: self.counters.max(other.counters),
+            fixed: self.fixed | other.fixed,
+            ..self
+        }
+    }
 }
 
-/// Four bits a counter; those of counters that there are not are reserved.
-fn fixed_control(counters: usize, any: bool) -> Register {
+/// Returns whether this CPU has the register at an address. A counter of another width is another
+/// register.
+extern "C" fn here(address: u64, width: c_uint) -> bool {
+    let Some(leaf) = leaf() else { return false };
+    let is = |first: u64, n: u64| address.wrapping_sub(first) < n;
+    let counters = leaf.counters as u64;
+    if is(0x186, counters) {
+        true
+    } else if is(0xc1, counters) {
+        width == leaf.width.into()
+    } else if is(0x309, 32) {
+        let n = address.wrapping_sub(0x309) as u32;
+        leaf.fixed.wrapping_shr(n) & 1 != 0 && width == leaf.fixed_width.into()
+    } else {
+        leaf.fixed != 0
+    }
+}
+
+/// Returns the row of the fixed counters' control register: four bits for each counter in `fixed`,
+/// all others reserved.
+fn fixed_control(fixed: u32, any: bool) -> Register {
     let mut row = FIXED_CONTROL;
-    row.reserved = match counters {
-        0..=3 => !((1 << (4 * counters)) - 1),
-        _ => !0xffff,
-    };
+    row.reserved = !0;
+    for n in (0..FIXED_COUNTERS.len() as u32).filter(|n| fixed >> n & 1 != 0) {
+        row.reserved &= !(0xf << (4 * n));
+    }
     if !any {
         row.reserved |= 0x4444;
     }
@@ -136,24 +179,37 @@ fn fixed_control(counters: usize, any: bool) -> Register {
     row
 }
 
+/// Logs why the counters cannot be used, if there are any.
+fn say_why() {
+    let version = cpuid(0xa, 0).eax & 0xff;
+    if vendor() != *b"GenuineIntel" || version == 0 {
+    } else if version > LAST_VERSION {
+        pr_info!("version {} of architectural performance monitoring: no arbitration with perf is possible; not supported\n", version);
+    } else {
+        pr_info!("processors of several kinds, of which CPUID does not say which is which: not supported\n");
+    }
+}
+
 struct Intel {
     _pmu: Registered,
 }
 
 impl kernel::Module for Intel {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        let Some(leaf) = leaf().filter(|leaf| leaf.version > 0) else {
+        let (mut all, mut any) = (None, true);
+        cpuid::on_each_cpu(&mut || {
+            if let Some(leaf) = leaf() {
+                any &= leaf.version == 3 || leaf.version == 4;
+                all = Some(match all.take() {
+                    None => leaf,
+                    Some(all) => Leaf::with(all, leaf),
+                });
+            }
+        });
+        let Some(leaf) = all else {
+            say_why();
             return Err(ENODEV);
         };
-        if leaf.version > 5 {
-            pr_info!("version {} of architectural performance monitoring: no arbitration with perf is possible; not supported\n", leaf.version);
-            return Err(ENODEV);
-        }
-        if is_hybrid() {
-            pr_info!("processors of two kinds, whose events differ: not supported, as a thread may run on either; perf knows them\n");
-            return Err(ENODEV);
-        }
-        let any = leaf.version == 3 || leaf.version == 4;
         let (mut pmcs, mut pmds) = (KVec::new(), KVec::new());
         for n in 0..FIXED {
             let (mut pmc, mut pmd) = (Register::HOLE, Register::HOLE);
@@ -170,16 +226,20 @@ impl kernel::Module for Intel {
             pmcs.push(pmc, GFP_KERNEL)?;
             pmds.push(pmd, GFP_KERNEL)?;
         }
-        if leaf.fixed > 0 {
+        if leaf.fixed & FIXED_ALL != 0 {
             pmcs.push(fixed_control(leaf.fixed, any), GFP_KERNEL)?;
         }
-        for mut pmd in FIXED_COUNTERS.into_iter().take(leaf.fixed) {
+        for (n, mut pmd) in FIXED_COUNTERS.into_iter().enumerate() {
             pmd.width = leaf.fixed_width;
-            pmds.push(pmd, GFP_KERNEL)?;
+            match leaf.fixed >> n & 1 {
+                0 => pmds.push(Register::HOLE, GFP_KERNEL)?,
+                _ => pmds.push(pmd, GFP_KERNEL)?,
+            }
         }
         let mut pmu = Pmu::new(c"intel-arch", 0);
         pmu.pmcs = pmcs;
         pmu.pmds = pmds;
+        pmu.here = Some(here);
         if leaf.version >= 2 {
             pmu.global_ctrl = GLOBAL_CTRL;
             pmu.global_status = GLOBAL_STATUS;

@@ -2,11 +2,12 @@
 
 //! pfc_net: network traffic, by interface.
 //!
-//! Interfaces of the machine's own network namespace; their instances,
-//! `net/<name>/...`, live as long as they do, and come back with the name.
-//! Packets and bytes are counted as the stack hands them over: link header
-//! included, one for a packet that the driver still splits (TSO) or that was
-//! already merged (GRO), where the driver's own figures differ.
+//! Counts interfaces of the initial network namespace. Their instances, `net/<name>/...`, are live
+//! as long as the interface exists, and again when an interface with the same name appears.
+//!
+//! Packets and bytes are counted where the stack passes them on: with the link header, and as one
+//! packet before the driver splits it (TSO) or after it was merged (GRO). The counts of the driver
+//! itself may differ.
 
 use core::pin::Pin;
 
@@ -74,7 +75,7 @@ impl Traffic {
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
-            // Nothing is wanted by probes: interfaces are announced, and named.
+            // Probes request no instances: `arrived()` adds them, with the interface's name.
             interfaces: Family::new("interfaces", |name: &Key| {
                 Traffic::new(name.text())
                     .inspect_err(|_| pr_notice!("no instances for interface {}\n", name.text()))
@@ -96,7 +97,7 @@ impl Watch for Counts {
         let Some((name, key)) = interface.name() else {
             return;
         };
-        // Nobody asks again for one that there is no memory for.
+        // If memory is short this is not repeated: the packets are then counted in `unnamed`.
         let _ = self.interfaces.add(&key, &Key::new(&name, 0));
     }
 
@@ -106,8 +107,8 @@ impl Watch for Counts {
 }
 
 impl Counts {
-    /// An interface's row; what has none is counted apart, unless it is of
-    /// another network namespace.
+    /// Returns the counters of an interface. A packet of an interface without counters is counted
+    /// in `unnamed`, unless the interface is in another network namespace.
     fn traffic(&self, interface: Option<&Interface>) -> Option<&Traffic> {
         let key = interface?.key();
         let found = self.interfaces.find(&key);

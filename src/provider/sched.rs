@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! pfc_sched: what the scheduler does.
+//! pfc_sched: events of the scheduler.
 //!
-//! `sched/context_switches` is what `ctxt` in /proc/stat sums up, and
-//! `sched/forks` what `processes` there counts.
+//! The sum of `sched/context_switches` corresponds to `ctxt` in /proc/stat, and that of
+//! `sched/forks` to `processes`.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::{

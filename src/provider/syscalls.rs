@@ -2,9 +2,9 @@
 
 //! pfc_syscalls: system calls, by number.
 //!
-//! One instance for each 64-bit system call of this kernel, under its name;
-//! `syscalls/compat` for those of 32-bit programs, whose numbers mean other
-//! calls, and `syscalls/unknown` for numbers that are none.
+//! There is an instance for each 64-bit system call of this kernel, with its name.
+//! `syscalls/compat` counts calls of 32-bit and x32 programs, whose numbers mean other calls.
+//! `syscalls/unknown` counts calls with invalid numbers.
 
 use kernel::prelude::*;
 use perfcounters::provider::probe::SysEnter;
@@ -18,7 +18,7 @@ module! {
     license: "GPL",
 }
 
-/// Names by number.
+/// The names of the system calls, by number; `None` for numbers without a call.
 static NAMES: &[Option<&str>] = include!(env!("PFC_SYSCALL_NAMES"));
 
 struct Provider {

@@ -5,8 +5,8 @@
 # timeout: 60
 # shellcheck disable=SC2086,SC2317,SC2329
 #
-# pfc doctor in a kernel that wants signed modules and is then locked down, which it
-# stays until it is booted anew: with ours loaded, and without.
+# pfc doctor in a kernel that requires signed modules and is then locked down, which lasts until the
+# next boot: with perfcounters.ko loaded, and without it.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -40,11 +40,11 @@ plan 6
 mount -t securityfs securityfs /sys/kernel/security
 insmod /modules/perfcounters.ko
 insmod /modules/pfm_amd.ko
-check "doctor nothing is locked" sh -c '. /tests/doctor.sh; doctor 0; says ok machine lockdown off && says ok machine signatures "need none"'
-check "doctor modules must be signed, and ours are loaded" signed_only
-check "doctor the kernel is locked down for integrity" integrity
-check "doctor and for confidentiality" confidentiality
-check "doctor the modules are gone, and cannot come back" without
-check "doctor what the kernel said to that" refused
+check "doctor no lockdown, no signatures required: ok" sh -c '. /tests/doctor.sh; doctor 0; says ok machine lockdown off && says ok machine signatures "need none"'
+check "doctor signatures required, modules loaded: ok" signed_only
+check "doctor lockdown for integrity, modules loaded: a note" integrity
+check "doctor lockdown for confidentiality, modules loaded: a note" confidentiality
+check "doctor lockdown, modules unloaded: problems with their remedies" without
+check "doctor lockdown, insmod refused: the kernel's message is shown" refused
 rm -f text json said part found errors
 exit $failed

@@ -6,8 +6,8 @@
 # timeout: 120
 # shellcheck disable=SC2086,SC2317,SC2329,SC3043
 #
-# pfc doctor on a machine with a PMU: clean; then its description is missing, the
-# watchdog has it, perf has it, another program has contexts.
+# pfc doctor on a machine with a PMU: without problems; without a PMU description; while the NMI
+# watchdog or perf uses the PMU; while another program has contexts.
 
 # shellcheck source=tests/kselftest/lib/kselftest_pc.sh
 . /tests/kselftest_pc.sh
@@ -24,7 +24,7 @@ no_description() {
 	doctor 1 && says ok contexts PMU "$vendor has one" && says problem contexts description "no description" "modprobe $description" &&
 		says problem contexts create "no register is described" && says problem contexts load "no hardware counter"
 }
-loads_it() { # As the first use of the device does.
+loads_it() { # The context that pfc doctor creates loads the description.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
 	busybox rmmod perfcounters && insmod /modules/perfcounters.ko
 	doctor 0 && says ok contexts description "$pmu: [0-9]+ PMCs"
@@ -68,15 +68,15 @@ nobody() {
 plan 7
 unload
 insmod /modules/perfcounters.ko
-check "doctor there is a PMU, and no description" no_description
-check "doctor which its own try has the kernel load" loads_it
+check "doctor PMU without a description: a problem with its remedy" no_description
+check "doctor PMU without a description: its own context loads it" loads_it
 with_json=1
-check "doctor a machine with a PMU that is well set up is clean" clean
+check "doctor PMU with its description: no problem" clean
 with_json=${LONG:-}
-check "doctor the watchdog has it" watchdog
-check "doctor perf has it, and who" perf_has_it
-check "doctor others have contexts: a note" others
-check "doctor nobody, who may, is content" nobody
+check "doctor NMI watchdog uses the PMU: a problem with its remedy" watchdog
+check "doctor perf uses the PMU: a problem with the process" perf_has_it
+check "doctor another program has contexts: a note with the process" others
+check "doctor user nobody with access to the devices: no problem" nobody
 rm -f text json said part found errors
 unload
 exit $failed

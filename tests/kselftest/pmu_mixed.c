@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * guest: pmu-unequal pmu-hybrid
- * gate: pmu-unequal
+ * guest: pmu-unequal pmu-hybrid pmu-nameless
+ * gate: pmu-unequal pmu-hybrid
  * worlds: stock debug
+ * timeout: 240
  *
- * Processors of one machine that differ: CPU 1 has counters 0 to 3, CPU 0 has 8; or
- * CPUID says that there are two kinds. Nothing is counted wrong in silence, no register
- * that is not there is the end of anything.
+ * CPUs of one machine that differ. In the guest pmu-unequal CPU 0 has general counters 0 to 7
+ * and CPU 1 has 0 to 3. In pmu-hybrid CPU 0 is of core type 0x40 and has 8 general and 4 fixed
+ * counters, CPU 1 is of core type 0x20 and has 6 and 3. In pmu-nameless leaf 7 of CPUID says
+ * that the processor is hybrid, and leaf 0x1a is missing.
  */
 #include "sampling.h"
 
-#define LAST	7	/* a counter that CPU 1 has not */
+#define CORE	0x40
+#define ATOM	0x20
 
-/* A thread that spins, and says how far it is. */
+static int common, last, alone;	/* counters of both CPUs; the last one; the first of CPU 0 only */
+
+/* State of a thread that spins: the rounds done so far, its ID, and a request to exit. */
 static struct {
 	volatile __u64 rounds;
 	volatile __u32 tid;
@@ -21,8 +26,11 @@ static struct {
 
 static pid_t spinner(void)
 {
-	pid_t pid = fork();
+	pid_t pid;
 
+	shared->tid = 0;
+	shared->end = 0;
+	pid = fork();
 	if (pid)
 		return pid;
 	on_cpu(0);
@@ -34,22 +42,23 @@ static pid_t spinner(void)
 	_exit(0);
 }
 
-static void move(pid_t pid, int cpu)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (sched_setaffinity(pid, sizeof(set), &set))
-		bail("sched_setaffinity");
-}
-
 static bool goes_on(void)
 {
 	__u64 rounds = shared->rounds;
 
 	wait_until(shared->rounds > rounds + 100);
 	return shared->rounds > rounds + 100;
+}
+
+/* Binds the process to that CPU, and returns when it runs there. */
+static void move(pid_t pid, int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(pid, sizeof(set), &set) || !goes_on())
+		bail("sched_setaffinity");
 }
 
 static int flags_of(int fd, __u16 number, __u64 *value)
@@ -63,129 +72,306 @@ static int flags_of(int fd, __u16 number, __u64 *value)
 	return pmd.reg_flags;
 }
 
-/* A context on a thread, with that counter, counting. */
-static int counting(__u16 number, __u32 tid)
+static int runs_flags(int fd, __u16 number)
 {
-	int fd = pfm_create(0);
+	struct perfmon_runs runs = { .reg_num = number };
+	struct perfmon_vector v = { (__u64)&runs, 1, sizeof(runs) };
 
+	return ioctl(fd, PERFMON_READ_RUNS, &v) ? -errno : (int)runs.reg_flags;
+}
+
+static struct perfmon_status status_of(int fd)
+{
+	struct perfmon_status status = { 0 };
+
+	if (ioctl(fd, PERFMON_STATUS, &status))
+		bail("PERFMON_STATUS");
+	return status;
+}
+
+static int create_on(__u32 flags, __u32 core)
+{
+	struct pfarg_ctx ctx = { .ctx_flags = flags, .ctx_core = core };
+	int fd = open("/dev/perfmon", O_RDWR | O_CLOEXEC);
+
+	return ioctl(fd, PERFMON_CREATE, &ctx) ? -errno : fd;
+}
+
+/* Writes the PMC and the PMD of a general counter, and returns the context. */
+static int with(int fd, __u16 number)
+{
 	pfm_write_pmc(fd, number, pfm_instructions(SKYLAKE));
 	pfm_write_pmd(fd, number, 0);
+	return fd;
+}
+
+/* Creates a context with that general counter, loads it on a thread and starts it. */
+static int counting(__u16 number, __u32 tid)
+{
+	int fd = with(pfm_create(0), number);
+
 	if (pfm_load(fd, tid) || pfm_start(fd))
 		bail("a context that counts");
 	return fd;
 }
 
-static bool is_told(int fd, __u32 what)
+/* The last general counter that both CPUs have counts on both of them. */
+static void everywhere(pid_t pid)
 {
-	struct pfarg_ovfl_msg msg;
+	int fd = counting(common - 1, shared->tid);
+	__u64 before, value;
 
-	return pfm_message(fd, &msg, 10000) && msg.msg_type == what;
-}
-
-#define TRACING	"/sys/kernel/tracing/"
-#define CONSOLE	TRACING "events/printk/console/"
-#define WORK	TRACING "events/irq_vectors/irq_work_entry/"
-
-/* Traces the kernel's log lines about missing registers, and the interrupts that they are from. */
-static void trace_log(void)
-{
-	write_file(CONSOLE "filter", "msg ~ \"*has not all of its registers*\"");
-	close(open(TRACING "trace", O_WRONLY | O_TRUNC));
-	write_file(WORK "enable", "1");
-	write_file(CONSOLE "enable", "1");
-}
-
-/*
- * Returns how much deeper preemption was disabled where the line was logged than where the interrupt
- * began, or -1 if that is not known. Each spinlock that is held counts. A line of the trace is
- * "TASK-PID [CPU] FLAGS TIME: EVENT: ...", and the fourth flag is the depth, or '.' for 0.
- */
-static int depth_of_log(void)
-{
-	char line[400], flags[16];
-	int began = -1, depth = -1;
-	FILE *f = fopen(TRACING "trace", "re");
-
-	write_file(CONSOLE "enable", "0");
-	write_file(WORK "enable", "0");
-	while (f && fgets(line, sizeof(line), f)) {
-		char *at = strstr(line, "[001]");
-		int here;
-
-		if (!at || sscanf(at + 5, "%15s", flags) != 1 || strlen(flags) < 4)
-			continue;
-		here = flags[3] == '.' ? 0 : flags[3] - '0';
-		if (strstr(line, "irq_work_entry"))
-			began = here;
-		else if (strstr(line, "has not all of its registers") && began >= 0)
-			depth = here - began;
-	}
-	if (f)
-		fclose(f);
-	return depth;
-}
-
-static void threads(void)
-{
-	pid_t pid = spinner();
-	__u64 before = 0, value = 0;
-	int all, fd;
-
-	wait_until(shared->tid);
-	all = counting(0, shared->tid);
-	ok(goes_on() && pfm_read_pmd(all, 0), "1.4 a thread is counted where all counters are");
+	goes_on();
+	before = pfm_read_pmd(fd, common - 1);
+	ok(before, "1.4 last counter of both CPUs: counts on CPU 0");
 	move(pid, 1);
-	ok(goes_on(), "1.4 it goes on where some are not");
-	before = pfm_read_pmd(all, 0);
-	ok(goes_on() && pfm_read_pmd(all, 0) > before,
-	   "1.4 and is counted there, by a counter that is there");
-	is(flags_of(all, 0, &value), 0, "1.4 of which nothing is missing");
-	close(all);
-	move(pid, 0);
+	before = pfm_read_pmd(fd, common - 1);
 	goes_on();
-	fd = counting(LAST, shared->tid);
-	ok(goes_on() && pfm_read_pmd(fd, LAST), "1.4 a counter that CPU 1 has not, on CPU 0");
-	is(flags_of(fd, LAST, &before), 0, "1.4 of which nothing is missing");
-	trace_log();
-	move(pid, 1);
-	ok(is_told(fd, PFM_MSG_FAULT), "1.4 its thread goes to CPU 1: a message says so");
-	ok(kernel_said("CPU 1 has not all of its registers"), "1.4 and the log");
-	is(depth_of_log(), 0, "1.4 the log line is printed without a spinlock");
-	ok(goes_on(), "1.4 the thread goes on");
-	is(flags_of(fd, LAST, &value), PERFMON_REGFL_SHORT, "1.4 its value says that it is short");
-	ok(value >= before, "1.4 and has what was counted before");
-	is(pfm_start(fd), -ESRCH, "1.4 the context has ended");
-	is(pfm_unload(fd), 0, "1.4 it is unloaded");
-	move(pid, 0);
-	goes_on();
-	is(pfm_load(fd, shared->tid), 0, "1.4 loaded again, where the counter is");
-	is(pfm_write_pmd(fd, LAST, 0), 0, "1.4 begun anew");
-	is(pfm_start(fd), 0, "1.4 and started");
-	goes_on();
-	is(flags_of(fd, LAST, &value), 0, "1.4 nothing is missing any more");
-	ok(value > 0, "1.4 and it counts");
+	is(flags_of(fd, common - 1, &value), 0, "1.4 last counter of both CPUs, on CPU 1: not short");
+	ok(value > before, "1.4 last counter of both CPUs: counts on CPU 1");
+	is(status_of(fd).elsewhere, 0, "1.4 last counter of both CPUs: no time elsewhere");
 	close(fd);
-	shared->end = 1;
-	waitpid(pid, NULL, 0);
+	move(pid, 0);
+}
+
+/* The first counter that CPU 1 lacks counts on CPU 0 only, and its value is marked as short. */
+static void moves(pid_t pid)
+{
+	__u64 before, value = 0, first;
+	int fd = counting(alone, shared->tid);
+	struct perfmon_status status;
+
+	goes_on();
+	is(flags_of(fd, alone, &value), 0, "1.4 counter of CPU 0 alone, on CPU 0: not short");
+	ok(value, "1.4 counter of CPU 0 alone: counts on CPU 0");
+	move(pid, 1);
+	is(flags_of(fd, alone, &before), PERFMON_REGFL_SHORT, "1.4 counter of CPU 0 alone, on CPU 1: short");
+	is(runs_flags(fd, alone), PERFMON_REGFL_SHORT, "1.4 PERFMON_READ_RUNS on CPU 1: short");
+	goes_on();
+	flags_of(fd, alone, &value);
+	is(value, before, "1.4 counter of CPU 0 alone: does not count on CPU 1");
+	status = status_of(fd);
+	is(status.flags, PERFMON_STATUS_STARTED | PERFMON_STATUS_ELSEWHERE,
+	   "1.4 PERFMON_STATUS on CPU 1: elsewhere");
+	first = status.elsewhere;
+	is(pfm_write_pmd(fd, alone, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 1");
+	is(flags_of(fd, alone, &value), PERFMON_REGFL_SHORT, "1.4 value written on CPU 1: short");
+	move(pid, 0);
+	goes_on();
+	status = status_of(fd);
+	is(status.flags, PERFMON_STATUS_STARTED, "1.4 PERFMON_STATUS after the move to CPU 0: not elsewhere");
+	ok(status.elsewhere > first && status.elsewhere > 0, "1.4 PERFMON_STATUS after the move to CPU 0: time on CPU 1");
+	is(flags_of(fd, alone, &value), PERFMON_REGFL_SHORT, "1.4 value after the move to CPU 0: short");
+	ok(value, "1.4 counter of CPU 0 alone: counts after the move");
+	pfm_stop(fd);
+	is(pfm_write_pmd(fd, alone, 0), 0, "1.4 PERFMON_WRITE_PMDS on CPU 0");
+	pfm_start(fd);
+	goes_on();
+	is(flags_of(fd, alone, &value), 0, "1.4 value written on CPU 0: not short");
+	pfm_stop(fd);
+	first = status_of(fd).elsewhere;
+	move(pid, 1);
+	move(pid, 0);
+	is(status_of(fd).elsewhere, first, "1.4 stopped context: no time elsewhere");
+	is(flags_of(fd, alone, &value), 0, "1.4 stopped context: not short");
+	/*
+	 * The context is stopped and started while the thread is on CPU 1, where it never counts.
+	 */
+	move(pid, 1);
+	is(pfm_start(fd), 0, "1.4 PERFMON_START on CPU 1");
+	goes_on();
+	is(flags_of(fd, alone, &value), PERFMON_REGFL_SHORT, "1.4 context started on CPU 1: short");
+	is(pfm_write_pmc(fd, common - 1, pfm_instructions(SKYLAKE)), 0,
+	   "1.4 PERFMON_WRITE_PMCS on CPU 1");
+	is(pfm_unload(fd), 0, "1.4 PERFMON_UNLOAD on CPU 1");
+	is(status_of(fd).elsewhere, 0, "1.4 PERFMON_STATUS after PERFMON_UNLOAD: no time elsewhere");
+	move(pid, 0);
+	close(fd);
+}
+
+/* The self page has no counters on a CPU that lacks one: readers call the kernel. */
+static void page(void)
+{
+	int fd = with(pfm_create(0), alone);
+	const struct perfmon_self *self = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd,
+					       PERFMON_SELF_OFFSET);
+
+	if (self == MAP_FAILED)
+		bail("mmap of the self page");
+	if (pfm_load(fd, this_thread()) || pfm_start(fd))
+		bail("a context of this thread");
+	is(self->nr, 1, "1.4 self page on CPU 0: one counter");
+	on_cpu(1);
+	is(self->nr, 0, "1.4 self page on CPU 1: no counter");
+	pfm_write_pmd(fd, alone, 0);
+	is(self->nr, 0, "1.4 self page on CPU 1 after PERFMON_WRITE_PMDS: no counter");
+	on_cpu(0);
+	pfm_write_pmd(fd, alone, 0);
+	is(self->nr, 1, "1.4 self page on CPU 0 after PERFMON_WRITE_PMDS: one counter");
+	munmap((void *)self, 4096);
+	close(fd);
+}
+
+/* A thread that is moved between the CPUs 50 times. */
+static void many_moves(pid_t pid)
+{
+	int fd = counting(last, shared->tid), i;
+	__u64 value;
+
+	for (i = 0; i < 50; i++)
+		move(pid, (i + 1) % 2);
+	is(flags_of(fd, last, &value), PERFMON_REGFL_SHORT, "1.4 50 moves: short");
+	ok(value, "1.4 50 moves: counted on CPU 0");
+	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 50 moves: started, not elsewhere");
+	close(fd);
 }
 
 static void cpus(void)
 {
-	int fd = pfm_create(PFM_FL_SYSTEM_WIDE);
+	int fd = with(pfm_create(PFM_FL_SYSTEM_WIDE), alone);
 
 	on_cpu(1);
-	pfm_write_pmc(fd, LAST, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, 1), 0, "1.4 a CPU's context with a counter that it has not");
-	pfm_start(fd);
-	ok(is_told(fd, PFM_MSG_FAULT), "1.4 is told so");
-	is(pfm_start(fd), -ESRCH, "1.4 and has ended");
+	is(pfm_load(fd, 1), -ENODEV, "1.4 PERFMON_LOAD on a CPU that lacks a counter: ENODEV");
+	ok(kernel_said("CPU 1 does not have all registers of a context"), "1.4 PERFMON_LOAD on a CPU that lacks a counter: log");
+	is(pfm_load(fd, 0), -EINVAL, "1.4 PERFMON_LOAD on another CPU than the caller's: EINVAL");
 	close(fd);
-	fd = pfm_create(PFM_FL_SYSTEM_WIDE);
-	pfm_write_pmc(fd, 0, pfm_instructions(SKYLAKE));
-	is(pfm_load(fd, 1), 0, "1.4 one with a counter that it has");
-	is(pfm_start(fd), 0, "1.4 is started");
+	fd = with(pfm_create(PFM_FL_SYSTEM_WIDE), common - 1);
+	is(pfm_load(fd, 1), 0, "1.4 PERFMON_LOAD on CPU 1, last counter of CPU 1");
+	is(pfm_start(fd), 0, "1.4 PERFMON_START on CPU 1, last counter of CPU 1");
 	spin(100000);
-	ok(pfm_read_pmd(fd, 0) >= 200000, "1.4 and counts");
+	ok(pfm_read_pmd(fd, common - 1) >= 200000, "1.4 last counter of CPU 1: counts");
+	is(pfm_write_pmc(fd, alone, pfm_instructions(SKYLAKE)), -ENODEV,
+	   "1.4 PERFMON_WRITE_PMCS, one counter more than CPU 1 has: ENODEV");
+	spin(100000);
+	ok(pfm_read_pmd(fd, common - 1) >= 400000, "1.4 refused PERFMON_WRITE_PMCS: context counts on");
+	close(fd);
+	on_cpu(0);
+	fd = with(pfm_create(PFM_FL_SYSTEM_WIDE), last);
+	is(pfm_load(fd, 0), 0, "1.4 PERFMON_LOAD on CPU 0, last counter of CPU 0");
+	is(pfm_start(fd), 0, "1.4 PERFMON_START on CPU 0, last counter of CPU 0");
+	spin(100000);
+	ok(pfm_read_pmd(fd, last) >= 200000, "1.4 last counter of CPU 0: counts");
+	close(fd);
+}
+
+/*
+ * /proc/perfmon_map lists the registers of all CPUs, with the CPUs that have one if some lack it.
+ */
+static void map(void)
+{
+	char line[300], want[20];
+	FILE *f = fopen("/proc/perfmon_map", "r");
+	int listed = 0, pmcs = 0, cores = 0;
+
+	snprintf(want, sizeof(want), " cpus=0\n");
+	while (f && fgets(line, sizeof(line), f)) {
+		pmcs += !strncmp(line, "PMC", 3);
+		listed += !strncmp(line, "PMC", 3) && strstr(line, want);
+		cores += !strcmp(line, "CORE 0x20 cpus=1\n") || !strcmp(line, "CORE 0x40 cpus=0\n");
+	}
+	if (f)
+		fclose(f);
+	is(pmcs, last + 2, "1.4 /proc/perfmon_map: PMCs of all CPUs");
+	is(listed, last + 1 - common, "1.4 /proc/perfmon_map: PMCs of CPU 0 alone");
+	is(cores, common == 6 ? 2 : 0, "1.4 /proc/perfmon_map: core types");
+}
+
+/* CPU 1 goes online while contexts exist, and offline while a monitored thread runs there. */
+static void hotplug(pid_t pid)
+{
+	__u64 value;
+	int fd, both;
+
+	if (!cpu_online(1, false))
+		bail("CPU 1 offline");
+	fd = counting(last, shared->tid);
+	both = counting(0, this_thread());
+	if (!cpu_online(1, true))
+		bail("CPU 1 online");
+	move(pid, 1);
+	is(flags_of(fd, last, &value), PERFMON_REGFL_SHORT, "1.4 CPU 1 online after PERFMON_LOAD, lacks the counter: short");
+	on_cpu(1);
+	pfm_write_pmd(both, 0, 0);
+	spin(100000);
+	ok(pfm_read_pmd(both, 0) >= 200000, "1.4 CPU 1 online after PERFMON_LOAD, has the counter: counts");
+	is(flags_of(both, 0, &value), 0, "1.4 CPU 1 online after PERFMON_LOAD, has the counter: not short");
+	on_cpu(0);
+	/* CPU 1 goes offline while the thread runs there, so the thread moves to CPU 0. */
+	if (!cpu_online(1, false))
+		bail("CPU 1 offline");
+	goes_on();
+	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 CPU 1 offline: thread on CPU 0, not elsewhere");
+	if (!cpu_online(1, true))
+		bail("CPU 1 online");
+	move(pid, 0);
+	close(both);
+	close(fd);
+}
+
+/* Fixed counters for instructions and cycles, and the last one, which CPU 1 lacks. */
+static void fixed(pid_t pid)
+{
+	int fd = pfm_create(0);
+	__u64 before, value;
+
+	pfm_write_pmc(fd, INTEL_FIXED, 0x22);
+	pfm_write_pmd(fd, INTEL_FIXED, 0);
+	is(pfm_load(fd, shared->tid), 0, "1.4 PERFMON_LOAD, fixed counters of both CPUs");
+	pfm_start(fd);
+	move(pid, 1);
+	before = pfm_read_pmd(fd, INTEL_FIXED);
+	goes_on();
+	is(flags_of(fd, INTEL_FIXED, &value), 0, "1.4 fixed counter of both CPUs, on CPU 1: not short");
+	ok(value > before, "1.4 fixed counter of both CPUs: counts on CPU 1");
+	is(pfm_write_pmc(fd, INTEL_FIXED, 0x2022), 0, "1.4 PERFMON_WRITE_PMCS, fixed counter of CPU 0 alone");
+	before = pfm_read_pmd(fd, INTEL_FIXED);
+	goes_on();
+	is(flags_of(fd, INTEL_FIXED, &value), 0, "1.4 PMD of the fixed counter of CPU 0 alone not written: others not short");
+	ok(value > before, "1.4 PMD of the fixed counter of CPU 0 alone not written: others count");
+	is(flags_of(fd, INTEL_FIXED + 3, &value), PERFMON_REGFL_SHORT, "1.4 PMD of the fixed counter of CPU 0 alone not written: short");
+	is(pfm_write_pmd(fd, INTEL_FIXED + 3, 0), 0, "1.4 PERFMON_WRITE_PMDS, fixed counter of CPU 0 alone");
+	goes_on();
+	is(status_of(fd).flags, PERFMON_STATUS_STARTED | PERFMON_STATUS_ELSEWHERE,
+	   "1.4 fixed counter of CPU 0 alone, on CPU 1: elsewhere");
+	move(pid, 0);
+	goes_on();
+	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 fixed counter of CPU 0 alone, on CPU 0: not elsewhere");
+	ok(pfm_read_pmd(fd, INTEL_FIXED + 3), "1.4 fixed counter of CPU 0 alone: counts on CPU 0");
+	close(fd);
+}
+
+/* Contexts for one type of core (PERFMON_FL_CORE). */
+static void cores(pid_t pid)
+{
+	__u64 value;
+	int fd;
+
+	is(create_on(0, ATOM), -EINVAL, "1.4 PERFMON_CREATE, ctx_core without PERFMON_FL_CORE: EINVAL");
+	is(create_on(PERFMON_FL_CORE, 0), -EINVAL, "1.4 PERFMON_CREATE, PERFMON_FL_CORE without ctx_core: EINVAL");
+	fd = with(create_on(PERFMON_FL_CORE, 0x30), 0);
+	is(pfm_load(fd, shared->tid), -ENODEV, "1.4 PERFMON_LOAD, core type of no CPU: ENODEV");
+	ok(kernel_said("no CPU has all registers of a context"), "1.4 PERFMON_LOAD, core type of no CPU: log");
+	close(fd);
+	fd = with(create_on(PERFMON_FL_CORE, ATOM), alone);
+	is(pfm_load(fd, shared->tid), -ENODEV, "1.4 PERFMON_LOAD, counter that the core type lacks: ENODEV");
+	close(fd);
+	fd = with(create_on(PERFMON_FL_CORE, ATOM), 0);
+	is(pfm_load(fd, shared->tid), 0, "1.4 PERFMON_LOAD, counter that the core type has");
+	is(pfm_start(fd), 0, "1.4 PERFMON_START on another core type");
+	goes_on();
+	is(flags_of(fd, 0, &value), PERFMON_REGFL_SHORT, "1.4 context on another core type: short");
+	is(value, 0, "1.4 context on another core type: does not count");
+	move(pid, 1);
+	goes_on();
+	ok(pfm_read_pmd(fd, 0), "1.4 context on its core type: counts");
+	is(status_of(fd).flags, PERFMON_STATUS_STARTED, "1.4 context on its core type: not elsewhere");
+	close(fd);
+	move(pid, 0);
+	fd = with(create_on(PERFMON_FL_CORE | PFM_FL_SYSTEM_WIDE, ATOM), 0);
+	on_cpu(0);
+	is(pfm_load(fd, 0), -ENODEV, "1.4 PERFMON_LOAD on a CPU of another core type: ENODEV");
+	on_cpu(1);
+	is(pfm_load(fd, 1), 0, "1.4 PERFMON_LOAD on a CPU of its core type");
 	close(fd);
 	on_cpu(0);
 }
@@ -193,28 +379,57 @@ static void cpus(void)
 int main(void)
 {
 	const char *model = getenv("PMU");
+	bool hybrid = model && !strcmp(model, "hybrid");
+	pid_t pid;
 
-	plan(model && !strcmp(model, "hybrid") ? 2 : 31);
+	if (model && !strcmp(model, "nameless")) {
+		plan(2);
+		unload();
+		insmod("perfcounters", "");
+		is(insmod("pfm_intel", ""), -ENODEV, "1.4 pfm_intel, hybrid without leaf 0x1a: ENODEV");
+		ok(kernel_said("does not say which is which"), "1.4 pfm_intel, hybrid without leaf 0x1a: log");
+		return finish();
+	}
+	common = hybrid ? 6 : 4;
+	last = 7;
+	alone = common;
+	plan(hybrid ? 85 : 61);
 	write_file("/proc/sys/kernel/modprobe", "\n");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	on_cpu(0);
 	unload();
 	insmod("perfcounters", "");
-	is(insmod("pfm_intel", ""), -ENODEV, "1.4 processors that differ are refused");
-	if (model && !strcmp(model, "hybrid")) {
-		ok(kernel_said("processors of two kinds"), "1.4 in words");
-		return finish();
+	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPUs that differ");
+	ok(kernel_said("CPUs differ: a context counts on those"), "1.4 pfm_intel, CPUs that differ: log");
+	map();
+	pid = spinner();
+	wait_until(shared->tid);
+	everywhere(pid);
+	moves(pid);
+	many_moves(pid);
+	page();
+	if (hybrid) {
+		fixed(pid);
+		cores(pid);
 	}
-	ok(kernel_said("CPU 1 has not all of these registers"), "1.4 in words");
+	hotplug(pid);
+	cpus();
+	shared->end = 1;
+	waitpid(pid, NULL, 0);
+	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed");
+	/* Loads the description again, while CPU 0 is the only one online. */
 	if (!cpu_online(1, false))
 		bail("CPU 1 offline");
-	is(insmod("pfm_intel", ""), 0, "1.4 with those alone that are alike they are not");
+	is(insmod("pfm_intel", ""), 0, "1.4 pfm_intel, CPU 1 offline");
 	if (!cpu_online(1, true))
 		bail("CPU 1 online");
-	ok(kernel_said("CPU 1 comes, and has other counters"), "1.4 one that comes and differs is told of");
-	threads();
-	cpus();
-	is(rmmod("pfm_intel"), 0, "1.4 the description goes");
-	ok(!kernel_said("unchecked MSR access error"), "1.4 no register was used that is not there");
+	pid = spinner();
+	wait_until(shared->tid);
+	everywhere(pid);
+	shared->end = 1;
+	waitpid(pid, NULL, 0);
+	is(rmmod("pfm_intel"), 0, "1.4 pfm_intel removed again");
+	ok(!kernel_said("unchecked MSR access error"), "1.4 no unchecked access to a missing register: log");
+	ok(!kernel_said("perfmon: a context ends"), "1.4 no context ended: log");
 	return finish();
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The disk of the guest `deb`: a Debian with systemd and what tests/vm/deb.packages
-# names, on which apt has installed our packages, and where programs were compiled
-# with them; as a file system image. Two parts, each made anew when what it is made
-# from changes: that Debian, for all clones, and our packages on it. Prints its path.
+# Makes the disk of the guest `deb`, a file system image, and prints its path. It is a Debian with
+# systemd and the packages in tests/vm/deb.packages, on which apt has installed our packages, and on
+# which programs were compiled with them. It has two parts, each rebuilt when its inputs change:
+# that Debian, which all clones share, and our packages on it.
 # Usage: disk.sh [base]    base: only that Debian
 
 # shellcheck source=tools/rig/lib.sh
@@ -14,16 +14,16 @@ LOG=$CACHE/logs/deb.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Raise these when what is made below changes.
+# Increase these when the steps below change.
 BASE_RECIPE=1
 DISK_RECIPE=1
 root=$CLONE/deb/root
 disk=$CLONE/deb/disk
 packages=$CLONE/deb/packages
 
-# The kernel's modules as packaged, but for drivers that no emulated machine has:
-# depmod reads them all, slowly where it is emulated. Without their own pages,
-# programs of others still have ours.
+# debian_base: installs that Debian. Kernel modules for hardware that no emulated machine has are
+# left out, because depmod reads all modules, slowly under emulation. Documentation is left out
+# except for manual pages.
 debian_base() {
 	[ ! -e "$base/.whole" ] || return 0
 	lock "$base.lock" "the Debian of the guest deb"
@@ -41,7 +41,8 @@ debian_base() {
 	outdated "$base"
 }
 
-# installed: what a person does, as root. What there was before is kept in /examples.
+# installed: does what a user does as root: installs our packages and compiles programs. The files,
+# groups and modules.dep before that are listed in /examples.
 installed() {
 	mkdir -p "$root"/{examples,packages}
 	cp "$packages"/perfcounters_*.deb "$packages"/perfcounters-modules-*.deb "$packages"/lib*-dev_*.deb "$root/packages/"
@@ -65,8 +66,8 @@ make_disk() {
 	remove "$root"
 	cp -a --reflink=auto "$base" "$root"
 	installed
-	# Mount points; what the guest never reads; and a file system of the rest. A
-	# machine's number keeps systemd from asking who it is for the first time.
+	# Makes mount points, removes files that the guest never reads, and makes a file system of
+	# the rest. The machine-id keeps systemd from asking the questions of a first boot.
 	# shellcheck disable=SC2016
 	stage "file system of the guest deb" inside sh -ec 'cd "$0"
 		echo 0123456789abcdef0123456789abcdef >etc/machine-id

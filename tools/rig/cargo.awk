@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The output of cargo test in, KTAP out. A test r0_10_same_name is shown as
-# "0.10 same name"; any other begins with its crate's name.
-# Variable: paths, a file for the failed tests: "NAME<tab>PATH", as cargo's --exact takes it.
+# Converts the output of cargo test to KTAP.
+# Variable: paths, a file to which failed tests are written, a line "NAME<tab>PATH" for each, with
+# the path that cargo test --exact expects. Empty: no file is written.
 
+# Returns the name of a test. A function r0_10_same_name gets the name "0.10 same name". Other
+# names consist of the crate and the test's path; that of a doc test has no line number.
 function title(crate, path,    n, parts, i, out, last) {
 	if (path ~ / - /) {
 		sub(/ \(line [0-9]+\)/, "", path)
@@ -30,7 +32,7 @@ function title(crate, path,    n, parts, i, out, last) {
 	gsub(/.*\/|-[0-9a-f]+\)$|\)$/, "", crate)
 }
 /^ +Doc-tests / { crate = $2 }
-# A test that hangs has no more than this when cargo is ended.
+# If a test hangs until cargo is killed, this is the only line about it.
 /^test .* has been running for over 60 seconds$/ {
 	path = $2
 	slow[crate SUBSEP path] = title(crate, path)
@@ -78,7 +80,7 @@ END {
 		}
 	}
 	for (i in slow) {
-		print "# it was still running when cargo test was ended"
+		print "# still running when cargo test was killed"
 		print "not ok " ++count " " slow[i]
 	}
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# A debug kernel from the very source of the stock one, with a small
-# configuration: tests/vm/base.config and tests/vm/VARIANT.config. Made once
-# and again when what it is made from changes.
-# Usage: kernel.sh VARIANT
-# Prints its directory: build (the tree for modules), root (image, modules), release.
+# Builds a debug kernel from the source of the stock kernel, with a small configuration:
+# tests/vm/base.config and tests/vm/VARIANT.config. It is built once, and again when its inputs
+# change.
+# Usage: kernel.sh VARIANT    (debug or kcsan)
+# Prints its directory, which has build (the tree for modules), root (image and modules), release.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -15,12 +15,12 @@ LOG=$CACHE/logs/kernel-$variant.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Raise this when what is done below changes what comes out.
+# Increase this when the steps below make a different kernel: it is part of the directory's name.
 KERNEL_RECIPE=2
 set_up base
 source=$CACHE/kernel/$RELEASE/source
 fragments=("$TOP/tests/vm/base.config" "$TOP/tests/vm/$variant.config")
-[ -e "${fragments[1]}" ] || die "there is no tests/vm/$variant.config"
+[ -e "${fragments[1]}" ] || die "unknown kernel '$variant': tests/vm/$variant.config does not exist"
 
 tools() { inside sh -c 'rustc --version; bindgen --version; clang --version | head -n 1; ld.lld --version'; }
 hash=$({ printf '%s recipe %s\n' "$RELEASE $(cat "$CACHE/kernel/$RELEASE/version")" "$KERNEL_RECIPE"; tools; cat "${fragments[@]}"; } | short_hash)
@@ -29,7 +29,8 @@ build=$dir/build
 
 kmake() { inside make -C "$source" "O=$build" LLVM=1 -j"$JOBS" "$@"; }
 
-# Kconfig drops what it does not know or what lacks something, without a word.
+# lost: prints the lines of the fragments that are not in .config. Kconfig silently drops options
+# that it does not know or whose dependencies are missing. Of a line "A # or B" one is enough.
 lost() {
 	local line name
 	grep -hE '^(CONFIG_[A-Z0-9_a-z]+=|# CONFIG_[A-Z0-9_a-z]+ is not set$)' "${fragments[@]}" | while read -r line; do
@@ -54,7 +55,7 @@ unpacked_source() {
 	mv "$source.partial" "$source"
 }
 
-# Objects stay where the build was cut off: it goes on with them.
+# kernel: builds and installs the kernel. A build that was interrupted goes on with its objects.
 kernel() {
 	local missing krel out
 	step "$variant kernel (once)"
@@ -64,7 +65,7 @@ kernel() {
 	sed 's/ # or /\n/' "${fragments[@]}" >"$build/wanted.config"
 	stage "configure the $variant kernel" kmake "KCONFIG_ALLCONFIG=$build/wanted.config" allnoconfig
 	missing=$(lost)
-	[ -z "$missing" ] || die "the $variant kernel's configuration lost what was asked for:
+	[ -z "$missing" ] || die "the $variant kernel's configuration lacks options of tests/vm/base.config or tests/vm/$variant.config; correct these files:
 $missing"
 	stage "build the $variant kernel" kmake bzImage modules
 	krel=$(cat "$build/include/config/kernel.release")
@@ -76,7 +77,7 @@ $missing"
 	cp "$build/.config" "$out/config"
 	cp "$build/System.map" "$out/System.map"
 	printf '%s' "$krel" >"$dir/release"
-	# Modules are built against it; nothing is linked with its objects again.
+	# The tree stays, for builds of modules. Its objects are not linked again.
 	find "$build" -name '*.[oa]' ! -path '*/scripts/*' ! -path '*/tools/*' -delete
 	rm -f "$build"/vmlinux* "$build"/.tmp_vmlinux*
 	mv "$dir/root.new" "$dir/root"

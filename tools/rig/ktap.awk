@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# One test program's KTAP in, uniform result lines out:
+# Converts the KTAP output of a test program to uniform lines:
 #   ok - NAME | not ok - NAME | ok - NAME # SKIP why     (diagnostics: # ...)
-# Variables: prog, rc (its exit status), limit (its seconds), only (ONLY=).
-# The last line of output is "= PASSED FAILED SKIPPED".
+# Variables: prog (the program), rc (its exit status, empty if it did not end), limit (its time
+# limit in seconds), only (ONLY=). The last line of output is "= PASSED FAILED SKIPPED".
 
 function wanted(name) {
 	if (only == "")
@@ -22,7 +22,7 @@ function result(good, name, skip) {
 	if (!good) failed++; else if (skip != "") skipped++; else passed++
 }
 
-# A failure of the program itself counts whatever was asked for.
+# A failure of the program itself counts whether or not ONLY= selects it.
 function broken(why) {
 	print "not ok - rig " prog " " why
 	printf "%s", said

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# What set-up and builds may do side by side: each target is a script that makes
-# something where it is not, and says here what is made before it. Scripts make by
-# themselves what they need, so an edge that is missing costs time, nothing else.
+# The steps of set-up and builds, and which of them must precede others: make runs the rest in
+# parallel. Each target runs a script that makes something if it does not exist. A script also makes
+# its own prerequisites, so one that is missing here costs time but breaks nothing.
 # Run by plan.sh; a test run adds its jobs (test.sh).
 
 timed = @tools/rig/timed.sh
@@ -24,8 +24,8 @@ deb-base: base
 
 kernel-stock: base
 	$(timed) set-up tree $(kdir) >/dev/null
-# Mostly in the time that all else leaves of the processors; beside busy neighbours it
-# must come to an end, too.
+# The builds of debug kernels mostly use CPU time that other jobs leave. Their niceness is only 10,
+# so that they finish even beside busy loops.
 kernel-debug kernel-kcsan: kernel-%: base
 	$(timed) set-up kernel-$* nice -n 10 tools/rig/kernel.sh $* >/dev/null
 modules-stock modules-debug modules-kcsan: modules-%: kernel-%

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Runs a part of a plan (plan.mk), and keeps when it began and ended and the processor
-# time that it took in $TIMES, a line "part GROUP NAME BEGIN END SECONDS". While it runs,
-# $RUNNING has a file of its name.
+# Runs a part of a plan (plan.mk), and appends a line "part GROUP NAME BEGIN END SECONDS" to $TIMES:
+# when it began, when it ended, and the CPU time that it used. While it runs there is a file of its
+# name in $RUNNING, from which plan.sh shows what is running.
 # Usage: timed.sh GROUP NAME COMMAND...
 
 group=$1 name=$2

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Prints the frequency of this machine's time stamp counter, in kHz, which is also that of
- * QEMU's processors. A guest would find it by timers of QEMU's, and on a busy host it finds a
- * tenth of it: its clock is then ten times as fast as real time.
+ * Prints the frequency of this machine's time stamp counter in kHz, which is also that of the CPUs
+ * that QEMU emulates. vm.sh passes it to guests. A guest would measure it with timers that QEMU
+ * emulates; on a busy host it measured a tenth of it, so that its clock ran ten times too fast.
  */
 #include <stdio.h>
 #include <time.h>
@@ -13,7 +13,7 @@ struct moment {
 	unsigned long long tsc;
 };
 
-/* Both clocks at once: the try that took the least time was interrupted by nothing. */
+/* Reads both clocks at once. Of many attempts the shortest counts: nothing interrupted it. */
 static struct moment look(void)
 {
 	unsigned long long least = -1ULL, before, after;

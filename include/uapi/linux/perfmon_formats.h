@@ -10,12 +10,14 @@
 #include <linux/types.h>
 
 /**
- * struct perfmon_nway_arg - argument of "n-way": buffers filled by turns, so that
- *	samples are missed only when all are full
- * @size: bytes of each, a multiple of 8, 552 to 64 Mi
- * @nr: how many, 2 to 16
+ * struct perfmon_nway_arg - argument of the format "n-way"
+ * @size: bytes of each buffer, a multiple of 8, 552 to 64 Mi
+ * @nr: number of buffers, 2 to 16
  * @reserved1: zero
  * @reserved: zero
+ *
+ * The format fills several buffers in turn, so that the context is masked only when all of
+ * them are full.
  */
 struct perfmon_nway_arg {
 	__u64	size;
@@ -25,19 +27,20 @@ struct perfmon_nway_arg {
 };
 
 /**
- * struct perfmon_nway_hdr - at the beginning
- * @nr: buffers
- * @size: bytes of each
- * @nr_full: full ones, from @first on, that were not given back
- * @first: the oldest of them; or the one that is being filled
- * @total: how many have been filled so far
- * @masked: how often all were full
- * @lost: samples that were not taken, as there were too many, before the last entry
+ * struct perfmon_nway_hdr - header of the memory of "n-way"
+ * @nr: number of buffers
+ * @size: bytes of each buffer
+ * @nr_full: number of full buffers, from buffer @first on
+ * @first: the oldest full buffer; if there is none, the buffer that is being filled
+ * @total: number of buffers that have become full so far
+ * @masked: how often all buffers were full
+ * @lost: samples before the last entry that were not taken because sampling was throttled
  * @reserved: zero
- * @used: bytes of entries in each
+ * @used: bytes of entries in each buffer
  *
- * Each full one is a message. PERFMON_RESTART gives @first back. Entries are those of
- * the default format, in buffer n from 192 + n * @size on.
+ * A buffer that becomes full queues a message if the PMD has PFM_REGFL_OVFL_NOTIFY.
+ * PERFMON_RESTART empties buffer @first. Buffer n begins at offset 192 + n * @size; its
+ * entries are struct pfm_dfl_smpl_entry, as in the format "default".
  */
 struct perfmon_nway_hdr {
 	__u64	nr;
@@ -52,11 +55,13 @@ struct perfmon_nway_hdr {
 };
 
 /**
- * struct perfmon_histogram_arg - argument of "histogram": how many samples were where
- * @base: the first address
- * @shift: the binary logarithm of a bucket's bytes, up to 63
- * @nr: buckets, up to 2^14
+ * struct perfmon_histogram_arg - argument of the format "histogram"
+ * @base: lowest address that has a bucket
+ * @shift: log2 of the bytes of code that share a bucket, 0 to 63
+ * @nr: number of buckets, 1 to 2^14
  * @reserved: zero
+ *
+ * The format counts samples by instruction address.
  */
 struct perfmon_histogram_arg {
 	__u64	base;
@@ -66,17 +71,17 @@ struct perfmon_histogram_arg {
 };
 
 /**
- * struct perfmon_histogram - at the beginning
+ * struct perfmon_histogram - the buffer of "histogram"
  * @base: as in the argument
  * @shift: as in the argument
- * @nr: buckets
- * @samples: all
- * @outside: those that no bucket is for
- * @lost: those that were not taken, as there were too many, before the last one
+ * @nr: number of buckets
+ * @samples: number of samples, those in @outside included
+ * @outside: samples whose address has no bucket
+ * @lost: samples before the last one that were not taken because sampling was throttled
  * @reserved: zero
- * @buckets: samples of each
+ * @buckets: number of samples in each bucket
  *
- * It is never full. PERFMON_RESTART makes it zero.
+ * The buffer is never full. PERFMON_RESTART sets @samples, @outside, @lost and @buckets to 0.
  */
 struct perfmon_histogram {
 	__u64	base;

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the processor says of itself, for PMU descriptions.
+//! CPUID, for PMU descriptions.
 
 use core::arch::x86_64::{CpuidResult, __cpuid_count};
 
-/// A leaf. All zero if there is none of that number.
+use kernel::bindings;
+use kernel::ffi::{c_int, c_void};
+
+use super::release::WAIT;
+
+/// Returns a leaf of CPUID, or zeros if the processor has no leaf of that number.
 #[inline]
 pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
-    // SAFETY: Every 64-bit x86 has CPUID; a leaf beyond the last is harmless.
+    // SAFETY: Every 64-bit x86 processor has CPUID; a leaf beyond the last returns undefined
+    // values, which are dropped below.
     let (last, result) = unsafe {
         (
             __cpuid_count(leaf & 0x8000_0000, 0),
@@ -25,21 +31,46 @@ pub fn cpuid(leaf: u32, subleaf: u32) -> CpuidResult {
     }
 }
 
-/// What this CPU says of its counters' number and width: Intel's leaf 0xa, AMD's 0x80000022.
+/// Returns whether the processor is hybrid. Each of its CPUs reports that in CPUID leaf 7.
 #[inline]
-pub fn counters() -> [u32; 6] {
-    let (intel, amd) = (cpuid(0xa, 0), cpuid(0x8000_0022, 0));
-    [
-        intel.eax,
-        intel.ebx,
-        intel.ecx,
-        intel.edx,
-        amd.eax,
-        amd.ebx & 0xf,
-    ]
+pub fn is_hybrid() -> bool {
+    vendor() == *b"GenuineIntel" && cpuid(7, 0).edx >> 15 & 1 != 0
 }
 
-/// The vendor's twelve letters.
+/// Returns the core type of this CPU, such as 0x20 (Atom) or 0x40 (Core). It is 0 if the processor
+/// is not hybrid or if CPUID has no leaf 0x1a.
+#[inline]
+pub fn core_type() -> u32 {
+    match is_hybrid() {
+        true => cpuid(0x1a, 0).eax >> 24,
+        false => 0,
+    }
+}
+
+/// Calls a function on each online CPU, one after the other, with interrupts off. Process context.
+#[inline]
+pub fn on_each_cpu(mut function: &mut dyn FnMut()) {
+    /// # Safety
+    ///
+    /// `function` is an exclusive `&mut &mut dyn FnMut()`.
+    #[inline]
+    unsafe extern "C" fn call(function: *mut c_void) {
+        // SAFETY: By the function's requirement the pointer is valid and exclusive.
+        unsafe { (*function.cast::<&mut dyn FnMut()>())() }
+    }
+    // SAFETY: `nr_cpu_ids` is constant after boot.
+    let nr = unsafe { bindings::nr_cpu_ids };
+    for cpu in 0..nr {
+        let function: *mut &mut dyn FnMut() = &mut function;
+        // SAFETY: With `WAIT` the call returns after the function has run, so `function` outlives
+        // its use. For a CPU that is not online it returns an error and calls nothing.
+        unsafe {
+            bindings::smp_call_function_single(cpu as c_int, Some(call), function.cast(), WAIT);
+        }
+    }
+}
+
+/// Returns the vendor's name, twelve letters.
 #[inline]
 pub fn vendor() -> [u8; 12] {
     let leaf = cpuid(0, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The overflow interrupt, an NMI, and where it came.
+//! The overflow interrupt, which is an NMI: its handler, the interrupted position, deferred and
+//! late NMIs, and the limit of the sample rate.
 
 use core::arch::asm;
 
@@ -12,16 +13,19 @@ use super::shim;
 use crate::description::Overflow;
 use crate::sampling;
 
-/// What was interrupted, for as long as the interrupt is handled.
+/// The registers of the interrupted code, valid while the interrupt is handled.
 #[derive(Clone, Copy)]
 pub(crate) struct Interrupted(*const bindings::pt_regs);
 
-/// What the handler needs to know of the PMU.
+/// The PMU's global registers, as the handler uses them.
 pub(crate) use super::shim::Global;
 
-/// Where this CPU is, and when: by what was interrupted; else by an NMI that was missed;
-/// else where its thread left user mode. `kernel`: may that be in the kernel? `ns`: whose
-/// numbers for threads. Any context, preemption off.
+/// Fills in the position, time, thread and CPU of an overflow.
+///
+/// The position is, in this order: that of the interrupted code; that of the last NMI that [`miss`]
+/// has deferred; where the thread entered the kernel from user mode. A position in the kernel
+/// counts only if `kernel` is set. The ids of process and thread are those of namespace `ns`. Any
+/// context, preemption off.
 #[inline(always)]
 pub(crate) fn find(
     overflow: &mut Overflow,
@@ -30,7 +34,8 @@ pub(crate) fn find(
     ns: &PidNamespace,
 ) {
     let regs = interrupted.map_or(core::ptr::null(), |i| i.0);
-    // SAFETY: It fills the structure in; the registers stay for the interrupt.
+    // SAFETY: The callee fills in the structure, and the registers are valid while the interrupt is
+    // handled.
     unsafe {
         let missed = match regs.is_null() {
             true => shim::pfm_missed(),
@@ -40,41 +45,44 @@ pub(crate) fn find(
     }
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC. Any context.
+/// Returns CLOCK_MONOTONIC in nanoseconds. Any context.
 pub(crate) fn now() -> u64 {
-    // SAFETY: No requirements.
+    // SAFETY: Reads a clock that can be read in an NMI; no requirements.
     unsafe { shim::pfm_now() }
 }
 
-/// Nanoseconds that timers can tell apart.
+/// Returns the resolution of timers in nanoseconds.
 pub(crate) fn resolution() -> u64 {
-    // SAFETY: No requirements.
+    // SAFETY: Reads a variable of the kernel; no requirements.
     unsafe { shim::pfm_resolution() }
 }
 
-/// The interrupted code's context is looked after as soon as interrupts are on.
+/// Defers the handling of an overflow until interrupts are on, because the interrupted code holds
+/// the lock of a context. Called in an NMI.
 pub(crate) fn miss(interrupted: Interrupted) {
-    // SAFETY: In an NMI.
+    // SAFETY: Called in an NMI, so that this CPU's words are not used concurrently.
     unsafe { shim::pfm_miss(interrupted.0) }
 }
 
-/// When the first of those came that are looked after now, by the time stamp counter.
+/// Returns the time stamp of the first of the deferred NMIs that are now handled, and forgets it.
+/// Interrupts off.
 pub(crate) fn missed_since() -> u64 {
-    // SAFETY: Interrupts are off.
+    // SAFETY: Interrupts are off, so that the thread stays on this CPU.
     unsafe { shim::pfm_missed_since() }
 }
 
-/// Whether NMIs of this processor may arrive after their overflow was handled.
+/// Returns whether an NMI of this processor may arrive after its overflow was handled.
 pub(crate) fn may_be_late() -> bool {
-    // SAFETY: No requirements.
+    // SAFETY: Reads a constant of the processor; no requirements.
     unsafe { shim::pfm_late_nmis() }
 }
 
-/// One NMI of this CPU, within 100 ms of this time stamp, is for an overflow that was handled
-/// already. Preemption off.
+/// Announces a late NMI: one NMI of this CPU, within 100 ms of this time stamp, is for an overflow
+/// that was already handled. Preemption off.
 #[inline]
 pub(crate) fn expect(since: u64) {
-    // SAFETY: A per-CPU word of ours; an NMI in between sees one value or the other.
+    // SAFETY: One instruction writes a per-CPU word that only this module uses. An NMI before or
+    // after it sees the old or the new value.
     unsafe {
         asm!("movq {t}, %gs:{word}(%rip)", t = in(reg) since,
             word = sym shim::pfm_expected_since,
@@ -82,19 +90,23 @@ pub(crate) fn expect(since: u64) {
     }
 }
 
-/// Whether this NMI is the one that [`expect`] announced. It is claimed once.
+/// Returns whether this NMI is the one that [`expect`] has announced. The announcement is used up.
 pub(crate) fn was_expected() -> bool {
-    // SAFETY: In an NMI.
+    // SAFETY: Called in an NMI, so that the thread stays on this CPU.
     unsafe { shim::pfm_expected() }
 }
 
-/// After samples that began at that time stamp: nanoseconds for which there must not
-/// be more; 0: none. Preemption off.
+/// Accounts the samples of an interrupt that began at time stamp `began`, for the limits of the
+/// sample rate. Returns for how many nanoseconds the contexts must take no samples; 0 if the limits
+/// are kept. Preemption off.
+///
+/// About one interrupt in 16 is measured; the others only count down.
 #[inline]
 pub(crate) fn storm(began: u64) -> u64 {
     let timed: u8;
-    // SAFETY: A per-CPU word of ours, in one instruction. The samples of NMIs that come before
-    // `pfm_storm` has set it anew are not counted, and no more than that.
+    // SAFETY: One instruction changes a per-CPU word that only this module uses. NMIs between the
+    // end of the count and the call of `pfm_storm`, which sets the word again, are not accounted;
+    // nothing else follows from them.
     unsafe {
         asm!("decl %gs:{word}(%rip)", "setz {timed}", timed = out(reg_byte) timed,
             word = sym shim::pfm_storm_left,
@@ -102,36 +114,37 @@ pub(crate) fn storm(began: u64) -> u64 {
     }
     match timed {
         0 => 0,
-        // SAFETY: Preemption is off.
+        // SAFETY: Preemption is off, so that the thread stays on this CPU.
         _ => unsafe { shim::pfm_storm(began) },
     }
 }
 
-/// Lets overflows of this CPU be NMIs.
+/// Has this CPU's local APIC deliver counter overflows as NMIs. On Intel the entry is masked by
+/// each overflow.
 pub(crate) fn unmask() {
-    // SAFETY: The PMU is ours.
+    // SAFETY: The PMU is reserved for this module while this is called.
     unsafe { shim::pfm_lvtpc() }
 }
 
-/// The handler; drop takes it away.
+/// The registered NMI handler; drop unregisters it. It exists as long as the module.
 pub(crate) struct Handler(());
 
 impl Handler {
-    /// NMIs are asked whether they are ours. Process context.
+    /// Registers the handler. Until an [`Owned`] exists it claims late NMIs only. Process context.
     pub(crate) fn register() -> Result<Self> {
-        // SAFETY: There is one.
+        // SAFETY: Called once, by module init.
         to_result(unsafe { shim::pfm_nmi_start() })?;
         Ok(Self(()))
     }
 }
 
-/// The PMU is ours: from here on overflows are NMIs of ours; drop ends that. One at a time.
+/// The handler treats overflows as those of this module while this exists. There is at most one.
 pub(crate) struct Owned(());
 
 impl Owned {
-    /// It has these registers. Process context; may sleep.
+    /// Sets the PMU's global registers, and lets the handler use them. Process context; may sleep.
     pub(crate) fn new(global: &Global) -> Self {
-        // SAFETY: One at a time, under `SESSION`.
+        // SAFETY: The caller holds `SESSION`, so that there is one at a time.
         unsafe { shim::pfm_nmi_own(global) }
         Self(())
     }
@@ -139,36 +152,41 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: Changes are one at a time, under `SESSION`.
+        // SAFETY: The caller holds `SESSION`, so that there is one at a time.
         unsafe { shim::pfm_nmi_own(core::ptr::null()) }
     }
 }
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // SAFETY: Registered. Waits for those that run.
+        // SAFETY: The handler is registered. The callee waits for handlers that run.
         unsafe { shim::pfm_nmi_stop() }
     }
 }
 
+/// Handles an NMI. Returns the number of overflows.
+///
 /// # Safety
 ///
-/// Called by the shim, in an NMI, with what the handler was registered with.
+/// Called only by `sys/shim/sampling.c`, in an NMI, with the registers that [`Owned::new`] has set.
 #[no_mangle]
 unsafe extern "C" fn pfm_overflowed(regs: *const bindings::pt_regs, global: *const Global) -> u32 {
-    // SAFETY: Nobody changes it while there is a handler.
+    // SAFETY: The shim changes the structure only while there is no [`Owned`], after it has waited
+    // for handlers that run.
     sampling::interrupt(Interrupted(regs), unsafe { &*global })
 }
 
-/// Called by the shim after [`miss`], with interrupts off.
+/// Handles the overflows of the NMIs that [`miss`] has deferred. Called by `sys/shim/sampling.c`,
+/// with interrupts off.
 #[no_mangle]
 extern "C" fn pfm_overflowed_again() {
     sampling::look_again();
 }
 
-/// What the timer's interrupt interrupted.
+/// Returns the registers of the code that the current interrupt has interrupted. Called in a hard
+/// interrupt.
 pub(crate) fn of_interrupt() -> Option<Interrupted> {
-    // SAFETY: In a hard interrupt's handler.
+    // SAFETY: Called in a hard interrupt, whose registers are valid until it returns.
     let regs = unsafe { shim::pfm_irq_regs() };
     (!regs.is_null()).then_some(Interrupted(regs))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `shim/shim.h`, for Rust.
+//! Rust declarations of the C functions and structures in `shim/`.
 
 #![allow(improper_ctypes, reason = "kernel structures hold empty lock classes")]
 
@@ -10,24 +10,26 @@ use kernel::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use super::costs::File;
 use crate::costs::NR;
 use crate::description::Overflow;
+use crate::kinds::Kind;
 
-/// Bits of [`pfc_netdev_change`].
+/// Bits that [`pfc_netdev_change`] returns: the interface is removed, or is added. A rename sets
+/// both.
 pub(crate) const PFC_NETDEV_LEFT: c_uint = 1;
 pub(crate) const PFC_NETDEV_ARRIVED: c_uint = 2;
 
-/// `struct pfm_bell`.
+/// `struct pfm_bell`, opaque to Rust: the wait queue, timer and deferred work of a context.
 #[repr(C)]
 pub(crate) struct Bell {
     _opaque: [u8; 0],
 }
 
-/// `struct pfm_place`.
+/// `struct pfm_place`, opaque to Rust: an entry of the table of monitored threads.
 #[repr(C)]
 pub(crate) struct Place {
     _opaque: [u8; 0],
 }
 
-/// `struct pfm_seen`.
+/// `struct pfm_seen`: credentials, `exec_state` and dumpability of a task at one moment.
 #[repr(C)]
 pub(crate) struct Seen {
     pub(crate) cred: *const bindings::cred,
@@ -35,20 +37,23 @@ pub(crate) struct Seen {
     pub(crate) dumpable: u32,
 }
 
-/// `enum pfm_thing`: what is counted for users.
+/// `enum pfm_thing`: the resources that are counted per user.
 #[repr(u32)]
 #[derive(Clone, Copy)]
 pub(crate) enum Thing {
     Bytes,
-    /// Traced, or not read yet.
+    /// Processes that are traced or whose trace was not read completely.
     Processes,
-    /// That go on.
+    /// Traces that have not ended.
     Traces,
-    /// All, with those that have ended and that files hold.
+    /// All traces, also those that have ended and that an open file still holds.
     Held,
+    /// Calls of `PERFTRACE_OPEN` in progress that ask the security modules. Each uses a kernel
+    /// thread.
+    Questions,
 }
 
-/// `struct pfm_amount`.
+/// `struct pfm_amount`: a number of one resource.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Amount {
@@ -56,7 +61,7 @@ pub(crate) struct Amount {
     pub(crate) nr: u64,
 }
 
-/// `struct pfm_global`.
+/// `struct pfm_global`: the PMU's global registers, as the NMI handler uses them.
 #[repr(C)]
 pub(crate) struct Global {
     pub(crate) control: u64,
@@ -104,10 +109,15 @@ extern "C" {
     pub(crate) fn pfc_skb_wire_len(skb: *const bindings::sk_buff) -> u32;
     pub(crate) static pfm_loaded: [usize; 2];
     pub(crate) static pfm_counting: [u64; 2];
+    pub(crate) static pfm_kind: Kind;
+    pub(crate) fn pfm_kind_of(cpu: u32, kind: *mut Kind);
+    pub(crate) fn pfm_kind_set(cpu: u32, kind: *const Kind);
+    pub(crate) fn pfm_run_time(task: *const bindings::task_struct) -> u64;
     pub(crate) static pfm_quiet_since: u64;
     pub(crate) fn pfm_quiet_since_of(cpu: u32) -> u64;
     pub(crate) fn pfm_lock_init(lock: *mut bindings::raw_spinlock_t);
     pub(crate) fn pfm_say_fault();
+    pub(crate) fn pfm_say_lacking(cpu: c_int);
     pub(crate) fn pfm_msr_exists(msr: u32) -> bool;
     pub(crate) fn pfm_msr_holds(msr: u32) -> bool;
     pub(crate) fn pfm_reserve(msr: u32) -> bool;
@@ -299,6 +309,7 @@ extern "C" {
     pub(crate) fn pt_begins_later() -> c_int;
     pub(crate) fn pt_traced(mm: usize, is: bool);
     pub(crate) fn pt_shares_later(child: *mut bindings::task_struct);
+    pub(crate) fn pt_untold_end();
     pub(crate) fn pt_who(who: *mut super::process::Who, task: *mut bindings::task_struct);
     pub(crate) fn pt_is_dying() -> bool;
     pub(crate) fn pt_time_offset() -> i64;

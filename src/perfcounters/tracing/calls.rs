@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the files of `/dev/perftrace` ask of traces: to open, end, pause, list and read them.
+//! System calls on files of `/dev/perftrace` that open, end, pause, list and read traces.
 
 use engine::trace::{self as abi, flag, Describe, Info, Zero, NR_TRACES};
 use engine::trace::{KEY_KERNEL, KEY_SHARED};
@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::task::Task;
 
+use super::ends::{each_member, Member};
 use super::kernel_events::MARKERS;
 use super::known;
 use super::news::tell_markers;
@@ -16,28 +17,38 @@ use super::process::Process;
 use super::trace::Trace;
 use super::{Caller, Held, Tracing};
 use crate::sys;
+use crate::sys::account::{Share, Thing};
 use crate::sys::buffers::Buffer;
 use crate::sys::lock::TRACING;
 use crate::sys::process::uid_of;
 use crate::sys::rights::{self, Seen};
 
-/// Opens a trace by its name: the caller's own or, with CAP_PERFMON, anybody's. `ENOENT`;
-/// `EPERM`: the security modules do not let the caller look at its maker.
+/// Limit for concurrent calls of [`open`] by one user without CAP_PERFMON.
+const QUESTIONS: usize = 8;
+
+/// Opens a trace by its name: the caller's own or, with `CAP_PERFMON`, that of any user.
+///
+/// # Errors
+///
+/// `ENOENT` if there is none; `EPERM` if the security modules do not let the caller inspect a task
+/// with the maker's credentials; `EBUSY` beyond [`QUESTIONS`] concurrent calls.
 pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     let caller = Caller::new();
     let all = TRACING.lock();
-    let has_name = |t: &&KBox<Trace>| t.slot.is_some() && t.has_name(name) && caller.may_open(t);
+    let has_name = |t: &&KBox<Trace>| t.is_on() && t.has_name(name) && caller.may_open(t);
     let named = || all.traces.iter().filter(has_name);
     let own = named().find(|trace| trace.owner == caller.uid);
     let found = own.or(named().next()).ok_or(ENOENT)?;
     let (id, maker) = (found.id, found.maker());
     drop(all);
     if !caller.capable {
+        // may_see() creates a kernel thread for the time of the call: limit them by user.
+        let _asks = Share::of_caller(Thing::Questions, QUESTIONS, EBUSY)?;
         rights::may_see(&maker)?;
     }
     let mut all = TRACING.lock();
     let trace = all.trace(id).map_err(|_| ENOENT)?;
-    if trace.slot.is_none() {
+    if !trace.is_on() {
         return Err(ENOENT);
     }
     trace.files = trace.files.wrapping_add(1);
@@ -47,24 +58,28 @@ pub(crate) fn open(name: &[u8]) -> Result<(Held, Info)> {
     Ok((all.hold(id, signal), info))
 }
 
-/// It ends, but can still be read.
+/// Ends a trace, which can still be read. `ENOENT` if it has ended.
 pub(crate) fn end(id: u64) -> Result {
     let mut all = TRACING.lock();
-    if all.trace(id)?.slot.is_none() {
-        return Err(ENOENT);
-    }
-    let going = all.end(id);
+    all.trace(id)?;
+    let (slot, going) = all.begin_end(id).ok_or(ENOENT)?;
     drop(all);
+    each_member(slot, |all, key| {
+        all.leave(key, slot);
+        true
+    });
+    TRACING.lock().finish_end(id, slot);
     drop(going);
     Ok(())
 }
 
-/// No event is wanted for now, or again.
+/// Pauses a trace, or resumes it. While it is paused no event is wanted.
 pub(crate) fn pause(id: u64, pause: bool) -> Result {
     let mut all = TRACING.lock();
     let trace = all.trace(id)?;
     if trace.is(flag::PAUSED) == pause {
-        // Nothing is unwanted for a moment, and then lost.
+        // Otherwise resuming a running trace would clear the markers' bits for a moment and lose
+        // events.
         return Ok(());
     }
     trace.flags = match pause {
@@ -75,37 +90,43 @@ pub(crate) fn pause(id: u64, pause: bool) -> Result {
         probes.state().pause(pause);
     }
     let slot = trace.slot.unwrap_or(NR_TRACES);
-    let inside = |process: &&mut KBox<Process>| process.is_in(slot);
-    for process in all.processes.iter_mut().filter(inside) {
-        process.want_none(slot);
-    }
     drop(all);
     if pause {
+        // A call that resumes or ends the trace meanwhile updates its processes itself.
+        each_member(slot, |all, key| {
+            let trace = all.traces.iter().find(|trace| trace.id == id);
+            let paused = trace.is_some_and(|t| t.slot == Some(slot) && t.is(flag::PAUSED));
+            if let (true, Ok(process)) = (paused, all.process(key)) {
+                process.want_none(slot);
+            }
+            paused
+        });
         return Ok(());
     }
-    let mut after = 0u64;
-    loop {
-        let next = TRACING
-            .lock()
-            .next_in(after, |process| process.is_in(slot))
-            .map(|p| p.key);
-        let Some(key) = next.filter(|_| !sys::process::is_dying()) else {
-            break;
+    let mut from = 0u64;
+    while !sys::process::is_dying() {
+        let next = TRACING.lock().next_member(from, slot);
+        from = match next {
+            Member::Found(key) => {
+                tell_markers(id, key);
+                key.wrapping_add(1)
+            }
+            Member::From(key) => key,
+            Member::None => break,
         };
-        after = key;
-        tell_markers(id, key);
     }
     Ok(())
 }
 
-/// How it stands.
+/// Returns the data of `PERFTRACE_INFO`.
 pub(crate) fn info(id: u64) -> Result<Info> {
     let all = TRACING.lock();
     let trace = all.traces.iter().find(|t| t.id == id).ok_or(EINVAL)?;
     Ok(all.info(trace))
 }
 
-/// The first trace from a slot on that the caller may open. `ENOENT`.
+/// Returns the data of the first trace from a slot on that the caller may open. `ENOENT` if there
+/// is none.
 pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     let caller = Caller::new();
     let all = TRACING.lock();
@@ -118,7 +139,11 @@ pub(crate) fn next_trace(slot: u32) -> Result<Info> {
     .ok_or(ENOENT)
 }
 
-/// Where the next thing to read is. `EBUSY`: another file reads it; `ENOENT`: there is no more.
+/// Returns the next buffer with unread data. A call with the key 0 begins a new pass.
+///
+/// # Errors
+///
+/// `EBUSY` if another file reads the trace, `ENOENT` if nothing is unread.
 pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buffer>)> {
     let Held { id, reader, .. } = *held;
     let mut all = TRACING.lock();
@@ -131,16 +156,18 @@ pub(crate) fn next(held: &Held, key: u64, cpu: u32) -> Result<(u64, u32, Arc<Buf
     }
     if key == 0 {
         trace.signal.answer();
-        // What others have read they may still ask about.
+        // In this trace only: readers of other traces may still ask for the processes and markers
+        // of what they have read.
         all.tidy(id);
         all.forget();
     }
     all.trace(id)?.next(key, cpu).ok_or(ENOENT)
 }
 
-/// May the reader of a trace have what it has copied of a process by now? A process that has
-/// changed since it was last asked about is asked about once: the answer is younger than the
-/// copy, whatever the process does meanwhile. `EINTR`, `ENOMEM`.
+/// Returns whether the reader of a trace may have the data of a process that it has just copied.
+///
+/// If the process has changed since permission was last checked, it is checked again, once. The
+/// answer is more recent than the copy, so later changes do not matter. `EINTR`, `ENOMEM`.
 pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
     let mut after = 0u64;
     loop {
@@ -157,10 +184,11 @@ pub(crate) fn may_have(held: &Held, key: u64) -> Result<bool> {
     Ok(TRACING.lock().trace(held.id)?.set(key).is_some())
 }
 
-/// A process has changed: the makers of all traces that have it are asked about anew. What it
-/// has written since is as secret as it is. Without the lock. `EINTR`, `ENOMEM`.
+/// Checks permission to trace a process that has changed, for the makers of all traces that it is
+/// in. Data that it has written since the change need the new permission. The lock is not held.
+/// `EINTR`, `ENOMEM`.
 fn ask_again(key: u64, leader: &Task) -> Result {
-    // First: what changes after this is another change.
+    // Recorded before the check, so that a later change is noticed.
     let seen = Seen::of(leader)?;
     let mut after = 0u64;
     loop {
@@ -178,14 +206,14 @@ fn ask_again(key: u64, leader: &Task) -> Result {
     Ok(())
 }
 
-/// It has ended: who waits for it hears so.
+/// Returns whether a trace has ended, for poll().
 pub(crate) fn has_ended(id: u64) -> bool {
     let all = TRACING.lock();
     let trace = all.traces.iter().find(|t| t.id == id);
     trace.is_none_or(|trace| trace.slot.is_none())
 }
 
-/// A process in a trace. `ENOENT`.
+/// Returns the data of a process in a trace. `ENOENT` if it is not in the trace.
 pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     let mut all = TRACING.lock();
     let nobody = abi::Process {
@@ -206,7 +234,7 @@ pub(crate) fn process(id: u64, key: u64) -> Result<abi::Process> {
     Ok(told(all.process(key).map_err(|_| ENOENT)?))
 }
 
-/// A process that the caller may trace. `ENOENT`.
+/// Returns the data of a process that the caller may trace. `ENOENT` if there is none.
 pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     let caller = Caller::new();
     let (told, leader) = {
@@ -223,6 +251,7 @@ pub(crate) fn any_process(key: u64) -> Result<abi::Process> {
     }
 }
 
+/// Returns the data of a process in the form of the interface.
 fn told(process: &Process) -> abi::Process {
     abi::Process {
         key: process.key,
@@ -235,7 +264,7 @@ fn told(process: &Process) -> abi::Process {
     }
 }
 
-/// A marker of a process in a trace. `ENOENT`.
+/// Returns a marker of a process in a trace. `ENOENT` if there is none.
 pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     let mut all = TRACING.lock();
     all.trace(id)?.set(key).ok_or(ENOENT)?;
@@ -258,8 +287,8 @@ pub(crate) fn describe(id: u64, key: u64, number: u32) -> Result<Describe> {
     })
 }
 
-/// The first marker from a number on, of a process or those after it, that the caller may
-/// trace. `ENOENT`, `EINTR`.
+/// Returns the first marker from `number` on, of a process or of one with a higher key, that the
+/// caller may trace. `ENOENT` if there is none, `EINTR`.
 pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
     let caller = Caller::new();
     let (mut key, mut number) = (key, number as usize);
@@ -271,12 +300,13 @@ pub(crate) fn next_marker(key: u64, number: u32) -> Result<Describe> {
         if caller.may_trace(&leader) {
             return Ok(found);
         }
-        // None of its markers.
+        // The caller may trace none of this process's markers.
         (key, number) = (found.key.wrapping_add(1), 0);
     }
 }
 
-/// The module goes: nobody has a file, or a trace that is kept.
+/// Frees all traces and processes when the module is unloaded. No file is open and no trace is
+/// kept.
 pub(crate) fn forget_all() {
     let mut all = TRACING.lock();
     let was = core::mem::replace(&mut *all, Tracing::NONE);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What must be met, and whether it was: the bars about counters.
+//! The bars about counters: limits that results must meet, and whether they did.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,40 +8,40 @@ use crate::events;
 use crate::record::{Code, Count, Failure};
 use crate::results::{Results, ONCE};
 
-/// Most instructions a value may take to read.
+/// Limit of the instructions to read one value.
 pub const READ: f64 = 3.5;
-/// A reader is flat if no number of CPUs makes a value dearer by more.
+/// A reader is flat if a value costs at most this factor of its cost with the fewest CPUs.
 const FLAT: f64 = 1.1;
 
-/// How it came out.
+/// The verdict on a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// As good as it must be, or better.
+    /// The result is within the limit.
     Met,
-    /// Worse.
+    /// The result is not within the limit.
     Missed,
-    /// There is no second boot, or it came out otherwise there.
+    /// There was no second boot, or its verdict was another one.
     DoesNotCount,
-    /// There is no number.
+    /// There is no result.
     NotMeasured,
 }
 
-/// One bar.
+/// A bar: a limit and a result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
-    /// Of what.
+    /// The operation or comparison.
     pub what: String,
-    /// What it must be.
+    /// The limit as text.
     pub must: String,
-    /// What it was, or why there is nothing.
+    /// The result as text, or the reason why there is none.
     pub was: String,
-    /// Is that good enough?
+    /// Whether the result meets the limit.
     pub verdict: Verdict,
 }
 
 impl Bar {
-    /// The verdict of two boots, if it is the same in both.
+    /// Combines the bars of two boots. The verdict counts only if both boots have the same one.
     fn in_both(self, again: Self) -> Self {
         let verdict = match (self.verdict, again.verdict) {
             (first, second) if first == second => first,
@@ -59,7 +59,7 @@ impl Bar {
         }
     }
 
-    /// After one boot there is no verdict.
+    /// Marks the bar of a single boot, whose verdict does not count.
     fn once(self) -> Self {
         match self.verdict {
             Verdict::NotMeasured => self,
@@ -72,16 +72,16 @@ impl Bar {
     }
 }
 
-/// Which parts were asked for; bars of the others are left out.
+/// The parts of the benchmark that were run. Bars of other parts are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
-    /// Instructions.
+    /// Instructions, counted in guests.
     pub guest: bool,
-    /// Times.
+    /// Ratios of times, measured on this machine.
     pub host: bool,
 }
 
-/// All bars of the parts. `again`: of the guests' second boot.
+/// Returns all bars of the parts. `again` has the results of the guests' second boot.
 pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar> {
     let mut bars = Vec::new();
     if parts.host {
@@ -100,7 +100,7 @@ pub fn bars(results: &Results, again: Option<&Results>, parts: Parts) -> Vec<Bar
     bars
 }
 
-/// The bars about instructions, of one boot.
+/// Returns the bars about instructions, of one boot.
 fn boot(results: &Results) -> Vec<Bar> {
     let mut bars = vec![reader(results)];
     for (name, what) in [("inline_add", "C"), ("rust_add", "Rust")] {
@@ -133,7 +133,7 @@ fn boot(results: &Results) -> Vec<Bar> {
     bars
 }
 
-/// What counting adds to a switch of threads, ours and perf's, in every guest.
+/// The instructions that contexts and perf add to a switch of threads, in every guest.
 fn switch(results: &Results) -> Bar {
     added(
         results,
@@ -142,7 +142,7 @@ fn switch(results: &Results) -> Bar {
     )
 }
 
-/// What accounting adds, in every guest.
+/// The instructions that accounting adds, in every guest.
 fn accounting(results: &Results) -> [Bar; 3] {
     let bar = |with: &str, without: &str, what: &str, most: f64| {
         let costs: Vec<(u32, f64, f64)> = both(results, with, without);
@@ -183,7 +183,7 @@ fn accounting(results: &Results) -> [Bar; 3] {
     ]
 }
 
-/// What accounting adds, and others who look at the same, in every guest.
+/// The instructions that accounting adds, compared with ftrace, perf and BPF, in every guest.
 fn others(results: &Results) -> [Bar; 3] {
     let bar = |what: &str, ours: &str, job: &str| {
         let others = ["ftrace", "perf", "bpf"].map(|by| format!("{job}_{by}"));
@@ -239,7 +239,7 @@ fn others(results: &Results) -> [Bar; 3] {
     ]
 }
 
-/// What a turn of event sets and perf's rotation take, in every guest.
+/// The instructions of a switch of event sets and of perf's rotation, in every guest.
 fn turns(results: &Results) -> Bar {
     fewer(
         results,
@@ -248,7 +248,7 @@ fn turns(results: &Results) -> Bar {
     )
 }
 
-/// What the life of a context and of perf's group takes, in every guest.
+/// The instructions to create, use and close a context and perf's group, in every guest.
 fn life(results: &Results) -> Bar {
     fewer(
         results,
@@ -257,7 +257,7 @@ fn life(results: &Results) -> Bar {
     )
 }
 
-/// What ours and perf's take.
+/// Compares the instructions of an operation with those of perf.
 fn fewer(results: &Results, rows: [&str; 2], what: &str) -> Bar {
     let costs = both(results, rows[0], rows[1]);
     let text: Vec<String> = costs
@@ -274,7 +274,7 @@ fn fewer(results: &Results, rows: [&str; 2], what: &str) -> Bar {
     bar(what, "fewer instructions than perf", was)
 }
 
-/// What ours and perf's add to what is there anyway, in every guest.
+/// Compares the instructions that contexts and perf add to an operation, in every guest.
 fn added(results: &Results, [without, ours, perf]: [&str; 3], what: &str) -> Bar {
     let added = |name: &str, cpus| {
         let with = results.count(name, cpus)?.per_value();
@@ -299,7 +299,8 @@ fn added(results: &Results, [without, ours, perf]: [&str; 3], what: &str) -> Bar
     bar(what, "fewer instructions than perf", was)
 }
 
-/// What a sample takes in the handler of its interrupt, ours and perf's, in every guest.
+/// The instructions of a sample in the handler of its interrupt, compared with perf, in every
+/// guest.
 fn sample(results: &Results) -> Bar {
     let costs = both(results, "sample_forward_handler", "sample_perf_handler");
     let text: Vec<String> = costs
@@ -320,7 +321,7 @@ fn sample(results: &Results) -> Bar {
     )
 }
 
-/// Seed A2: backward costs no more than forward.
+/// A sample into a backward ring must not cost more than one into a forward ring, to 1 %.
 fn backward(results: &Results) -> Bar {
     let costs = both(results, "sample_backward_handler", "sample_forward_handler");
     let text: Vec<String> = costs
@@ -343,14 +344,15 @@ fn backward(results: &Results) -> Bar {
     )
 }
 
-/// What two operations took, by CPUs.
+/// Returns the costs of two operations, by the number of CPUs.
 fn both(results: &Results, one: &str, other: &str) -> Vec<(u32, f64, f64)> {
     let of = |name, cpus| Some(results.count(name, cpus)?.per_value());
     let both = |n| Some((n, of(one, n)?, of(other, n)?));
     results.cpus().into_iter().filter_map(both).collect()
 }
 
-/// A bar, and how it came out.
+/// Makes a bar. `was` has the result and whether it meets the limit, or the reason why there is no
+/// result.
 pub fn bar(what: &str, must: &str, was: Result<(String, bool), String>) -> Bar {
     let (was, verdict) = match was {
         Ok((was, true)) => (was, Verdict::Met),
@@ -409,7 +411,7 @@ fn host(results: &Results) -> Vec<Bar> {
     bars
 }
 
-/// Cheap at every number of CPUs, and flat.
+/// The cost to read a value must be low at every number of CPUs, and flat.
 fn reader(results: &Results) -> Bar {
     let costs: Vec<(u32, f64)> = results
         .cpus()
@@ -435,7 +437,7 @@ fn reader(results: &Results) -> Bar {
     )
 }
 
-/// An operation of the module, in every guest.
+/// Compares the instructions of an operation with a limit, in every guest.
 pub fn instructions(
     results: &Results,
     name: &str,
@@ -458,8 +460,9 @@ pub fn instructions(
     bar(what, must, was)
 }
 
-/// Two for the flag and one for each counter: which they are, the machine code
-/// tells; that one more counter is one more instruction, the guest.
+/// An update of k counters has two memory instructions for the flag and one for each counter. The
+/// test of the machine code checks these instructions, the guest that one more counter is one more
+/// instruction.
 fn group(results: &Results) -> Bar {
     let code: Vec<&Code> = results
         .code
@@ -498,8 +501,8 @@ fn group(results: &Results) -> Bar {
     )
 }
 
-/// 0: every bar met; 1: one was missed; 2: none was, but something could not
-/// be measured, or two boots disagree.
+/// Returns the exit status: 0 if all bars are met and nothing failed, 1 if a bar is missed, 2 if
+/// none is missed but something could not be measured or two boots disagree.
 pub fn status(bars: &[Bar], failures: &[Failure]) -> u8 {
     if bars.iter().any(|bar| bar.verdict == Verdict::Missed) {
         1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Events of user programs. Their buffers are memory in the kernel's stead: what an event takes
-//! is the same, as the kernel has no part in it.
+//! Measures events of user programs. The kernel is simulated: buffers are ordinary memory. This
+//! does not change the cost of an event, in which the kernel has no part.
 
 use std::io;
 
@@ -11,20 +11,21 @@ use perftrace::simulate::{attach_to, Kernel, Plan, FLIGHT};
 use crate::bars::{bar, instructions, Bar};
 use crate::results::Results;
 
-/// Bytes of a buffer: for more windows than there are.
+/// Size of a buffer in bytes: more than all windows of a measurement write.
 const BYTES: u32 = 1 << 20;
-/// Events that touch each page of it.
+/// Number of events that fill a buffer twice, so that each of its pages is accessed.
 const ALL: u32 = 2 * BYTES / 32;
-/// Where the events go.
+/// Slot of the trace that records the events.
 const TRACE: u32 = 3;
 
-/// How an event is done so many times.
+/// A loop that executes this number of events.
 type Run = fn(u32) -> io::Result<()>;
 
-/// The same, whatever has to be done before.
+/// A loop of events, with its preparation.
 pub type Measured<'a> = &'a mut dyn FnMut(u32) -> io::Result<()>;
 
-/// The loops, with nothing in them but an event, and its arguments from registers.
+/// Name, loop and trace flags of each way (`None`: not traced). The loops contain nothing but the
+/// events, whose arguments are in registers.
 const WAYS: [(&str, Run, Option<u32>); 6] = [
     ("event_off", pair, None),
     ("event_off_2", two, None),
@@ -68,11 +69,11 @@ fn text(n: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// What traces them. In a program this is done once.
+/// The simulated kernel that traces the events. A program attaches to it once.
 pub struct Traced(&'static Kernel);
 
 impl Traced {
-    /// Attaches.
+    /// Attaches to a simulated kernel with this number of CPUs.
     pub fn new(nr_cpus: u32) -> Self {
         Self(attach_to(Plan {
             nr_cpus,
@@ -81,14 +82,14 @@ impl Traced {
         }))
     }
 
-    /// Each way, to be measured. What was written before is taken as read first, which is the same
-    /// for few events as for many.
+    /// Passes each way to `measure`. Before each run all records are marked as read, which has the
+    /// same cost for few events as for many.
     pub fn each(&self, measure: &mut dyn FnMut(&str, Measured<'_>)) -> io::Result<()> {
         for (name, run, traced) in WAYS {
             if let Some(flags) = traced {
                 self.0.start(TRACE, flags, BYTES);
             }
-            // Pages come when they are touched.
+            // Accesses all pages, so that no page fault occurs in the measurement.
             for _ in 0..8 {
                 self.0.skip(TRACE);
                 run(ALL / 8)?;
@@ -105,7 +106,7 @@ impl Traced {
     }
 }
 
-/// The bars about instructions.
+/// Returns the bars about instructions.
 pub fn guest_bars(results: &Results) -> [Bar; 2] {
     let off: Vec<f64> = results
         .cpus()
@@ -131,7 +132,7 @@ pub fn guest_bars(results: &Results) -> [Bar; 2] {
     ]
 }
 
-/// The bar about time.
+/// Returns the bar about time.
 pub fn host_bar(results: &Results) -> Bar {
     let was = results
         .ratio("lttng_event")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What runs in the guest, as its only program: each way to read, one after
-//! the other, in the same boot. Prints a line of JSON for each.
+//! The only program in the guest: measures each way to read, one after the other, in the same boot.
+//! Prints a line of JSON for each.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -22,23 +22,25 @@ use crate::switch::{context, PingPong, Turns, TwoGroups, TwoSets, COUNTERS};
 use crate::sys::{close_nothing, first_in_line, getppid, nops, PerCpuArray};
 use crate::trace::{Job, WAYS};
 
-/// Rounds of [`nops`], of a microsecond each, in which event sets take turns. The timers of a
-/// guest with several CPUs run at the clock's ticks only, each 4 ms: that is still
-/// as many turns as there are windows of anything else, and some more.
+/// Rounds of [`nops`], of a microsecond each, during which event sets are switched. In a guest with
+/// several CPUs timers run at clock ticks only, every 4 ms. The rounds then have 50 switches, more
+/// than the number of windows of other operations.
 const TURNS: u32 = 200_000;
 /// Calls of close(-1) in one operation.
 const CLOSES: u32 = 100;
-/// What is accounted: the scheduler; interrupts too; system calls too.
+/// Name and levels: the scheduler; interrupts as well; system calls as well; the time of switches
+/// as well.
 const ACCOUNTING: [(&str, &str); 4] = [("sched", "1"), ("irq", "3"), ("calls", "7"), ("all", "15")];
-/// Where all of it runs: perf events of this CPU are read here.
+/// CPU of all measurements: perf events of this CPU are read.
 const CPU: usize = 0;
-/// So often something is measured until enough windows agree; then it is left out.
+/// Limit of measurements of one operation until enough windows agree. If they never do, the report
+/// leaves the operation out.
 const TRIES: u32 = 5;
-/// Between two lives: longer than a grace period and the work that waits for it.
+/// Sleep between two lives of a context: longer than a grace period and the work after it.
 const LIFE_REST: Duration = Duration::from_millis(60);
-/// Keys of the BPF map, as many as there are counters to read.
+/// Keys of the BPF map: as many as there are counters to read.
 const KEYS: u32 = 1000;
-/// Keys in one batch: few enough for a window, whatever the CPUs.
+/// Keys per batch, for few, more and many CPUs, so that a batch fits into a window.
 const BATCH: [usize; 3] = [1000, 200, 50];
 
 fn tell(record: &Record) {
@@ -50,7 +52,7 @@ fn tell(record: &Record) {
 
 struct Guest {
     cpus: u32,
-    /// Operations in a window.
+    /// Limit of operations in a window.
     most: u32,
 }
 
@@ -59,7 +61,8 @@ impl Guest {
         self.rested(name, values, self.most, &|| {}, run);
     }
 
-    /// [`operation`](Self::operation), `most` times in a window, and with a rest before each.
+    /// Measures like [`operation`](Self::operation), with a limit of `most` operations and with
+    /// `rest` called before each window.
     fn rested(
         &self,
         name: &str,
@@ -86,7 +89,7 @@ impl Guest {
         }));
     }
 
-    /// Ours: the library's own reader, a whole snapshot of 1,000 counters.
+    /// Measures the library's reader with a whole snapshot of 1,000 counters.
     fn reader(&self) -> Result<(), perfcounters::Error> {
         let mut counters = Counters::open()?;
         let selection = counters.select(&Pattern::new(["bench/*"]))?;
@@ -137,7 +140,7 @@ impl Guest {
         }
     }
 
-    /// Two threads in turns, each counted by what `counted` makes.
+    /// Measures two threads that run alternately, each counted by what `counted` returns.
     fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) {
         let first = first_in_line(true).and_then(|()| counted());
         let pair = first.and_then(|own| Ok((own, PingPong::new(counted)?)));
@@ -151,7 +154,7 @@ impl Guest {
         let _ = first_in_line(false);
     }
 
-    /// The shortest of several calls of a handler, and how many calls took just as long.
+    /// Makes a record of the shortest call of a handler and the number of calls of the same length.
     fn shortest(&self, name: &str, (ticks, agree): (u64, u32)) -> Count {
         Count {
             operation: name.into(),
@@ -164,7 +167,7 @@ impl Guest {
         }
     }
 
-    /// What the handler of the overflow took of that.
+    /// Measures the part of a sample that the handler of the overflow interrupt takes.
     fn handler(&self, name: &str) {
         let name = format!("{name}_handler");
         match nmis() {
@@ -173,7 +176,7 @@ impl Guest {
         }
     }
 
-    /// A loop of known length and a sample, of what `sampled` makes.
+    /// Measures a loop of known length with one sample per round, taken by what `sampled` returns.
     fn samples<T>(&self, name: &str, sampled: impl FnOnce() -> io::Result<T>) {
         match sampled() {
             Ok(_sampled) => {
@@ -188,8 +191,8 @@ impl Guest {
         }
     }
 
-    /// One turn of event sets, or of perf's groups: what the callback of its timer takes. The
-    /// interrupt around it, other timers and other CPUs are not in the number.
+    /// Measures one switch of event sets, or rotation of perf's groups, by the callback of its
+    /// timer. The interrupt around it, other timers and other CPUs do not count.
     fn turns<T: Turns>(&self, name: &str) {
         match T::new().and_then(|mut turns| self.turn(name, &mut turns)) {
             Ok(count) => tell(&Record::Count(count)),
@@ -223,8 +226,8 @@ impl Guest {
         }
     }
 
-    /// A hundred calls of close(-1), the call with which rings that are overwritten were
-    /// first measured. `begin` comes before all calls of a window.
+    /// Measures a hundred calls of close(-1), the operation with which overwritten rings were
+    /// measured first. `begin` is called before the calls of each window.
     fn closes<T>(
         &self,
         name: &str,
@@ -241,7 +244,7 @@ impl Guest {
         }
     }
 
-    /// Ours: a thread's context, read by a call and by its page.
+    /// Measures reading a thread's context, by a call and by its self page.
     fn contexts(&self) -> io::Result<()> {
         let context = context(COUNTERS)?;
         for (name, count) in [("context_read_1", 1), ("context_read_4", COUNTERS)] {
@@ -266,9 +269,9 @@ impl Guest {
         Ok(())
     }
 
-    /// One life, from the file that is opened to the one that is closed, with [`COUNTERS`] that
-    /// count in between. What workers do afterwards is over before the next one begins: it is not
-    /// counted, ours or perf's.
+    /// Measures the life of a context from open to close, with [`COUNTERS`] that count in between.
+    /// Deferred work has ended before the next one begins, and does not count, neither for contexts
+    /// nor for perf.
     fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) {
         self.rested(name, 1, 1, &|| sleep(LIFE_REST), &mut |n| {
             (0..n).try_for_each(|_| life().map(drop))
@@ -292,7 +295,7 @@ impl Guest {
         Ok(())
     }
 
-    /// What bench.ko measured, with interrupts off.
+    /// Prints what bench.ko measured with interrupts off.
     fn module(&self) -> io::Result<()> {
         for line in std::fs::read_to_string("/proc/bench")?.lines() {
             match module_line(line, self.cpus) {
@@ -303,7 +306,8 @@ impl Guest {
         Ok(())
     }
 
-    /// What accounting adds to a call and to a switch of threads, level by level.
+    /// Measures what accounting adds to a system call, to a switch of threads and to an interrupt,
+    /// level by level.
     fn accounting(&self) {
         for (name, level) in ACCOUNTING {
             let set = |on: &str| -> io::Result<()> {
@@ -323,7 +327,7 @@ impl Guest {
         }
     }
 
-    /// An operation while somebody looks at it.
+    /// Measures an operation while it is observed; `by` names the observer.
     fn job(&self, job: Job, by: &str) {
         match job {
             Job::Calls => self.operation(&format!("getppid_{by}"), 1, &mut |n| {
@@ -335,15 +339,15 @@ impl Guest {
         }
     }
 
-    /// The same by others.
+    /// Measures the operations while other tools observe them.
     fn others(&self) {
         let jobs = [
             (Job::Calls, "getppid"),
             (Job::Switches, "switch"),
             (Job::Interrupts, "interrupt"),
         ];
-        // Records fit in a page of a ring in enough windows: the step to the next one is not
-        // in the numbers.
+        // With 8 operations the records of most windows fit into one page of a ring, so the step to
+        // the next page does not count.
         let few = Self {
             cpus: self.cpus,
             most: 8,
@@ -364,7 +368,7 @@ impl Guest {
         }
     }
 
-    /// An interrupt that bench.ko sends to its own CPU.
+    /// Measures an interrupt that bench.ko sends to its own CPU.
     fn interrupt(&self, name: &str) {
         for again in (0..TRIES).rev() {
             let line = std::fs::read_to_string("/proc/bench_interrupt");
@@ -396,20 +400,20 @@ impl Guest {
     }
 }
 
-/// After perf events: the kernel looks for them at each switch until a second after the last
-/// one, which is not what comes next. Idle time is free.
+/// Waits after perf events: the kernel checks for them at each switch until one second after the
+/// last event, which would be measured as part of the next operation. Idle time costs nothing here.
 fn settle() {
     sleep(Duration::from_secs(2));
 }
 
-/// After contexts: their probes are kept for ten seconds, and what they add to a switch is not what
-/// comes next.
+/// Waits after contexts: their probes stay attached for ten seconds, and would be measured in the
+/// next switches.
 fn rest() {
     sleep(Duration::from_secs(12));
 }
 
-/// What bench.ko has seen of NMIs since the last time: the shortest, and how many
-/// took just as long.
+/// Returns the length of the shortest NMI since the last call, and the number of NMIs of the same
+/// length, as bench.ko recorded them.
 fn nmis() -> io::Result<(u64, u32)> {
     let text = std::fs::read_to_string("/proc/bench_nmi")?;
     let mut words = text.split_whitespace().map(str::parse);
@@ -419,19 +423,19 @@ fn nmis() -> io::Result<(u64, u32)> {
     }
 }
 
-/// The callbacks of one timer function, as bench.ko has seen them.
+/// The callbacks of one timer function, as bench.ko recorded them.
 #[derive(Debug, PartialEq)]
 struct Callback {
-    /// The shortest.
+    /// Length of the shortest callback in ticks.
     ticks: u64,
-    /// How many took just as long.
+    /// Number of callbacks of that length.
     agree: u32,
     calls: u32,
-    /// Its name, and the module's in brackets.
+    /// Name of the function, with its module in brackets.
     function: String,
 }
 
-/// The callbacks of timers on this CPU since the last call of this function.
+/// Returns the callbacks of timers on this CPU since the last call.
 fn callbacks() -> io::Result<Vec<Callback>> {
     let text = std::fs::read_to_string("/proc/bench_timers")?;
     let callback = |line| {
@@ -440,7 +444,7 @@ fn callbacks() -> io::Result<Vec<Callback>> {
     text.lines().map(callback).collect()
 }
 
-/// A line of /proc/bench_timers; bench_main.c says what is in it.
+/// Parses a line of /proc/bench_timers; its format is in bench_main.c.
 fn callback_line(line: &str) -> Option<Callback> {
     let mut words = line.splitn(4, ' ');
     Some(Callback {
@@ -451,14 +455,14 @@ fn callback_line(line: &str) -> Option<Callback> {
     })
 }
 
-/// A line of /proc/bench; bench_main.c says what is in it.
+/// Parses a line of /proc/bench; its format is in bench_main.c.
 fn module_line(line: &str, cpus: u32) -> Option<Count> {
     let mut words = line.split(' ');
     let operation = words.next()?.to_owned();
     let mut next = || words.next()?.parse::<u64>().ok();
     let [few, many, short, long] = [next()?, next()?, next()?, next()?];
     let agree = [next()? as u32, next()? as u32];
-    // A group changes as many values as its name says.
+    // The name of a group says how many values it changes.
     let values = match operation.rsplit_once("group_") {
         Some((_, k)) => k.parse().ok()?,
         None => 1,
@@ -474,8 +478,8 @@ fn module_line(line: &str, cpus: u32) -> Option<Count> {
     })
 }
 
-/// Measures everything, after a loop of `late` microseconds. `adds`: 60,000 calls of
-/// perf_add() too.
+/// Measures everything, after a loop of `late` microseconds. With `adds` bench.ko also adds 60,000
+/// instances, and measures some of these calls of perf_add().
 pub fn run(adds: bool, late: u32) -> io::Result<()> {
     let mut here = CpuSet::new();
     here.set(CPU);
@@ -520,7 +524,7 @@ pub fn run(adds: bool, late: u32) -> io::Result<()> {
     for count in [1, 8, 16] {
         guest.perf(&format!("perf_read_{count}"), PAGE_FAULTS, count);
     }
-    // perf gives the PMU back some time after its last event: ours comes first.
+    // perf releases the PMU some time after its last event, so contexts are measured first.
     guest.samples("sample_forward", || sample::context("ring"));
     guest.samples("sample_backward", || sample::context("flight-recorder"));
     let deep = |format| move || sample::deep_context(format);

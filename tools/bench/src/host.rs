@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What runs on this machine itself: pairs of ways, back to back. Times move
-//! from run to run by far more than their ratio, so only ratios are kept, and
-//! of those the median.
+//! Compares times on this machine, in pairs that run alternately. Times vary from run to run far
+//! more than their ratios, so only the ratios are evaluated, and of these the median.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -19,23 +18,23 @@ use crate::peers::{cpus, PerfGroup, ProcFile, PAGE_FAULTS};
 use crate::record::{median, Failure, Ratio, Record};
 use crate::sys::{map_words, Lines, PerCpuArray};
 
-/// Runs of a pair, each with a ratio of its own.
+/// Number of runs of a pair. Each has one ratio.
 const RUNS: usize = 15;
-/// Turns of each side in a run; the shortest counts.
+/// Turns of each side in a run. The shortest one counts.
 const TURNS: usize = 31;
-/// Nanoseconds that one turn of a side should take.
+/// Intended duration of a turn in nanoseconds.
 const TURN_NS: f64 = 100_000.0;
-/// Counters to read, and so keys of the map.
+/// Number of counters to read, and of keys of the BPF map.
 const COUNTERS: u32 = 1000;
 const GROUP: usize = 16;
-/// Updates of 16 counters in one go, so that only they are seen.
+/// Updates of 16 counters per call, so that the cost of the call does not matter.
 const ROUNDS: usize = 64;
 
-/// One side of a pair: what to do, and how many values doing it once gives.
+/// One side of a pair: the code to measure, and the number of values that one execution gives.
 struct Side<'a> {
     values: f64,
     run: &'a mut dyn FnMut() -> io::Result<()>,
-    /// Times in a turn.
+    /// Executions per turn.
     times: u32,
 }
 
@@ -52,7 +51,7 @@ impl<'a> Side<'a> {
         Ok(side)
     }
 
-    /// Nanoseconds for each value.
+    /// Runs one turn. Returns nanoseconds per value.
     fn turn(&mut self) -> io::Result<f64> {
         let start = Instant::now();
         for _ in 0..self.times {
@@ -82,7 +81,7 @@ fn pair(name: &str, mut ours: Side<'_>, mut theirs: Side<'_>) -> io::Result<Rati
     })
 }
 
-/// Our reader on counter pages in memory, kept by the engine's own code.
+/// The library's reader on counter pages in memory that the engine's own code maintains.
 struct Ours {
     _fake: Fake,
     counters: Counters,
@@ -146,15 +145,15 @@ fn against_perf(name: &str, count: usize) -> io::Result<Ratio> {
     )
 }
 
-/// The pages read with nothing but loads, each value added up in a register:
-/// what the library adds to that is the copy.
+/// Compares plain loads of the pages with perf. Each value is added up in a register; the copy that
+/// the library makes is not included.
 fn loads_against_perf(name: &str) -> io::Result<Ratio> {
     let (mut fake, path) = Fake::in_memory(2, 1)?;
     for n in 0..COUNTERS {
         fake.add_counter(&format!("bench/c{n:05}"))
             .map_err(|e| io::Error::other(e.advice()))?;
     }
-    // Two chunks of two CPUs, behind the header's page.
+    // Two chunks of two CPUs, after the page of the header.
     let words = &map_words(&File::open(path)?, 5 * 512)?[512..];
     let mut group = PerfGroup::new(PAGE_FAULTS, GROUP, sched_getcpu() as i32)?;
     pair(
@@ -203,7 +202,7 @@ fn against_vmstat(name: &str) -> io::Result<Ratio> {
     )
 }
 
-/// How much longer it takes to see that nothing was torn.
+/// Measures the cost of the check that no group was torn.
 fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
     let (mut plain, mut checked) = (Ours::new(nr_cpus)?, Ours::new(nr_cpus)?);
     let values = plain.len();
@@ -214,7 +213,7 @@ fn flag_check(name: &str, nr_cpus: u32) -> io::Result<Ratio> {
     )
 }
 
-/// One update of each of 16 counters against another way to do the same.
+/// Compares one update of each of 16 counters with another instruction sequence.
 fn writers(name: &str, other: impl Fn(&mut Lines)) -> io::Result<Ratio> {
     let lines = std::cell::RefCell::new(Lines::new()?);
     let ratio = pair(
@@ -263,7 +262,7 @@ fn place(what: &str, is: &str) {
 
 /// Measures everything.
 pub fn run() -> io::Result<()> {
-    // On one CPU: a perf event of it is read there, and nothing migrates.
+    // All runs on one CPU: a perf event of that CPU is read there, and nothing migrates.
     let mut here = CpuSet::new();
     here.set(sched_getcpu());
     sched_setaffinity(None, &here)?;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! make bench: what counting costs in instructions, what reading costs beside
-//! other ways to read, and whether the bars are met. tests/bench/run calls it.
+//! make bench: measures the instructions that counting costs, compares the cost of reading with
+//! other interfaces, and checks the bars. Run by tests/bench/run.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `guest.rs`, `count.rs` | instructions of each operation, in the guest |
 //! | `events.rs` | events of user programs, and their bars |
 //! | `host.rs` | ratios of times, on this machine |
-//! | `peers.rs` | the other ways to read |
+//! | `peers.rs` | the other interfaces for reading |
 //! | `sys.rs` | the only unsafe code |
-//! | `record.rs` | what is measured, as it is kept |
-//! | `bars.rs` | what must be met, and whether it was |
+//! | `record.rs` | the records of measurements |
+//! | `bars.rs` | the limits, and whether they are met |
 //! | `report.rs`, `plot.rs` | table, JSON, SVG |
 
 use std::error::Error;
@@ -115,7 +115,7 @@ fn read(files: &[PathBuf]) -> Result<Results, Box<dyn Error>> {
     let mut all = Vec::new();
     for file in files {
         for line in fs::read_to_string(file)?.lines() {
-            // The serial line of a guest that dies may be cut off anywhere.
+            // The output of a guest that crashes may be cut off anywhere.
             match serde_json::from_str(line) {
                 Ok(record) => all.push(record),
                 Err(_) => eprintln!("bench: {}: not understood: {line}", file.display()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Cost against CPUs, as an SVG file: what a value costs to read, each way.
+//! Draws the cost to read a value against the number of CPUs, for each way, as an SVG file.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ const WAYS: &[(&str, &str, RGBColor)] = &[
     ),
 ];
 
-/// Draws it. Both axes are logarithmic.
+/// Draws the file. Both axes are logarithmic.
 pub fn draw(results: &Results, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let cpus = results.cpus();
     let (Some(first), Some(last)) = (cpus.first(), cpus.last()) else {

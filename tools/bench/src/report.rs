@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What comes out: one text, whose tables are Markdown, and the JSON file it
-//! can be made from again.
+//! The report: a text with tables in Markdown, and a JSON file from which the same text can be
+//! made.
 
 use std::fmt::Write;
 
@@ -12,8 +12,7 @@ use crate::bars::{status, Bar, Verdict};
 use crate::record::{Adds, Code, Count, Failure, Ratio};
 use crate::results::{cpus_of, Results, ONCE};
 
-/// The JSON file. Fields that can be worked out from others are written too,
-/// and not read.
+/// The JSON file. Fields that follow from others are written, but not read.
 #[derive(Serialize, Deserialize)]
 struct Document {
     schema: u32,
@@ -28,10 +27,10 @@ struct Document {
 }
 
 const SCHEMA: u32 = 2;
-/// Why a ratio of times is not the same number twice.
+/// The reason why a ratio of times does not count as an exact number.
 const TIMES: &str = "times differ from run to run; a bar looks at the median of the runs";
 
-/// A record and what can be worked out from it.
+/// Returns a record as JSON, extended by derived fields.
 fn with(record: impl Serialize, derived: Value) -> Value {
     let mut value = json!(record);
     if let (Value::Object(value), Value::Object(derived)) = (&mut value, derived) {
@@ -40,7 +39,7 @@ fn with(record: impl Serialize, derived: Value) -> Value {
     value
 }
 
-/// The results, their bars and the exit status, as JSON.
+/// Formats the results, their bars and the exit status as JSON.
 pub fn to_json(results: &Results, bars: &[Bar]) -> Result<String, serde_json::Error> {
     let count = |c: &Count| {
         with(
@@ -88,7 +87,7 @@ pub fn to_json(results: &Results, bars: &[Bar]) -> Result<String, serde_json::Er
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// What a JSON file of ours holds.
+/// Parses a JSON file that [`to_json`] wrote.
 pub fn from_json(text: &str) -> Result<(Results, Vec<Bar>), serde_json::Error> {
     fn all<T: for<'de> Deserialize<'de>>(values: Vec<Value>) -> Result<Vec<T>, serde_json::Error> {
         values.into_iter().map(serde_json::from_value).collect()
@@ -105,7 +104,7 @@ pub fn from_json(text: &str) -> Result<(Results, Vec<Bar>), serde_json::Error> {
     Ok((results, document.bars))
 }
 
-/// Operations in the order of the table: whose, name, what it is called.
+/// Operations in the order of the table: name and label.
 pub const OPERATIONS: &[(&str, &str)] = &[
     (
         "snapshot",
@@ -309,7 +308,7 @@ const PAIRS: &[(&str, &str)] = &[
     ),
 ];
 
-/// A table whose columns line up; numbers to the right.
+/// A table with aligned columns, numbers to the right.
 struct Table(Vec<Vec<String>>);
 
 impl Table {
@@ -321,7 +320,7 @@ impl Table {
         self.0.push(cells);
     }
 
-    /// `left`: how many columns are text.
+    /// Writes the table. The first `left` columns are text.
     fn write(&self, out: &mut String, left: usize) {
         let columns = self.0.first().map_or(0, Vec::len);
         let width = |n: usize| {
@@ -355,7 +354,7 @@ impl Table {
     }
 }
 
-/// As many digits as tell something.
+/// Formats a number with as many digits as are significant.
 fn number(n: f64) -> String {
     match n {
         _ if n == n.trunc() => format!("{n}"),
@@ -364,7 +363,7 @@ fn number(n: f64) -> String {
     }
 }
 
-/// A number, in parentheses if it does not count.
+/// Puts a number in parentheses if it does not count.
 fn if_counts(number: String, why_not: Option<&String>) -> String {
     match why_not {
         None => number,
@@ -372,7 +371,7 @@ fn if_counts(number: String, why_not: Option<&String>) -> String {
     }
 }
 
-/// The rows that do not count, with the reason of each.
+/// Lists the rows that do not count, each with its reason.
 fn uncounted(out: &mut String, results: &Results) {
     let counts = results.counts.iter().map(|count| {
         let what = format!("{} at {}", count.operation, cpus_of(count.cpus));
@@ -399,7 +398,7 @@ fn uncounted(out: &mut String, results: &Results) {
     }
 }
 
-/// Instructions by the number of CPUs.
+/// Writes a table of instructions by the number of CPUs.
 fn counts(out: &mut String, results: &Results, rows: &[(&str, &str)], per_value: bool) {
     let cpus = results.cpus();
     let head = cpus.iter().map(|n| cpus_of(*n));
@@ -424,7 +423,7 @@ fn counts(out: &mut String, results: &Results, rows: &[(&str, &str)], per_value:
     table.write(out, 1);
 }
 
-/// All there is to say about the results.
+/// Formats the whole report.
 pub fn text(results: &Results, bars: &[Bar]) -> String {
     let mut out = String::new();
     for (what, name) in &results.places {
@@ -535,7 +534,7 @@ mod tests {
         .to_vec()
     }
 
-    /// The report of two boots.
+    /// Returns the report of two boots, as text and as JSON.
     fn report(first: u64, second: Option<u64>) -> (String, Value) {
         let mut results = Results::new(guest(first));
         let second = second.map(|turn| Results::new(guest(turn)));
@@ -543,7 +542,7 @@ mod tests {
         let json = to_json(&results, &[]).expect("a document");
         let (read, bars) = from_json(&json).expect("our own document");
         let text = text(&results, &[]);
-        // The file has all that the text has.
+        // The file has everything that the text has.
         assert_eq!(text, super::text(&read, &bars));
         (text, serde_json::from_str(&json).expect("JSON"))
     }

@@ -1,71 +1,77 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/proc/perfmon_map`: which logical registers there are.
+//! `/proc/perfmon_map`: the logical registers of this machine.
 
 use std::io;
 
 use crate::abi::FIRST_SOFT;
 use crate::context::{Context, Scope};
 
-/// The file.
+/// Path of the map.
 pub const MAP: &str = "/proc/perfmon_map";
 
-/// A PMC.
+/// A PMC: a register that configures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Control {
     /// The logical number.
     pub number: u16,
-    /// The manual's name.
+    /// The name in the processor's manual.
     pub name: String,
-    /// The MSR.
+    /// The address of the MSR.
     pub address: u64,
-    /// The value before it is written.
+    /// The value at reset, before the first write.
     pub reset: u64,
     /// Bits that a write does not change.
     pub reserved: u64,
-    /// Only for a thread, or only system-wide; empty for both.
+    /// `thread` or `system-wide` if only such contexts may use the register; empty if both may.
     pub scope: String,
+    /// The CPUs that have the register, such as 0,2-3; empty if all have it.
+    pub cpus: String,
 }
 
-/// A PMD.
+/// A PMD: a register that holds data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Data {
     /// The logical number.
     pub number: u16,
-    /// The manual's name.
+    /// The name in the processor's manual.
     pub name: String,
-    /// The MSR; none is not the hardware's.
+    /// The address of the MSR; `None` if the register is not in the hardware.
     pub address: Option<u64>,
-    /// Bits of the counter.
+    /// Width of the counter in bits.
     pub width: u32,
-    /// Bit n: the n-th PMC of the description controls it.
+    /// Bit n is set if the n-th PMC of the description controls the PMD.
     pub pmcs: u64,
-    /// What RDPMC calls it.
+    /// The index of the counter for RDPMC.
     pub rdpmc: Option<u32>,
-    /// Counts; else it is a value of now.
+    /// True for a counter; false for a register that shows a current value.
     pub is_counter: bool,
-    /// Only for a thread, or only system-wide; empty for both.
+    /// `thread` or `system-wide` if only such contexts may use the register; empty if both may.
     pub scope: String,
+    /// The CPUs that have the register, such as 0,2-3; empty if all have it.
+    pub cpus: String,
 }
 
 /// The registers of one description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// What it calls itself.
+    /// The name of the description.
     pub name: String,
-    /// Configure.
+    /// The registers that configure.
     pub pmcs: Vec<Control>,
-    /// Hold data.
+    /// The registers that hold data.
     pub pmds: Vec<Data>,
+    /// The core types of a hybrid processor: 0x20 is Intel's Atom, 0x40 its Core. Otherwise empty.
+    pub cores: Vec<String>,
 }
 
 impl Description {
-    /// The PMC of a number.
+    /// Returns the PMC with this number.
     pub fn pmc(&self, number: u16) -> Option<&Control> {
         self.pmcs.iter().find(|r| r.number == number)
     }
 
-    /// The PMD of a number.
+    /// Returns the PMD with this number.
     pub fn pmd(&self, number: u16) -> Option<&Data> {
         self.pmds.iter().find(|r| r.number == number)
     }
@@ -78,45 +84,54 @@ impl Description {
     }
 }
 
-/// All registers that there are.
+/// All registers of this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
-    /// The processor's, if there is a description of it.
+    /// The processor's registers, if a description for it is loaded.
     pub hardware: Option<Description>,
-    /// The kernel's own.
+    /// The registers that the kernel provides.
     pub soft: Vec<Description>,
 }
 
 impl Map {
-    /// As it is now. `NotFound`: the module is not loaded.
+    /// Reads the current map. The error is `NotFound` if the module is not loaded.
     pub fn read() -> io::Result<Self> {
         let text = std::fs::read_to_string(MAP)?;
         if !text.is_empty() {
             return Ok(Self::parse(&text));
         }
-        // The kernel looks for descriptions when the first context is made; whether one can be
-        // made does not matter here.
+        // The kernel loads descriptions when the first context is created, also if that fails
+        // later.
         drop(Context::create(Scope::Thread));
         Ok(Self::parse(&std::fs::read_to_string(MAP)?))
     }
 
-    /// The PMC of a number.
+    /// Removes the registers that some CPUs lack, so that a thread is counted on each CPU.
+    pub fn of_all_cpus(mut self) -> Self {
+        if let Some(hardware) = &mut self.hardware {
+            hardware.pmcs.retain(|r| r.cpus.is_empty());
+            hardware.pmds.retain(|r| r.cpus.is_empty());
+        }
+        self
+    }
+
+    /// Returns the PMC with this number.
     pub fn pmc(&self, number: u16) -> Option<&Control> {
         self.all().find_map(|d| d.pmc(number))
     }
 
-    /// The PMD of a number.
+    /// Returns the PMD with this number.
     pub fn pmd(&self, number: u16) -> Option<&Data> {
         self.all().find_map(|d| d.pmd(number))
     }
 
-    /// The descriptions, the processor's first.
+    /// Returns all descriptions, the processor's first.
     pub fn all(&self) -> impl Iterator<Item = &Description> {
         self.hardware.iter().chain(&self.soft)
     }
 
-    /// Of the file's text. Words that are not known are passed over: a later
-    /// kernel side may say more.
+    /// Parses the text of the map. Unknown lines and words are ignored, because a later kernel
+    /// module may print more.
     pub fn parse(text: &str) -> Self {
         let mut all: Vec<Description> = Vec::new();
         for line in text.lines() {
@@ -159,6 +174,8 @@ fn register(line: &str, into: &mut Description) -> Option<()> {
         .iter()
         .find(|w| matches!(**w, "thread" | "system-wide"))
         .map_or(String::new(), |w| (*w).to_owned());
+    let cpus = words.iter().find_map(|w| w.strip_prefix("cpus="));
+    let cpus = cpus.unwrap_or_default().to_owned();
     if let Some(number) = number.strip_prefix("PMC") {
         into.pmcs.push(Control {
             number: number.parse().ok()?,
@@ -167,7 +184,10 @@ fn register(line: &str, into: &mut Description) -> Option<()> {
             reset: value("reset").unwrap_or_default(),
             reserved: value("reserved").unwrap_or_default(),
             scope,
+            cpus,
         });
+    } else if number == "CORE" {
+        into.cores.push(name);
     } else if let Some(number) = number.strip_prefix("PMD") {
         into.pmds.push(Data {
             number: number.parse().ok()?,
@@ -180,6 +200,7 @@ fn register(line: &str, into: &mut Description) -> Option<()> {
             rdpmc: value("rdpmc").and_then(|n| n.try_into().ok()),
             is_counter: !words.contains(&"value"),
             scope,
+            cpus,
         });
     }
     Some(())
@@ -222,6 +243,28 @@ not a register
         assert_eq!(clock.scope, "thread");
         assert!(map.pmd(264).is_some_and(|r| !r.is_counter));
         assert!(map.pmc(272).is_some() && map.pmc(273).is_none());
+    }
+
+    #[test]
+    fn r1_4_registers_that_some_cpus_lack_can_be_left_out() {
+        let map = Map::parse(
+            "\
+# intel-arch
+CORE 0x20 cpus=1
+CORE 0x40 cpus=0,2-3
+PMC0 A address=0x186 reset=0x0 reserved=0x0
+PMC1 B address=0x187 reset=0x0 reserved=0x0 cpus=0,2-3
+PMD0 C address=0xc1 width=48 pmcs=0x1 rdpmc=0x0
+PMD1 D address=0xc2 width=48 pmcs=0x2 rdpmc=0x1 cpus=0,2-3
+",
+        );
+        let hardware = map.hardware.as_ref().expect("a PMU");
+        assert_eq!(hardware.cores, ["0x20", "0x40"]);
+        assert_eq!(map.pmc(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
+        assert_eq!(map.pmd(1).map(|r| r.cpus.as_str()), Some("0,2-3"));
+        let map = map.of_all_cpus();
+        assert!(map.pmc(0).is_some() && map.pmd(0).is_some());
+        assert!(map.pmc(1).is_none() && map.pmd(1).is_none());
     }
 
     #[test]

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From text to a tree.
+//! Parses a filter's text into a tree.
 
 use engine::filter::{ANY, EQ, FIELD_NAME_MAX, FLOAT, GE, GT, LE, LT, NE, SIGNED};
 
 use crate::{error, Error};
 
-/// How deep parentheses may be: the parser calls itself.
+/// Maximum depth of parentheses, because the parser is recursive.
 const DEEPEST: u32 = 100;
 
 const OPERATORS: &str = "== != < <= > >= & ~ !~";
 
-/// What a filter says.
+/// A node of the tree.
 #[derive(Debug)]
 pub(crate) enum Node {
     All(Vec<Node>),
@@ -20,23 +20,23 @@ pub(crate) enum Node {
     Compare(Compare),
 }
 
-/// A field held against a constant.
+/// A comparison of a field with a constant.
 #[derive(Debug)]
 pub(crate) struct Compare {
-    /// Where it is in the text.
+    /// The offset in the text, in bytes.
     pub position: usize,
     pub field: String,
     pub what: What,
 }
 
-/// With what, and how.
+/// The operator of a comparison, and its constant.
 #[derive(Debug)]
 pub(crate) enum What {
     Number { op: u8, value: u64 },
     Glob { pattern: String, matches: bool },
 }
 
-/// A comparison as it was written.
+/// An operator as it is written, before the kind of the constant is known.
 #[derive(Clone, Copy, PartialEq)]
 enum Sign {
     Number(u8),
@@ -68,7 +68,7 @@ impl<'t> Parser<'t> {
         &self.text[self.at..]
     }
 
-    /// The next character that is no blank.
+    /// Skips blanks and returns the next character.
     fn peek(&mut self) -> Option<char> {
         self.at = self.text.len() - self.rest().trim_start().len();
         self.rest().chars().next()
@@ -83,7 +83,7 @@ impl<'t> Parser<'t> {
         there
     }
 
-    /// What is made of such characters.
+    /// Takes characters as long as they are good.
     fn word(&mut self, good: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
         let end = rest.find(|one| !good(one)).unwrap_or(rest.len());
@@ -277,7 +277,8 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// What is between quotes, as it is written.
+    /// Takes a text in quotes. Returns its offset, and what is between the quotes, escapes
+    /// included.
     fn quoted(&mut self) -> Result<(usize, &'t str), Error> {
         let opened = self.at;
         self.at += 1;
@@ -300,7 +301,7 @@ impl<'t> Parser<'t> {
 
     fn glob(&mut self) -> Result<String, Error> {
         let (from, inner) = self.quoted()?;
-        // What the kernel would take for a [ is more likely a mistake.
+        // The kernel would take a [ without a ] as a character, but it is more likely a mistake.
         let mut class = None;
         let mut skipped = false;
         for (at, byte) in inner.bytes().enumerate() {
@@ -324,7 +325,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The glob of one text.
+    /// Takes a text in quotes, and returns a glob that matches only this text.
     fn exactly(&mut self) -> Result<String, Error> {
         let (from, inner) = self.quoted()?;
         let mut pattern = String::new();

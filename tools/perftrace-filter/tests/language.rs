@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the language means: each case is run by the engine, as programs and the kernel do.
+//! Tests the meaning of filters. Each one is evaluated by the engine, as in traced programs and in
+//! the kernel.
 
 use engine::filter::{check, Event, Filter, HEADER, STEP};
 use engine::trace::FILTER_MAX;
 use perftrace_filter::compile;
 
-/// piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight 2.5, big 2^64 - 1.
+/// An event: piece `pear`, code `a*[b"\`, count 3, flags 0x14, price -10, weight 2.5, big 2^64 - 1.
 const EVENT: Event<'_> = Event {
     marker: b"shop:sold",
     fields: b"piece:str code:str count:u8 flags:x16 price:s32 weight:f64 big:u64 7up:u8",
@@ -229,13 +230,13 @@ fn r3_10_as_much_as_fits() {
     assert!(error.message.contains("too large"), "{error}");
     let long = format!("a == \"{}\" || b == 1", "x".repeat(FILTER_MAX));
     assert_eq!(compile(&long).unwrap_err().position, 0);
-    // A text that is there twice is there once.
+    // A text that is used twice is stored once.
     let one = compile("piece == \"pear\"").unwrap().len();
     let two = compile("piece == \"pear\" || piece == \"pear\"")
         .unwrap()
         .len();
     assert_eq!(two, one + STEP);
-    // What is neither && nor a comparison is no step.
+    // Only comparisons become steps.
     let bytes = compile("!(a == 1 && !(b == 2)) || c == 3").unwrap();
     assert_eq!(bytes.len(), HEADER + 3 * STEP + "a\0b\0c\0".len());
     assert!(compile(&"!".repeat(1_000_001)).is_err());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The command line. Help, completions and manual pages all come from here.
+//! The command line, as clap structures. Help, completions and manual pages are generated from
+//! them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -601,7 +602,8 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Percent of a line that a caller has at least; half of one, as perf has it.
+    /// Returns the share of its line, in percent, below which a caller is left out. It is at least
+    /// 0.5, perf's limit.
     pub fn least(&self) -> f64 {
         self.limit.max(0.5)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What went wrong, said so that it can be put right.
+//! Errors that end `pfc`: their messages, each with advice where there is any, and the exit status.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -12,26 +12,26 @@ use perfcounters::Error;
 
 use crate::rights;
 
-/// Why `pfc` ends before its time.
+/// The error that ends `pfc`.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nothing to show.
+    /// No instance matches the patterns. The text continues "nothing matches".
     NoMatch(String),
     /// The counters could not be read.
     Counters(Error),
-    /// Accounting could not be read.
+    /// Process accounting (`/dev/ppa`) could not be read.
     Accounting(ppa::Error),
-    /// There is no trace, or it could not be read.
+    /// There is no such trace, or it could not be read.
     Tracing(perftrace_reader::Error),
     /// Output could not be written.
     Write(io::Error),
-    /// The output file could not be made.
+    /// The output file could not be created or written.
     Create(PathBuf, io::Error),
-    /// It may not, or what it is asked for can not be: the sentence says why.
+    /// The request is impossible, or the user lacks a permission. The text is the whole message.
     Refused(String),
-    /// It could not listen there.
+    /// The HTTP server could not listen on this address.
     Listen(SocketAddr, io::Error),
-    /// This program could not be run.
+    /// The command could not be executed.
     Command(String, io::Error),
     /// The terminal could not be used.
     Terminal(io::Error),
@@ -90,7 +90,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Nothing matched these patterns.
+    /// Makes the error for patterns that match no instance.
     pub fn no_match(words: &str) -> Self {
         Self::NoMatch(if words.is_empty() {
             ": there are no live instances; load a provider, such as pfc_sched, or try --all".into()
@@ -99,16 +99,17 @@ impl Failure {
         })
     }
 
-    /// Says what is wrong; gives the exit code.
+    /// Prints the message to standard error and returns the exit status.
     pub fn report(&self) -> ExitCode {
         match self {
-            // Whoever reads us has enough: `pfc list | head -1`.
+            // The reader of the pipe has closed it, as in `pfc list | head -1`: a success.
             Self::Write(e) if e.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             _ => eprintln!("pfc: {self}"),
         }
         ExitCode::from(match self {
             Self::NoMatch(_) => 1,
-            // As shells have it.
+            // The exit statuses that shells use: 127 if there is no such command, 126 if it cannot
+            // be executed.
             Self::Command(_, e) if e.kind() == ErrorKind::NotFound => 127,
             Self::Command(..) => 126,
             _ => 2,
@@ -116,7 +117,7 @@ impl Failure {
     }
 }
 
-/// The error, and what to do about it.
+/// Returns the message for an error of the counter pages, with advice.
 fn advice(error: &Error) -> String {
     match error {
         Error::Open(path, e) => {
@@ -125,7 +126,7 @@ fn advice(error: &Error) -> String {
                 ErrorKind::PermissionDenied => "this needs root or group perfcounters",
                 _ => "is the module loaded? lsmod | grep perfcounters",
             };
-            // Without the "(os error 2)".
+            // Omits the "(os error 2)" that `io::Error` appends.
             let what = match e.kind() {
                 ErrorKind::NotFound => "no such device".to_owned(),
                 ErrorKind::PermissionDenied => "permission denied".to_owned(),
@@ -141,7 +142,7 @@ fn advice(error: &Error) -> String {
     }
 }
 
-/// The same of accounting.
+/// Returns the message for an error of process accounting, with advice.
 fn accounting(error: &ppa::Error) -> String {
     use ppa::Error;
     match error {
@@ -172,7 +173,7 @@ fn accounting(error: &ppa::Error) -> String {
     }
 }
 
-/// The same of tracing.
+/// Returns the message for an error of tracing, with advice.
 fn tracing(error: &perftrace_reader::Error) -> String {
     use perftrace_reader::{Error, DEVICE};
     match error {

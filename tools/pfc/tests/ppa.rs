@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa` as a user runs it, where nothing has to be accounted.
+//! Tests of `pfc ppa` as a user runs it, as far as they need no accounting.
 
 mod device;
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use device::{pfc, refused};
 
-/// A file of these lines, which goes with it.
+/// A file with these lines, which is removed when the test ends.
 struct Recorded(PathBuf);
 
 impl Recorded {

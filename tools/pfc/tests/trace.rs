@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc trace` as a user runs it, where nothing has to be traced.
+//! Tests of `pfc trace` as a user runs it, as far as they need no trace.
 
 mod device;
 

@@ -10,13 +10,13 @@
 //! # Ok::<(), ppa::Error>(())
 //! ```
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `abi.rs` | the structures and calls of `linux/ppa.h`; unsafe |
-//! | `bytes.rs` | the same structures in what was read |
+//! | `abi.rs` | the structures and ioctls of `linux/ppa.h` (unsafe) |
+//! | `bytes.rs` | parses the structures in the data of read() |
 //! | `device.rs` | the device, and the file of CPUs |
-//! | `values.rs` | what values mean: sums, differences, times |
-//! | `error.rs` | what can go wrong |
+//! | `values.rs` | evaluates values: sums, differences, times |
+//! | `error.rs` | errors |
 
 mod abi;
 mod bytes;

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Traced processes let go of the device: by themselves, before they are in user mode again.
+ * PERFTRACE_RELEASE: traced processes replace their mappings of the device and close their files of
+ * it. Each process does so in a task work, before one of its threads returns to user mode.
  */
+#include <linux/anon_inodes.h>
 #include <linux/err.h>
 #include <linux/fdtable.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/mman.h>
+#include <linux/module.h>
 #include <linux/sched/signal.h>
+#include <linux/shmem_fs.h>
 #include <linux/slab.h>
 #include "../../../../include/uapi/linux/perftrace.h"
 #include "trace.h"
 #include "work.h"
 
-/* src/engine/trace.rs holds its twin. */
+/* Release in src/engine/trace.rs has the same layout. */
 static_assert(sizeof(struct perftrace_release) == 16);
 
 struct pt_leaving {
@@ -24,51 +28,123 @@ struct pt_leaving {
 };
 
 /*
- * What takes the place of an area of ours. Shared where it is written: who is late writes there,
- * and it counts as nobody's data.
+ * A temporary file that is mapped with MAP_FIXED over a VMA of the device. do_mmap() calls its
+ * get_unmapped_area() with the mmap lock held for writing and before it unmaps anything: an error
+ * from there leaves the address space as it was. Its mmap() replaces the file of the new VMA by
+ * @wake, or by @memory if there is no @wake or it cannot be mapped, so that no VMA holds a
+ * reference to the module.
  */
-static unsigned long replace(const struct pt_ours *ours, struct file *wake, unsigned long from,
-			     unsigned long to, unsigned long pgoff)
-{
-	unsigned long within = (pgoff & ours->span) << PAGE_SHIFT;
-	unsigned long bytes = to - from;
+struct pt_stand_in {
+	const struct vm_operations_struct *areas;
+	unsigned long from, to, pgoff;
+	struct file *wake, *memory;
+};
 
-	if (within >= PERFTRACE_BUFFERS)
-		return vm_mmap(NULL, from, bytes, PROT_READ | PROT_WRITE,
-			       MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, 0);
-	if (wake && !IS_ERR_VALUE(vm_mmap(wake, from, bytes, PROT_READ, MAP_SHARED | MAP_FIXED,
-					  within)))
-		return from;
-	return vm_mmap(NULL, from, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, 0);
+static unsigned long stand_in_area(struct file *file, unsigned long addr, unsigned long len,
+				   unsigned long pgoff, unsigned long flags)
+{
+	const struct pt_stand_in *in = file->private_data;
+	const struct vm_area_struct *vma = find_vma(current->mm, in->from);
+
+	if (vma && vma->vm_ops == in->areas && vma->vm_start == in->from &&
+	    vma->vm_end == in->to && vma->vm_pgoff == in->pgoff)
+		return addr;
+	return -EAGAIN;
 }
 
+static int stand_in_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	const struct pt_stand_in *in = file->private_data;
+
+	/* The pages of the old VMA are unmapped by now, and an error would leave a hole. */
+	if (in->wake) {
+		vma_set_file(vma, in->wake);
+		if (!vfs_mmap(in->wake, vma))
+			return 0;
+	}
+	vma_set_file(vma, in->memory);
+	return vfs_mmap(in->memory, vma);
+}
+
+static const struct file_operations stand_in_ops = {
+	.owner = THIS_MODULE,
+	.get_unmapped_area = stand_in_area,
+	.mmap = stand_in_mmap,
+};
+
 /*
- * All areas of ours; false: there is none. One that is moved meanwhile stays; what another thread
- * maps meanwhile where one was goes: the library does neither.
+ * Maps @wake or empty memory over the VMA that @in describes. The memory is shared and not
+ * reserved, because late writers touch only a few pages of it. Returns -EAGAIN if the VMA has
+ * changed.
  */
-static bool leave_areas(const struct pt_ours *ours, struct file *wake)
+static int replace(const struct pt_ours *ours, struct file *wake, struct pt_stand_in *in)
+{
+	unsigned long within = (in->pgoff & ours->span) << PAGE_SHIFT, bytes = in->to - in->from;
+	bool writable = within >= PERFTRACE_BUFFERS;
+	int prot = PROT_READ | (writable ? PROT_WRITE : 0);
+	struct file *file;
+	unsigned long at;
+
+	in->wake = writable ? NULL : wake;
+	in->memory = shmem_kernel_file_setup("perftrace", within + bytes,
+					     mk_vma_flags(VMA_NORESERVE_BIT));
+	if (IS_ERR(in->memory))
+		return PTR_ERR(in->memory);
+	file = anon_inode_getfile("perftrace", &stand_in_ops, in, writable ? O_RDWR : O_RDONLY);
+	if (IS_ERR(file)) {
+		fput(in->memory);
+		return PTR_ERR(file);
+	}
+	at = vm_mmap(file, in->from, bytes, prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, within);
+	/* mmap() may leave a hole when it runs out of memory: fill it unless another thread has. */
+	if (IS_ERR_VALUE(at) && at != -EAGAIN)
+		vm_mmap(in->memory, in->from, bytes, prot,
+			MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, within);
+	/* No VMA refers to this file, so its operations are not called after this. */
+	fput(file);
+	fput(in->memory);
+	return IS_ERR_VALUE(at) ? (int)at : 0;
+}
+
+/* Finds the first VMA of the device that ends behind @after. */
+static bool find_area(const struct pt_ours *ours, unsigned long after, struct pt_stand_in *in)
 {
 	struct mm_struct *mm = current->mm;
-	unsigned long from = 0, to = 0, pgoff = 0;
 	struct vm_area_struct *vma;
-	bool any = false;
 
-	do {
-		mmap_read_lock(mm);
-		vma = find_vma(mm, to);
-		while (vma && vma->vm_ops != ours->areas)
-			vma = find_vma(mm, vma->vm_end);
-		if (vma) {
-			from = vma->vm_start;
-			to = vma->vm_end;
-			pgoff = vma->vm_pgoff;
-		}
-		mmap_read_unlock(mm);
-		if (vma)
-			replace(ours, wake, from, to, pgoff);
-		any |= !!vma;
-	} while (vma);
-	return any;
+	mmap_read_lock(mm);
+	vma = find_vma(mm, after);
+	while (vma && vma->vm_ops != ours->areas)
+		vma = find_vma(mm, vma->vm_end);
+	if (vma)
+		*in = (struct pt_stand_in){ ours->areas, vma->vm_start, vma->vm_end,
+					    vma->vm_pgoff, NULL, NULL };
+	mmap_read_unlock(mm);
+	return vma;
+}
+
+/* Passes over the address space: other threads may move VMAs during one. */
+#define LEAVE_PASSES	8
+
+/*
+ * Replaces all VMAs of the device. Returns -ENOENT if there was none, and -EAGAIN if some are left
+ * because other threads move them or memory is short.
+ */
+static int leave_areas(const struct pt_ours *ours, struct file *wake)
+{
+	struct pt_stand_in in;
+	int error = -ENOENT;
+
+	for (int pass = 0; pass < LEAVE_PASSES; pass++) {
+		unsigned long after = 0;
+
+		if (!find_area(ours, 0, &in))
+			return error;
+		error = 0;
+		for (; find_area(ours, after, &in); after = in.to)
+			replace(ours, wake, &in);
+	}
+	return find_area(ours, 0, &in) ? -EAGAIN : 0;
 }
 
 static int is_ours(const void *files, struct file *file, unsigned int fd)
@@ -76,7 +152,7 @@ static int is_ours(const void *files, struct file *file, unsigned int fd)
 	return file->f_op == files ? fd + 1 : 0;
 }
 
-/* Descriptors by which the process is traced. */
+/* Closes the descriptors through which the process is attached to the device. */
 static void leave_files(const struct pt_ours *ours)
 {
 	unsigned int from = 0;
@@ -98,12 +174,17 @@ static void leave(struct callback_head *head)
 	struct pt_leaving *leaving = container_of(head, struct pt_leaving, head);
 
 	/*
-	 * It may have been stopped for long. With VM_LOCKED what is mapped would be filled with
-	 * pages, whole.
+	 * The thread may have been stopped since the work was queued, and PERFTRACE_RESUME may have
+	 * cancelled the release meanwhile. With VM_LOCKED, mmap() would populate the new mappings
+	 * with pages in full, so such a process keeps the device.
 	 */
 	if (pt_is_closed() && current->mm && !(current->mm->def_flags & VM_LOCKED)) {
-		/* It attaches just now: another thread uses the descriptor, to map it. */
-		if (!leave_areas(&leaving->ours, leaving->wake))
+		/*
+		 * -ENOENT: no VMA yet, because the process is attaching and another thread is about
+		 * to use the descriptor to map the device. -EAGAIN: some VMAs are left. In both
+		 * cases the next PERFTRACE_RELEASE queues this work again.
+		 */
+		if (leave_areas(&leaving->ours, leaving->wake))
 			pt_leaves_later();
 		else
 			leave_files(&leaving->ours);
@@ -114,7 +195,10 @@ static void leave(struct callback_head *head)
 	pfc_work_done();
 }
 
-/* A process lets go soon, one of its threads for all. -ENOMEM; -ESRCH: it ends. May sleep. */
+/*
+ * Queues task work that makes one thread of a process release the device for all of its threads.
+ * Returns -ENOMEM, or -ESRCH if all threads are exiting. May sleep.
+ */
 int pt_leave_later(struct task_struct *leader, const struct pt_ours *ours, struct file *wake)
 {
 	struct pt_leaving *leaving = kmalloc_obj(*leaving, GFP_KERNEL);
@@ -138,14 +222,18 @@ int pt_leave_later(struct task_struct *leader, const struct pt_ours *ours, struc
 	return -ESRCH;
 }
 
-/* A file that can stand for the first piece, or an error. Held. */
+/*
+ * Returns the file of @fd, with a reference, if it can be mapped in place of the first, read-only
+ * piece of the device: a regular file of at least PERFTRACE_READ_BYTES that is open for reading
+ * only. Otherwise returns -EBADF or -EINVAL.
+ */
 struct file *pt_wake_get(int fd)
 {
 	struct file *file = fget(fd);
 
 	if (!file)
 		return ERR_PTR(-EBADF);
-	if (S_ISREG(file_inode(file)->i_mode) &&
+	if (S_ISREG(file_inode(file)->i_mode) && can_mmap_file(file) &&
 	    (file->f_mode & (FMODE_READ | FMODE_WRITE)) == FMODE_READ &&
 	    i_size_read(file_inode(file)) >= PERFTRACE_READ_BYTES)
 		return file;

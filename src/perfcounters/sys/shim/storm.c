@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Storms: a CPU samples at most so often, and for at most so long.
+ * Throttling of sampling: limits the number of samples that a CPU takes in a second, and the part
+ * of its time that they take.
  */
 #include <linux/hash.h>
 #include <linux/module.h>
@@ -21,14 +22,15 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 
 #define STORM_MS	10
 
-/* From one sample that is timed to the next: 9 to 24, 16.5 on the average. */
+/* Samples from one timed sample to the next: 9 to 24, 16.5 on average. */
 #define STORM_LEAST	9
 #define STORM_BITS	4
 
 /*
- * So many samples are timed at least, and for so long, before a CPU is found to starve; of those
- * that come so rarely that it takes longer than that it does not. The pause is three times that
- * time, but no longer than the last one.
+ * A CPU is found to starve after at least STARVED_TIMED timed samples and STARVED_MS milliseconds.
+ * If the timed samples take longer than STARVED_MOST_MS, they are too rare to starve a CPU, and
+ * counting starts over. The pause is three times the time that the CPU starved, but at least four
+ * windows and at most STARVED_PAUSE_MS.
  */
 #define STARVED_TIMED		8
 #define STARVED_MS		5
@@ -36,28 +38,31 @@ MODULE_PARM_DESC(max_sample_percent, "Of a CPU's time for samples, at most; 0: a
 #define STARVED_PAUSE_MS	400
 
 struct storm {
-	/* This window: when it began, what its samples took, and how many there are. */
+	/* The current window: its start, the time of its samples, and their number. */
 	u64 began;
 	u64 spent;
 	u32 samples;
-	/* Of how many the next one that is timed is the last. */
+	/* Number of samples up to the next timed one, for all of which that one stands. */
 	u32 drawn;
-	/* How many were timed since that time; in how many of them something waited for the CPU. */
+	/*
+	 * Timed samples since timed_since, and those of them that found work waiting for the CPU.
+	 */
 	u64 timed_since;
 	u32 timed;
 	u32 starved;
 };
 
 static DEFINE_PER_CPU(struct storm, storms) = { .drawn = 1 };
-/* Samples until the next one that is timed. */
+/* Samples until the next timed one, decremented at each sample. */
 DEFINE_PER_CPU(u32, pfm_storm_left) = 1;
 
 /*
- * For how long did the CPU get nothing done? 0: it does. What a sample takes besides our handler,
- * the NMI itself and others' handlers, is not in its time: where that is dear, under a hypervisor
- * or on a busy host, samples may leave a CPU nothing but its own ticks, or a thread so few
- * instructions between two of them that it is not through with a system call, and who waits for
- * the CPU waits on.
+ * Returns for how many ticks the CPU has got nothing done, or 0 if it makes progress.
+ *
+ * The measured time of a sample covers our handler, but neither the NMI itself nor the handlers of
+ * others. Where these are expensive, under a hypervisor or on a busy host, samples may leave a CPU
+ * no time but for its own timer ticks. Or they leave a thread so few instructions between two
+ * samples that it cannot finish a system call, while another task waits for the CPU.
  */
 static u64 starved_for(struct storm *storm, u64 now)
 {
@@ -71,8 +76,9 @@ static u64 starved_for(struct storm *storm, u64 now)
 	if (!storm->timed++)
 		storm->timed_since = now;
 	/*
-	 * An NMI, or the interrupt that samples, is one itself. Softirqs of kernel threads are what
-	 * those do; others are an interrupt's end, which ticks may follow one another by.
+	 * The NMI, or the interrupt that samples, is a hard interrupt itself; a second one is what
+	 * it interrupted. Softirqs of a kernel thread are the work of that thread. Other softirqs
+	 * run at the end of an interrupt, which ticks may repeat without end.
 	 */
 	if (hardirq_count() >= 2 * HARDIRQ_OFFSET || need_resched() ||
 	    (in_serving_softirq() && !(current->flags & PF_KTHREAD)))
@@ -87,12 +93,12 @@ static u64 starved_for(struct storm *storm, u64 now)
 }
 
 /*
- * After a sample that began at @began, which is timed, for all since the last one that was:
- * nanoseconds for which there must not be more; 0: none.
+ * Accounts all samples since the last timed one, after a timed sample that began at @began. Returns
+ * the time in nanoseconds for which sampling must pause, or 0.
  *
- * Which one is timed is drawn, one in sixteen on the average. Were it each sixteenth, a storm whose
- * NMIs come in step with what they interrupt would have the same of its samples timed for ever: the
- * short ones, those of one context of two, or those that find no interrupt.
+ * The timed samples are chosen at random, one in 16.5 on average. If every sixteenth one was timed,
+ * a storm whose NMIs are in step with what they interrupt could have the same samples timed each
+ * time: the short ones, those of one context of two, or those that interrupt no interrupt.
  */
 u64 pfm_storm(u64 began)
 {
@@ -101,14 +107,17 @@ u64 pfm_storm(u64 began)
 	u32 rate = READ_ONCE(max_sample_rate), percent = READ_ONCE(max_sample_percent);
 	u64 least = 0, pause = 0, starved = rate || percent ? starved_for(storm, now) : 0;
 
-	/* The time in which there may be as many, that take as long. */
+	/* The least time that the limits allow for this number of samples of this length. */
 	storm->samples += storm->drawn;
 	storm->spent += (now - began) * storm->drawn;
 	if (rate)
 		least = (u64)storm->samples * tsc_khz * MSEC_PER_SEC / rate;
 	if (percent)
 		least = max(least, storm->spent * 100 / percent);
-	/* One that took long may have been interrupted itself, by a hypervisor. */
+	/*
+	 * Limited to four windows: a sample that took long may have been interrupted by a
+	 * hypervisor.
+	 */
 	if (least > gone)
 		pause = min(least - gone, 4 * window);
 	if (starved)
@@ -121,7 +130,7 @@ u64 pfm_storm(u64 began)
 		pause = 0;
 	}
 	storm->drawn = STORM_LEAST + hash_64(now, STORM_BITS);
-	/* Pairs with an NMI's own pfm_storm(): until pfm_storm_left is set there is none. */
+	/* Pairs with the pfm_storm() of an NMI, which runs only after pfm_storm_left is set. */
 	barrier();
 	this_cpu_write(pfm_storm_left, storm->drawn);
 	return tsc_khz ? pause * NSEC_PER_MSEC / tsc_khz : 0;

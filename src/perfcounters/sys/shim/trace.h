@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* For user tracing: sys/trace.rs and sys/buffers.rs. */
+/* C functions of user tracing: for sys/{trace,buffers,areas,process,leave,task}.rs. */
 #ifndef _PERFCOUNTERS_TRACE_H
 #define _PERFCOUNTERS_TRACE_H
 
@@ -12,14 +12,17 @@ struct task_struct;
 struct vm_fault;
 struct vm_operations_struct;
 
-/* Who attaches, or makes a trace. */
+/* Identity of a process that attaches, or that creates a trace. */
 struct pt_who {
-	/* Of the initial name space. */
+	/* In the initial user namespace. */
 	u32 uid;
 	char comm[16];
 };
 
-/* What is of the device: operations of its areas and of its files, pages of a process's in it. */
+/*
+ * Identifies mappings and files of the device: the operations of its mappings (@areas) and of its
+ * files (@files), and a mask of the page offset within the range of one process (@span).
+ */
 struct pt_ours {
 	const struct vm_operations_struct *areas;
 	const struct file_operations *files;
@@ -44,6 +47,7 @@ void pt_thread_change(s64 at, u64 was, u64 first, u64 second);
 int pt_begins_later(void);
 void pt_traced(unsigned long mm, bool is);
 void pt_shares_later(struct task_struct *child);
+void pt_untold_end(void);
 void pt_who(struct pt_who *who, struct task_struct *task);
 bool pt_is_dying(void);
 s64 pt_time_offset(void);
@@ -52,9 +56,10 @@ int pt_leave_later(struct task_struct *leader, const struct pt_ours *ours, struc
 struct file *pt_wake_get(int fd);
 void pt_wake_put(struct file *wake);
 
-/* Of sys/trace.rs. */
+/* Defined in Rust: sys/areas.rs and sys/leave.rs. */
 void pt_begins(void);
 void pt_shares(u32 parent);
+void pt_missed(unsigned long mm);
 bool pt_is_closed(void);
 void pt_leaves_later(void);
 bool pt_is_attached(struct file *file);

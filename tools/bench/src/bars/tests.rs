@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tests of the bars: what meets one, misses one, or does not count.
+//! Tests of the bars: results that meet one, miss one, or do not count.
 
 use super::*;
 use crate::record::Record;
@@ -159,7 +159,7 @@ fn a_switch_that_costs_as_much_as_perfs_is_missed() {
     assert!(bad[0].starts_with("a switch of threads"));
 }
 
-/// A guest whose row is another one's.
+/// Returns the records of a guest in which one operation has another cost.
 fn with(operation: &str, values: u64, each: u64) -> Vec<Record> {
     let mut records = guest(1, 24);
     records.retain(|r| !matches!(r, Record::Count(c) if c.operation == operation));
@@ -174,7 +174,7 @@ fn a_turn_that_takes_as_long_as_perfs_is_missed() {
     assert!(bad[0].starts_with("a turn of two sets"));
 }
 
-/// The bar about turns, of two boots in which ours took so long.
+/// Returns the bar about switches of event sets, from two boots with these costs.
 fn turns_of(first: u64, second: u64) -> Bar {
     let boot = |ticks| Results::new(with("turns_context", 1, ticks));
     let bars = bars(&boot(first), Some(&boot(second)), GUEST);

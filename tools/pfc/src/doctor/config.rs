@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How the kernel was configured, where it says so.
+//! Checks the configuration of the running kernel, if it can be read.
 
 use std::fs;
 use std::process::Command;
 
 use super::{machine, note, problem, well, Check};
 
-/// What the modules need of a kernel: without these they do not load or do nothing.
+/// Options that the modules need, each with what needs it. A missing one is a problem.
 const NEEDED: &[(&str, &str)] = &[
     ("MODULES", "modules"),
     ("RUST", "modules in Rust"),
@@ -18,7 +18,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("RSEQ", "events of programs without a system call"),
 ];
 
-/// What they are better with.
+/// Options that the modules can do without, each with what it improves.
 const WANTED: &[(&str, &str)] = &[
     (
         "HAVE_SYSCALL_TRACEPOINTS",
@@ -63,7 +63,7 @@ pub fn check() -> Check {
     }
 }
 
-/// The first of the places where a kernel's configuration can be.
+/// Returns the path and the text of the kernel's configuration, from the first place that has it.
 fn read() -> Option<(String, String)> {
     let release = machine::release();
     let packed = "/proc/config.gz";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts: the PMU, who has it, and whether a context can be made and attached.
+//! Checks of monitoring contexts: the PMU, its users, and whether a context can be created and
+//! attached.
 
 use std::fs;
 use std::io;
@@ -15,7 +16,8 @@ use crate::stat::events::{privileged, Machine};
 use crate::stat::place::place;
 use crate::stat::{is_busy, refused, Recipe};
 
-/// A context is made first: the kernel loads descriptions for it, if it can.
+/// Makes all checks. A context is created before the map of registers is read, because the kernel
+/// loads PMU descriptions when the first context is created.
 pub fn checks(modules: &Modules) -> Vec<Check> {
     let made = modules
         .is_loaded()
@@ -42,7 +44,7 @@ pub fn checks(modules: &Modules) -> Vec<Check> {
     ]
 }
 
-/// What /proc/cpuinfo says of the first processor.
+/// The vendor and the flags of the first processor in /proc/cpuinfo.
 struct Cpu {
     vendor: String,
     flags: Vec<String>,
@@ -62,12 +64,14 @@ impl Cpu {
         }
     }
 
-    /// Has it a PMU? By its own word, or somebody has found one.
+    /// Returns true if there is a PMU: a description of it is registered, or the processor's flags
+    /// show one.
     fn has_pmu(&self, map: &Map) -> bool {
         map.hardware.is_some()
             || match self.vendor.as_str() {
                 "GenuineIntel" => self.has("arch_perfmon"),
-                // All of them have four counters, says the manual.
+                // AMD's manual says that all its processors have four counters. A hypervisor may
+                // hide them.
                 "AuthenticAMD" | "HygonGenuine" => {
                     !self.has("hypervisor") || self.has("perfctr_core")
                 }
@@ -87,7 +91,7 @@ impl Cpu {
     }
 }
 
-/// What to do about an error, without what it was for.
+/// Returns advice for an error, without the part that says what failed.
 fn advice(error: &io::Error) -> String {
     let text = refused("", error).to_string();
     text.trim_start_matches("cannot : ").to_owned()
@@ -152,7 +156,7 @@ fn watchdog(has_pmu: bool) -> Check {
     }
 }
 
-/// Guests of KVM, whose PMU is made of the host's.
+/// Checks for guests of KVM, whose virtual PMU uses the host's.
 fn guests() -> Check {
     let what = "guests";
     let mediated = ["kvm_intel", "kvm_amd"].iter().any(|module| {
@@ -181,7 +185,8 @@ fn guests() -> Check {
     }
 }
 
-/// Processes with such a file open, other than this one.
+/// Returns the name and the ID of each process, except this one, that has a file open whose link in
+/// /proc/PID/fd is `link`.
 fn processes_with(link: &str) -> Vec<String> {
     let Ok(all) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -206,7 +211,7 @@ fn processes_with(link: &str) -> Vec<String> {
         .collect()
 }
 
-/// Events of perf's, or contexts, that are open. Not every one of them needs the PMU.
+/// Lists the processes that have perf events or contexts open. Not all of these use the PMU.
 fn holders(what: &'static str, link: &str, in_the_way: bool) -> Check {
     let found = processes_with(link);
     if found.is_empty() {
@@ -237,7 +242,8 @@ fn create(made: Option<io::Result<()>>) -> Check {
     }
 }
 
-/// A counter of the hardware, on this thread; `None` if there is none.
+/// Tries to attach a context with a hardware counter to this thread. Returns `None` if no counter
+/// is available.
 fn attempt() -> Option<io::Result<()>> {
     let machine = Machine::here(false);
     let event = machine.event("instructions:u", Path::new("")).ok()?;

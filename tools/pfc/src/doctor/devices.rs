@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Our devices: who may open them.
+//! Checks of the device files: whether they exist and this user may open them.
 
 use std::fs;
 use std::io;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The machine: kernel, locks, limits, clock.
+//! Checks of the machine: kernel, module signatures, lockdown, limits, clock.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::module::Unread;
 use super::modules::{Modules, Signature};
 use super::{config, note, problem, text, well, Check};
 
-/// The kernel that the modules are developed on: its first two numbers.
+/// The first two numbers of the kernel release that the modules are developed and tested on.
 const KNOWN: &str = "7.2.";
 
 pub fn checks(modules: &Modules) -> Vec<Check> {
@@ -24,13 +24,14 @@ pub fn checks(modules: &Modules) -> Vec<Check> {
     checks
 }
 
-/// The release that runs.
+/// Returns the release of the running kernel.
 pub fn release() -> String {
     let uname = rustix::system::uname();
     uname.release().to_string_lossy().into_owned()
 }
 
-/// Without it little is seen, and what is not seen looks as if it were not there.
+/// Checks that /proc is mounted. Without it most other checks see nothing and report that things
+/// are missing.
 fn proc(there: bool) -> Option<Check> {
     (!there).then(|| {
         problem(
@@ -61,7 +62,7 @@ fn kernel() -> Check {
     }
 }
 
-/// Must modules be signed?
+/// Checks whether modules must be signed, and whether these are.
 fn signatures(modules: &Modules) -> Check {
     let enforced = text("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
     match (enforced, modules.is_loaded()) {
@@ -71,7 +72,7 @@ fn signatures(modules: &Modules) -> Check {
     }
 }
 
-/// What there is of ours, where they must be.
+/// Makes the check of a module's signature for a machine that requires one.
 fn wanted(signature: Signature) -> Check {
     let what = "signatures";
     let enrol = "mokutil --import CERTIFICATE, then boot";
@@ -108,7 +109,7 @@ fn secure_boot() -> Check {
     let what = "Secure Boot";
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     match fs::read(variable).ok().as_deref() {
-        // Four bytes of attributes, one of value.
+        // The variable has four bytes of attributes and one byte of value.
         Some([_, _, _, _, 1]) => note(what, "on: Debian's kernel locks itself down then"),
         Some(_) => well(what, "off"),
         None => well(
@@ -150,11 +151,11 @@ fn paranoid() -> Check {
     }
 }
 
-/// Rings of samples are locked memory.
+/// Checks the limit of locked memory, which applies to the rings of samples.
 fn memlock() -> Check {
     use rustix::process::{getrlimit, Resource};
     use rustix::thread::{capabilities, CapabilitySet};
-    /// What `pfc record` takes on a CPU, and some more.
+    /// A ring of `pfc record` for a CPU has 512 KiB by default; this leaves some room.
     const LEAST: u64 = 1 << 20;
     let what = "memlock";
     let free = capabilities(None).is_ok_and(|c| c.effective.contains(CapabilitySet::IPC_LOCK));
@@ -173,9 +174,9 @@ fn memlock() -> Check {
     }
 }
 
-/// Restartable sequences, as the kernel tells each program of them.
+/// Checks whether the kernel announces restartable sequences in the auxiliary vector.
 pub fn rseq() -> Check {
-    /// AT_RSEQ_FEATURE_SIZE.
+    /// The key AT_RSEQ_FEATURE_SIZE of the auxiliary vector.
     const SIZE: u64 = 27;
     let what = "rseq";
     let auxv = fs::read("/proc/self/auxv").unwrap_or_default();
@@ -192,7 +193,8 @@ pub fn rseq() -> Check {
 
 const CLOCKS: &str = "/sys/devices/system/clocksource/clocksource0/";
 
-/// The clock source, and whether the time stamp counter could be it.
+/// Returns the current clock source, and whether the time stamp counter is an available one.
+/// Returns `None` if /sys is not mounted.
 fn clock() -> Option<(String, bool)> {
     has_sys().then(clock_seen)
 }
@@ -205,7 +207,7 @@ fn clock_seen() -> (String, bool) {
     (now, tsc)
 }
 
-/// What a time stamp counter that the kernel does not trust can be helped with.
+/// Advice for a time stamp counter that the kernel considers unstable.
 const UNSTABLE: &str =
     "dmesg | grep -i tsc says why; in a virtual machine have its host show an invariant TSC, \
      on a machine whose TSC is known to be right boot with tsc=reliable";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Our modules: installed, for this kernel, loaded; and if not, what the kernel said.
+//! Checks of the kernel modules: installed, built for this kernel, loaded; if not loaded, what the
+//! kernel log says.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 use super::module::{log, Module, Unread};
 use super::{machine, note, problem, well, Check};
 
-/// Those that count.
+/// The modules that provide counters.
 const PROVIDERS: &[&str] = &[
     "pfc_sched",
     "pfc_syscalls",
@@ -19,7 +20,7 @@ const PROVIDERS: &[&str] = &[
     "pfc_mm",
 ];
 
-/// Is a module signed?
+/// Whether perfcounters.ko is signed.
 #[derive(Clone, Copy, Debug)]
 pub enum Signature {
     There,
@@ -28,7 +29,7 @@ pub enum Signature {
     Unseen(Unread),
 }
 
-/// All that `pfc doctor` looks at.
+/// All modules that `pfc doctor` checks.
 pub struct Modules {
     all: Vec<Module>,
 }
@@ -46,18 +47,18 @@ impl Modules {
         self.all.iter().find(|m| m.name == name)
     }
 
-    /// Is perfcounters.ko?
+    /// Returns true if perfcounters.ko is loaded.
     pub fn is_loaded(&self) -> bool {
         self.has(("perfcounters", true))
     }
 
-    /// Is one loaded, or at least installed?
+    /// Returns true if a module is loaded or, with `loaded` false, if it is at least installed.
     pub fn has(&self, (name, loaded): (&str, bool)) -> bool {
         self.get(name)
             .is_some_and(|m| m.loaded || (!loaded && m.file.is_some()))
     }
 
-    /// Of perfcounters.ko's file.
+    /// Returns whether the installed perfcounters.ko is signed.
     pub fn signature(&self) -> Signature {
         let module = self.get("perfcounters").filter(|m| m.file.is_some());
         match module.map(|m| (m.signed, m.unread)) {
@@ -137,7 +138,7 @@ impl Modules {
         }
     }
 
-    /// The modules that count what the kernel does.
+    /// Checks the modules that provide counters of the kernel's subsystems.
     pub fn providers(&self) -> Check {
         let what = "providers";
         let of = |loaded: bool| -> Vec<&str> {
@@ -156,7 +157,8 @@ impl Modules {
     }
 }
 
-/// The package's service loads them, the providers as well.
+/// Returns how to load the modules now and at each boot. The package's service also loads the
+/// providers.
 fn how_to_load(root: &Path) -> String {
     let places = ["etc", "usr/lib", "lib"].map(|dir| root.join(dir).join("systemd/system"));
     let service = |dir: &std::path::PathBuf| dir.join("perfcounters.service").exists();
@@ -173,7 +175,7 @@ fn how_to_install(release: &str) -> String {
     format!("apt install perfcounters-modules-{release}, or perfcounters-dkms, which builds them; from source: make && make install")
 }
 
-/// The last thing that the kernel said against perfcounters.ko.
+/// Returns the last message in the kernel log about a module that was refused.
 fn refusal() -> Option<String> {
     let refused = |said: &str| {
         let ours = said.starts_with("perfcounters: ");
@@ -191,7 +193,7 @@ fn refusal() -> Option<String> {
     log(refused).pop()
 }
 
-/// What to do about it.
+/// Returns advice for such a message.
 fn advice(said: &str) -> &'static str {
     if said.contains("Lockdown") || said.contains("Loading of ") || said.contains("is rejected") {
         "the kernel takes signed modules only: sign it with a key that the machine trusts (mokutil --import)"
@@ -202,7 +204,7 @@ fn advice(said: &str) -> &'static str {
     }
 }
 
-/// Could modules in Rust be built here? Not needed while there are some.
+/// Checks whether modules in Rust can be built here. That is not needed if they are installed.
 fn rust() -> Check {
     let what = "Rust tree";
     let build = Path::new("/lib/modules")

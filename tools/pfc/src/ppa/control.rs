@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! On, off, and how it stands.
+//! `pfc ppa on`, `off` and `status`.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -13,13 +13,13 @@ use crate::out::Out;
 use crate::ppa::args::{Level, OffArgs, OnArgs};
 use crate::ppa::objects;
 
-/// Where accounting is switched.
+/// The files that control accounting.
 struct Control {
-    /// Four numbers: on, latencies, timers, CPUs of a group.
+    /// Four numbers: accounting on, latencies by length, timers, CPUs per group.
     flags: PathBuf,
-    /// One: what is measured.
+    /// One number: the levels that are measured.
     levels: PathBuf,
-    /// A task's number and its four: tasks accounted by themselves.
+    /// The tasks that are accounted individually: one line each, with the id and the four numbers.
     tasks: PathBuf,
 }
 
@@ -32,7 +32,7 @@ impl Control {
         }
     }
 
-    /// The size of groups stays as it is.
+    /// Switches the accounting of all tasks on or off. The number of CPUs per group is kept.
     fn switch(&self, on: bool) -> Result<(), Failure> {
         let text = fs::read_to_string(&self.flags).map_err(|e| refused(&self.flags, &e))?;
         let Some(scaling) = scaling(&text) else {
@@ -46,7 +46,7 @@ impl Control {
         fs::write(&self.flags, format!("{flags} {scaling}\n")).map_err(|e| refused(&self.flags, &e))
     }
 
-    /// Some tasks by themselves, each CPU's values apart.
+    /// Switches the individual accounting of tasks on or off, with a group for each CPU.
     fn switch_tasks(&self, pids: &[u32], on: bool) -> Result<(), Failure> {
         let values = if on { "1 1 0 1" } else { "0 0 0 1" };
         for pid in pids {
@@ -60,7 +60,7 @@ impl Control {
         Ok(())
     }
 
-    /// Their numbers, which only root may see.
+    /// Returns the ids of the individually accounted tasks; `None` if the caller is not root.
     fn tasks(&self) -> Option<Vec<u32>> {
         let text = fs::read_to_string(&self.tasks).ok()?;
         let first = |line: &str| line.split_whitespace().next()?.parse().ok();
@@ -73,7 +73,7 @@ impl Control {
     }
 }
 
-/// The fourth of four numbers.
+/// Returns the fourth of exactly four numbers.
 fn scaling(text: &str) -> Option<u32> {
     let numbers: Option<Vec<u32>> = text.split_whitespace().map(|w| w.parse().ok()).collect();
     match numbers?[..] {

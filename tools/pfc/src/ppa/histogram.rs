@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How often a task waited how long from wakeup to run.
+//! Prints a histogram of a task's latencies from wakeup to run.
 
 use std::io::Write;
 
@@ -11,9 +11,9 @@ use crate::out::Out;
 use crate::ppa::tasks::time;
 use crate::report::percent;
 
-/// Letters of the longest bar.
+/// Length of the longest bar in characters.
 const BAR: usize = 40;
-/// What each counts.
+/// Range of latencies that each class counts.
 pub const RANGES: [&str; NR_LATENCIES] = [
     "< 10 us",
     "10 us .. 100 us",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc ppa report`: what was recorded, as a table or a picture.
+//! `pfc ppa report`: shows a recording as a table, a picture or JSON.
 
 use std::io::{ErrorKind, Write};
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What was recorded, as intervals of time and what they went into.
+//! A recording as a list of intervals, with the parts of time in each.
 
 use ppa::{micros, Task, NR_LATENCIES, NR_VALUES};
 use serde_json::Value;
 
-/// What a task's time goes into.
+/// The parts of a task's time.
 pub const PARTS: [&str; 5] = ["user", "system", "interrupts", "waiting", "blocked"];
 
-/// From one look to the next.
+/// The time between two reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Ticks since the first look.
+    /// Ticks from the first read to the begin of the interval.
     pub from: u64,
-    /// Ticks of each of [`PARTS`]; together they are the interval.
+    /// Ticks of each of [`PARTS`]. Their sum is the length of the interval.
     pub parts: [u64; 5],
 }
 
@@ -22,12 +22,12 @@ impl Interval {
         self.parts.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Percent of the interval.
+    /// Returns the percentage of a part.
     pub fn share(&self, part: usize) -> f64 {
         crate::report::percent(self.parts[part], self.span() as f64)
     }
 
-    /// With the next one.
+    /// Merges the interval with the next one.
     pub fn and(self, next: &Self) -> Self {
         Self {
             from: self.from,
@@ -36,7 +36,7 @@ impl Interval {
     }
 }
 
-/// A task over time.
+/// The values of one task over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
     pub pid: u32,
@@ -46,7 +46,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Of what `pfc ppa record` wrote; or what is wrong with it.
+    /// Parses the output of `pfc ppa record`. The error says what is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut lines = bytes.split(|b| *b == b'\n').enumerate().peekable();
         let head = lines
@@ -76,7 +76,7 @@ impl Timeline {
                     this.push(before.as_ref(), &task);
                     before = Some(task);
                 }
-                // The end of a whole file, or of one that is being written.
+                // The last line is empty, or incomplete if the recording is still being written.
                 None if is_last => {}
                 None => return Err(format!("line {} is no look at a task", n + 1)),
             }
@@ -103,7 +103,8 @@ impl Timeline {
             more.waiting(),
             0,
         ];
-        // Latencies are known when they are over: they may be of the interval before, too.
+        // A latency is added when it ends, and may have begun before the interval. If the parts
+        // exceed the interval they are scaled down.
         let busy: u128 = parts.iter().map(|n| u128::from(*n)).sum();
         if busy > u128::from(span) {
             parts = parts.map(|n| (u128::from(n) * u128::from(span) / busy) as u64);
@@ -116,7 +117,7 @@ impl Timeline {
         });
     }
 
-    /// All of it.
+    /// Returns the sum of all intervals.
     pub fn total(&self) -> Interval {
         let all = Interval::default();
         self.intervals.iter().fold(all, |sum, i| sum.and(i))
@@ -127,7 +128,7 @@ impl Timeline {
     }
 }
 
-/// A line of a record.
+/// Parses a line of a recording.
 fn look(line: &[u8]) -> Option<Task> {
     let value: Value = serde_json::from_slice(line).ok()?;
     Some(Task {
@@ -167,7 +168,7 @@ mod tests {
         text + "\n"
     }
 
-    /// At that time, so much of each.
+    /// Returns a task at the time `counted` with these parts.
     fn look(counted: u64, parts: [u64; 4]) -> Task {
         let mut task = Task {
             counted,

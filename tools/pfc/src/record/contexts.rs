@@ -237,6 +237,7 @@ impl Contexts {
         if let Some(live) = self.live.remove(&target) {
             if let Ok(status) = live.context.status() {
                 self.closed.add(&status);
+                self.shorts.add(target, Causes::of_status(&status));
             }
         }
     }
@@ -329,6 +330,9 @@ impl Contexts {
         for (target, live) in &mut self.live {
             let causes = live.look(self.recipe.scope);
             self.shorts.add(*target, causes);
+            if let Ok(status) = live.context.status() {
+                self.shorts.add(*target, Causes::of_status(&status));
+            }
         }
         if self.is_broken {
             eprintln!("pfc: a ring held what is no record; is pfc as new as the module?");

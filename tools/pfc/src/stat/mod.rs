@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `pfc stat`: counts of events for a command, threads or CPUs, as perf stat
-//! gives them.
+//! `pfc stat`: counts events for a command, for threads or for CPUs, like `perf stat`.
 //!
-//! | file | holds |
+//! A run has four steps: parse the events, place them on registers, attach one context per thread
+//! or CPU, and print. If there are more events than counters, they are placed in several event sets
+//! that take turns, and the values are scaled with an error bar.
+//!
+//! | file | contents |
 //! |---|---|
-//! | `events.rs` | what events are called |
-//! | `place.rs` | which register counts which |
-//! | `groups.rs` | events that stay together |
-//! | `estimate.rs` | what a part of the time says of all, and how well |
-//! | `counting.rs` | the contexts of threads or CPUs |
-//! | `command.rs` `process.rs` | a command and all that it starts; unsafe |
-//! | `wait.rs` | children, Ctrl-C, time |
-//! | `short.rs` `throttled.rs` | counts that are missing, time without samples |
-//! | `report.rs` `row.rs` `derived.rs` | what is printed |
+//! | `events.rs` | event names: perf's, soft registers, counter pages, raw codes, libpfm4 |
+//! | `groups.rs` | the `{a,b}` syntax: events that must share an event set |
+//! | `place.rs` | assigns events to PMDs and event sets |
+//! | `counting.rs` | the contexts of a run: creation, attach, reading |
+//! | `estimate.rs` | scaling and error bars for events that counted part of the time |
+//! | `command.rs`, `process.rs` | starts a command, follows its children (ptrace, unsafe) |
+//! | `wait.rs` | one wait for children, signals and the interval timer |
+//! | `short.rs`, `throttled.rs` | why counts are missing; time without samples |
+//! | `report.rs`, `row.rs`, `derived.rs` | output: table, CSV, JSON; derived metrics such as IPC |
 
 pub mod command;
 pub mod counting;
@@ -50,22 +53,24 @@ use place::{place, spread, Place, Plan};
 use report::Report;
 use wait::{Alive, Waiter, Wake};
 
-/// Who is counted.
+/// The tasks or CPUs that a run counts.
 pub enum Target {
-    /// The command, from its exec on.
+    /// The command, from its exec on, and its children unless `--no-inherit` is given.
     Command,
-    /// These threads, for as long as the command runs.
+    /// Existing threads, by id, until the command exits (without one: until all of them have
+    /// exited) or the user interrupts.
     Threads(Vec<u32>),
-    /// These CPUs.
+    /// CPUs, by number, until the command exits or the user interrupts.
     Cpus(Vec<u32>),
 }
 
-/// Counts of one run.
+/// The result of one run (`-r` makes several).
 pub struct Counts {
-    /// In the recipe's order.
+    /// The values are in the order of the recipe's sources.
     pub values: Vec<Sums>,
     pub elapsed: Duration,
-    /// Seconds that the command and its children were in user mode, in the kernel.
+    /// User and system time of the children that were reaped in this run, in seconds, from
+    /// `getrusage(RUSAGE_CHILDREN)`.
     pub times: (f64, f64),
 }
 
@@ -139,7 +144,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
 }
 
-/// The command's own; 128 and the signal if one ended it.
+/// Returns the exit status of the command, or 128 plus the number of the signal that killed it.
 pub fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
@@ -149,7 +154,7 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(2))
 }
 
-/// `EVENT=N`: what is counted is what comes after.
+/// Parses `--cascade EVENT=N`: events are counted only after `N` events of that kind.
 fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, Failure> {
     let wrong = || {
         Failure::Refused(format!(
@@ -177,7 +182,7 @@ fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, 
     }
 }
 
-/// The register that says for how long was counted.
+/// Returns the PMD that measures for how long events were counted, if the machine has it.
 fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
     let number = match scope {
         Scope::Thread => perfmon::TASK_CLOCK,
@@ -186,8 +191,8 @@ fn clock(machine: &Machine, scope: Scope) -> Option<u16> {
     machine.map.pmd(number).map(|r| r.number)
 }
 
-/// The plan, if its registers can be had: tried once, on this thread or the
-/// first of the CPUs. Without those of the PMU if somebody has that.
+/// Returns the plan if its registers are available, which is tried once on this thread or on the
+/// first CPU. If the PMU is in use, returns the plan without hardware registers.
 fn available(
     plan: Plan,
     target: &Target,
@@ -198,13 +203,14 @@ fn available(
         _ => gettid().as_raw_nonzero().get().unsigned_abs(),
     };
     let attempt = |plan: &Plan| match plan.is_empty() {
-        // Without the module nothing is counted, whatever is asked for.
+        // There is nothing to count, but the device must exist nevertheless.
         true => std::fs::metadata(perfmon::DEVICE).map(drop),
         false => recipe(plan).try_on(on),
     };
     let error = match attempt(&plan) {
         Ok(()) => return Ok(plan),
-        // This thread is counted itself; of others that says nothing.
+        // This thread is itself monitored by another program. That says nothing about the threads
+        // to be counted.
         Err(error) if has_context(&error) && matches!(target, Target::Threads(_)) => {
             return Ok(plan);
         }
@@ -219,7 +225,7 @@ fn available(
     Ok(plan)
 }
 
-/// What cannot be counted, and what to do about it: a line for each reason.
+/// Prints which events cannot be counted and what to do, one line for each reason.
 fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     use place::Place::NotSupported;
     let missing = |soft: bool| {
@@ -246,7 +252,8 @@ fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     }
 }
 
-/// Why the processor cannot count some events: each, or that there are some.
+/// Prints why the processor cannot count some events: one line per event with `-v`, otherwise only
+/// their number.
 fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     let all = events.iter().zip(&plan.places);
     let missing: Vec<&Event> = all
@@ -266,7 +273,7 @@ fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
     }
 }
 
-/// A call that the kernel refused, and what to do.
+/// Makes the error for a failed system call. `what` says what could not be done; advice is added.
 pub fn refused(what: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
     let device = perfmon::DEVICE;
@@ -284,7 +291,8 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
     Failure::Refused(format!("cannot {what}: {todo}"))
 }
 
-/// Whom, as it was said; `what` is done with them.
+/// Returns the threads or CPUs that the options select. `what` is the verb for error messages;
+/// `command` says whether a command was given, which is the target if no option is.
 pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure> {
     if args.all_cpus || args.cpus.is_some() {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
@@ -327,7 +335,8 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
     Ok(Target::Threads(threads))
 }
 
-/// `0,2-3` as numbers, each once.
+/// Parses a list of CPUs such as `0,2-3` into ascending numbers without duplicates. Returns `None`
+/// if it is not such a list, or has a number above 65,535.
 pub fn cpus(list: &str) -> Option<Vec<u32>> {
     let mut all = std::collections::BTreeSet::new();
     for part in list.split(',') {
@@ -341,7 +350,7 @@ pub fn cpus(list: &str) -> Option<Vec<u32>> {
     Some(all.into_iter().collect())
 }
 
-/// What is counted, in perf's words.
+/// Returns the target in perf's words, for the title of the output.
 fn title(args: &StatArgs, target: &Target) -> String {
     match args
         .cascade
@@ -369,7 +378,7 @@ fn whose(args: &StatArgs, target: &Target) -> String {
     }
 }
 
-/// What a run needs.
+/// State that is kept over the runs of one invocation.
 struct Run<'a> {
     args: &'a StatArgs,
     target: Target,
@@ -378,7 +387,7 @@ struct Run<'a> {
     interrupted: bool,
 }
 
-/// When the next line is due, and what the last had.
+/// The timer of `-I`: when the next interval is due.
 struct Ticks {
     every: Option<Duration>,
     begun: Instant,
@@ -398,7 +407,7 @@ impl Ticks {
 
     fn tick(&mut self, group: &mut Group, report: &mut Report<'_>) -> Result<(), Failure> {
         report.interval(group.read()?, self.begun.elapsed())?;
-        // Late by more than one, those in between are left out.
+        // If more than one interval has passed, the missed ones are left out.
         if let (Some(every), Some(next)) = (self.every, &mut self.next) {
             while *next <= Instant::now() {
                 *next += every;
@@ -409,7 +418,8 @@ impl Ticks {
 }
 
 impl Run<'_> {
-    /// Has the user had enough?
+    /// Handles pending signals. Returns true if SIGINT or SIGTERM has arrived since the program
+    /// began.
     fn is_interrupted(&mut self) -> io::Result<bool> {
         loop {
             match self.waiter.wait(Some(Instant::now()))? {
@@ -420,7 +430,7 @@ impl Run<'_> {
         }
     }
 
-    /// One run: its counts, and how the command ended if there is one.
+    /// Makes one run. Returns its counts, and the exit status of the command if there is one.
     fn once(
         &mut self,
         group: &mut Group,
@@ -432,7 +442,7 @@ impl Run<'_> {
             Target::Threads(threads) => {
                 for thread in threads {
                     match group.load(*thread) {
-                        // Of a process, some may have ended since it was looked at.
+                        // Threads of a process may have exited since its task directory was read.
                         Err(e) if is_gone(&e) && self.args.whom.threads.is_empty() => {}
                         done => done.map_err(|e| refused(&format!("count thread {thread}"), &e))?,
                     }
@@ -493,15 +503,15 @@ impl Run<'_> {
                     self.interrupted = true;
                     child.signal(libc::SIGTERM);
                 }
-                // The terminal has told the command, too.
+                // The terminal sends SIGINT to the command as well.
                 Wake::Interrupted => self.interrupted = true,
                 Wake::Child | Wake::Switch | Wake::Ready => {}
             }
         }
     }
 
-    /// Threads or CPUs, while the command runs; without one while the threads do, or until
-    /// the user says so.
+    /// Counts threads or CPUs until the command exits or the user interrupts. Without a command,
+    /// counting of threads ends when all of them have exited. A command that still runs is killed.
     fn others(
         &mut self,
         group: &mut Group,

@@ -208,7 +208,7 @@ pub struct ReleaseArgs {
 }
 
 impl Wanted {
-    /// As the kernel takes them.
+    /// Returns the globs in the kernel's format: names with single blanks between them.
     pub fn markers(&self) -> Result<String, Failure> {
         let mut globs: Vec<&str> = self.events.iter().map(String::as_str).collect();
         if let Some(bad) = globs
@@ -251,7 +251,7 @@ impl Wanted {
     }
 }
 
-/// As the kernel has it: all ones are for ever.
+/// Parses a timeout. The kernel takes all ones as "no limit".
 fn patience(word: &str) -> Result<u32, String> {
     match word {
         "inf" => Ok(u32::MAX),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How far it is, what came of it, and what is missing.
+//! Progress messages, and the summary at the end with what is missing.
 
 use perfcounters::Unit;
 use perftrace_reader::{Info, Totals, UNSTABLE};
@@ -8,7 +8,7 @@ use perftrace_reader::{Info, Totals, UNSTABLE};
 use crate::trace::sink::Sink;
 use crate::units::Measure;
 
-/// Bytes as people read them.
+/// Formats a number of bytes for people.
 pub fn size(bytes: u64) -> String {
     let measure = Measure {
         unit: Unit::Bytes,
@@ -17,7 +17,7 @@ pub fn size(bytes: u64) -> String {
     measure.amount(bytes as f64)
 }
 
-/// While it goes on.
+/// Returns the progress message.
 pub fn progress(totals: &Totals, bytes: u64) -> String {
     format!(
         "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C ends ]\x1b[K",
@@ -27,7 +27,7 @@ pub fn progress(totals: &Totals, bytes: u64) -> String {
     )
 }
 
-/// At the end.
+/// Prints the summary at the end of a recording.
 pub fn say(totals: &Totals, info: &Info, sink: &Sink) {
     if let Some(place) = &sink.place {
         eprintln!(
@@ -42,9 +42,9 @@ pub fn say(totals: &Totals, info: &Info, sink: &Sink) {
     }
 }
 
-/// A line for each reason why something is not there.
+/// Returns a line for each reason why something is missing.
 fn missing(totals: &Totals, info: &Info) -> Vec<String> {
-    // The kernel's count has those of which no record told.
+    // The kernel's count includes losses that no record has reported yet.
     let lost = totals.lost.max(info.lost);
     let cut = totals.cut.saturating_add(info.cut);
     let lines = [

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A cache of glob matches, one for each trace: marker name to wanted or not.
+//!
+//! Processes that run the same program register the same names, and each name is matched once.
+
+use engine::filter;
+use engine::trace::{flag, FIELDS_MAX, NAME_MAX, NR_MARKERS};
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVVec;
+use kernel::prelude::*;
+
+use crate::sys::account::Charge;
+use crate::tracing::trace::Trace;
+
+/// A copy of a trace's globs, for matching without `TRACING`.
+pub(crate) struct Wishes {
+    pub(crate) id: u64,
+    globs: [u8; FIELDS_MAX],
+    paused: bool,
+}
+
+impl Wishes {
+    pub(crate) fn of(trace: &Trace) -> Self {
+        Self {
+            id: trace.id,
+            globs: trace.globs,
+            paused: trace.is(flag::PAUSED),
+        }
+    }
+
+    /// Returns whether the trace was paused when this was copied.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Matches a name with the globs. A paused trace wants none of the markers that match.
+    pub(crate) fn have(&self, marker: &[u8]) -> bool {
+        filter::globs(filter::text(&self.globs).unwrap_or(b""), marker)
+    }
+}
+
+/// Most names in the cache: as many as a process can register. Further names are matched each time.
+const MOST: usize = NR_MARKERS;
+/// Size of the first table, and the factor by which it grows.
+const FIRST: usize = 64;
+const LARGER: usize = 4;
+/// Places that a lookup probes.
+const PROBES: usize = 16;
+
+/// An entry of the table. The place is free if the length is 0.
+#[derive(Clone, Copy)]
+struct Place {
+    length: u8,
+    wanted: bool,
+    name: [u8; NAME_MAX],
+}
+
+impl Place {
+    const FREE: Self = Self {
+        length: 0,
+        wanted: false,
+        name: [0; NAME_MAX],
+    };
+
+    fn name(&self) -> &[u8] {
+        self.name.get(..usize::from(self.length)).unwrap_or(&[])
+    }
+}
+
+/// The cache: a hash table of 2^n places, at most half of them used. Charged to the trace's user.
+#[derive(Default)]
+pub(crate) struct Answers {
+    places: KVVec<Place>,
+    used: usize,
+    /// A larger table could not be allocated, so the table keeps its size.
+    stays: bool,
+    charge: Option<Charge>,
+}
+
+impl Answers {
+    /// Allocates an empty table of `places`. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EDQUOT` beyond the user's limit, `ENOMEM`.
+    pub(crate) fn new(places: usize, payer: &Charge) -> Result<Self> {
+        let charge = payer.more(places.wrapping_mul(size_of::<Place>()))?;
+        let mut table = KVVec::with_capacity(places, GFP_KERNEL_ACCOUNT)?;
+        table.resize(places, Place::FREE, GFP_KERNEL_ACCOUNT)?;
+        Ok(Self {
+            places: table,
+            charge: Some(charge),
+            ..Self::default()
+        })
+    }
+
+    /// Returns the places to probe for a name.
+    fn probes(&self, name: &[u8]) -> impl Iterator<Item = usize> {
+        let start = name.iter().fold(0x811c_9dc5u32, |hash, byte| {
+            (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+        });
+        let mask = self.places.len().wrapping_sub(1);
+        let nr = PROBES.min(self.places.len());
+        (0..nr).map(move |n| (start as usize).wrapping_add(n) & mask)
+    }
+
+    /// Looks up a name.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<bool> {
+        let mut places = self.probes(name).filter_map(|at| self.places.get(at));
+        let found = places.find(|place| place.length == 0 || place.name() == name)?;
+        (found.length != 0).then_some(found.wanted)
+    }
+
+    /// Adds a name. Returns the size of the next table if this one is too small.
+    pub(crate) fn put(&mut self, name: &[u8], wanted: bool) -> Option<usize> {
+        if self.used.wrapping_mul(2) >= self.places.len() {
+            let larger = match self.places.len() {
+                0 => FIRST,
+                nr => nr.wrapping_mul(LARGER).min(MOST.wrapping_mul(2)),
+            };
+            return (!self.stays && larger > self.places.len()).then_some(larger);
+        }
+        if self.find(name).is_some() {
+            // Another call has matched the same name at the same time.
+            return None;
+        }
+        let free = |at: &usize| self.places.get(*at).is_some_and(|place| place.length == 0);
+        let at = self.probes(name).find(free)?;
+        if let Some(place) = self.places.get_mut(at) {
+            for (to, byte) in place.name.iter_mut().zip(name) {
+                *to = *byte;
+            }
+            (place.length, place.wanted) = (name.len() as u8, wanted);
+            self.used = self.used.wrapping_add(1);
+        }
+        None
+    }
+
+    /// Moves all entries to a larger table. Returns the old one, which the caller frees after it
+    /// has dropped `TRACING`.
+    pub(crate) fn grow(&mut self, larger: Self) -> Self {
+        if larger.places.len() <= self.places.len() {
+            return larger;
+        }
+        let before = core::mem::replace(self, larger);
+        for place in before.places.iter().filter(|place| place.length != 0) {
+            self.put(place.name(), place.wanted);
+        }
+        before
+    }
+
+    /// Keeps the table at its size.
+    pub(crate) fn stay(&mut self) {
+        self.stays = true;
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of traces and of processes.
+//!
+//! A trace can have `max_traced` processes with 4,096 markers each, so `TRACING` is held for one of
+//! them at a time, or for [`LOOKED_AT`] that need no work.
+
+use kernel::alloc::KBox;
+
+use super::process::Process;
+use super::trace::{search, Trace};
+use super::{Going, Tracing};
+use crate::sys::lock::TRACING;
+
+/// Processes or markers per hold of `TRACING`.
+pub(super) const LOOKED_AT: usize = 64;
+
+/// The result of [`Tracing::next_member`].
+pub(super) enum Member {
+    Found(u64),
+    From(u64),
+    None,
+}
+
+/// Calls `what` for each process in the trace of a slot, until it returns false. `TRACING` is
+/// dropped and retaken between the processes.
+pub(super) fn each_member(slot: usize, mut what: impl FnMut(&mut Tracing, u64) -> bool) {
+    let mut from = 0u64;
+    loop {
+        let mut all = TRACING.lock();
+        from = match all.next_member(from, slot) {
+            Member::Found(key) => match what(&mut all, key) {
+                true => key.wrapping_add(1),
+                false => return,
+            },
+            Member::From(key) => key,
+            Member::None => return,
+        };
+    }
+}
+
+/// Removes a trace that has ended and that no file holds, and the ended processes that are in no
+/// other trace. The trace's memory is freed after `TRACING` was dropped.
+pub(super) fn forget_trace(id: u64) {
+    let mut all = TRACING.lock();
+    let needless = |t: &KBox<Trace>| t.id == id && t.files == 0 && t.slot.is_none();
+    let Some(at) = all.traces.iter().position(needless) else {
+        return;
+    };
+    let Ok(trace) = all.traces.remove(at) else {
+        return;
+    };
+    drop(all);
+    for some in trace.sets.chunks(LOOKED_AT) {
+        let mut all = TRACING.lock();
+        for set in some {
+            all.forget_process(set.key);
+        }
+    }
+}
+
+impl Tracing {
+    /// Begins to end a trace: no process can join it after this, and the generation of its slot is
+    /// even. The caller then takes out each process with [`leave`](Self::leave) and calls
+    /// [`finish_end`](Self::finish_end). Returns `None` if the trace has ended or another call ends
+    /// it.
+    pub(super) fn begin_end(&mut self, id: u64) -> Option<(usize, Going)> {
+        let trace = self.trace(id).ok()?;
+        let slot = trace.slot.filter(|_| !trace.ends)?;
+        trace.ends = true;
+        let kernel = trace.kernel.take();
+        trace.kept = None;
+        if let Some(generation) = self.generations.get_mut(slot) {
+            *generation = generation.wrapping_add(1);
+        }
+        Some((slot, kernel))
+    }
+
+    /// Takes a process out of the trace of a slot: clears its markers' bits, ends the slot in its
+    /// control page and unmaps the buffers. These stay with the trace.
+    pub(super) fn leave(&mut self, key: u64, slot: usize) {
+        let generation = self.generation(slot);
+        let Ok(process) = self.process(key) else {
+            return;
+        };
+        process.want_none(slot);
+        process.end_slot(slot, generation);
+        process.set_in(slot, false);
+        process.take_out(slot);
+    }
+
+    /// Frees the slot of a trace after all processes were taken out, and wakes its readers.
+    pub(super) fn finish_end(&mut self, id: u64, slot: usize) {
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = 0;
+        }
+        if let Ok(trace) = self.trace(id) {
+            trace.slot = None;
+            if let Some(shares) = &mut trace.shares {
+                shares.going = None;
+            }
+            trace.signal.end();
+        }
+    }
+
+    /// Finds the first process from a key on that is in the trace of a slot. Looks at [`LOOKED_AT`]
+    /// processes and then returns the key to continue from.
+    pub(super) fn next_member(&self, from: u64, slot: usize) -> Member {
+        let (Ok(place) | Err(place)) = search(&self.processes, from, |process| process.key);
+        let mut rest = self.processes.iter().skip(place);
+        for process in rest.by_ref().take(LOOKED_AT) {
+            if process.is_in(slot) {
+                return Member::Found(process.key);
+            }
+        }
+        match rest.next() {
+            Some(process) => Member::From(process.key),
+            None => Member::None,
+        }
+    }
+
+    /// Removes a process that has ended if it is in no trace.
+    pub(super) fn forget_process(&mut self, key: u64) -> Option<KBox<Process>> {
+        let at = self.place(key)?;
+        let ended = self.processes.get(at)?.has_ended();
+        if !ended || self.traces.iter().any(|trace| trace.set(key).is_some()) {
+            return None;
+        }
+        self.processes.remove(at).ok()
+    }
+}

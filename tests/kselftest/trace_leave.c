@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * PERFTRACE_RELEASE while another thread of the process keeps moving the first piece away and
+ * memory of its own to that address: this memory must not change, and the process lets go of the
+ * device when the thread stops.
+ */
+#include "trace.h"
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#define ROUNDS	gate_or_long(20, 100)
+#define MAGIC	0x6d696e65
+#define BYTES	PERFTRACE_READ_BYTES
+
+static struct {
+	volatile int ready, rests;
+	volatile unsigned long moves, failed, lost;
+} *shared;
+
+static struct traced mine;
+
+static char *place(int prot)
+{
+	char *p = mmap(NULL, BYTES, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		_exit(96);
+	return p;
+}
+
+static void move(char *from, char *to)
+{
+	if (mremap(from, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
+		shared->failed++;
+}
+
+static void *move_all(void *unused)
+{
+	char *piece = (char *)mine.control, *own = place(PROT_READ | PROT_WRITE);
+	char *other = place(PROT_NONE);
+
+	(void)unused;
+	on_cpu(1);
+	*(volatile __u32 *)own = MAGIC;
+	shared->ready = 1;
+	while (!shared->rests) {
+		move(piece, other);
+		move(own, piece);
+		shared->lost += *(volatile __u32 *)piece != MAGIC;
+		move(piece, own);
+		shared->lost += *(volatile __u32 *)own != MAGIC;
+		*(volatile __u32 *)own = MAGIC;
+		move(other, piece);
+		shared->moves++;
+	}
+	return NULL;
+}
+
+static void mover(void)
+{
+	pthread_t thread;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	on_cpu(0);
+	traced_open(&mine, 0);
+	if (pthread_create(&thread, NULL, move_all, NULL))
+		_exit(95);
+	for (;;)
+		pause();
+}
+
+/* Returns the number of processes that still have the device, or a negative errno. */
+static int release(int fd)
+{
+	struct perftrace_release release = { sizeof(release), 0, -1, 0 };
+	int rc = trace_call(fd, PERFTRACE_RELEASE, &release);
+
+	return rc ? rc : (int)release.left;
+}
+
+int main(void)
+{
+	struct perftrace_release resume = { sizeof(resume), PERFTRACE_RESUME, -1, 0 };
+	int left = 0;
+
+	plan(4);
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	for (int i = 0; i < ROUNDS && !left; i++) {
+		pid_t pid;
+		int fd;
+
+		shared->ready = shared->rests = 0;
+		pid = fork();
+		if (!pid)
+			mover();
+		wait_until(shared->ready);
+		fd = trace_device();
+		for (int ms = 0; ms < 10 && release(fd); ms++)
+			usleep(1000);
+		shared->rests = 1;
+		wait_until((left = release(fd)) == 0);
+		if (trace_call(fd, PERFTRACE_RELEASE, &resume))
+			bail("PERFTRACE_RESUME");
+		close(fd);
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	ok(shared->moves,
+	   "3.8 release: a thread moves the mapping meanwhile (%lu times)", shared->moves);
+	is(shared->failed, 0, "3.8 release: no move of a mapping fails");
+	is(shared->lost, 0,
+	   "3.8 release: other memory at the address of the mapping does not change");
+	is(left, 0, "3.8 release: the process lets go when the thread has stopped");
+	return finish();
+}

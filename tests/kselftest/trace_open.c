@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * guest: poke
+ * worlds: stock debug
+ * timeout: 120
+ *
+ * PERFTRACE_OPEN without CAP_PERFMON creates a kernel thread for the time of the call. The number
+ * of concurrent calls of one user is limited. A call that fails because another thread has opened a
+ * trace by the same file leaves the trace as it is.
+ */
+#include "trace.h"
+#include <grp.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define OPENERS	32
+#define MOST	8
+#define ROUNDS	100
+
+static struct {
+	volatile int ready, stop;
+	unsigned long opened, busy, other;
+} *shared;
+
+static void become_user(void)
+{
+	if (setgroups(0, NULL) || setresgid(1001, 1001, 1001) || setresuid(1001, 1001, 1001))
+		_exit(97);
+	prctl(PR_SET_DUMPABLE, 1);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+static int try_open(void)
+{
+	struct perftrace_create create = { .size = sizeof(create), .name = "asked" };
+	int fd = trace_try(PERFTRACE_OPEN, &create);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
+}
+
+static void opener(void)
+{
+	become_user();
+	while (!shared->stop) {
+		int rc = try_open();
+
+		__atomic_fetch_add(!rc ? &shared->opened : rc == -EBUSY ? &shared->busy :
+				   &shared->other, 1, __ATOMIC_RELAXED);
+	}
+	_exit(0);
+}
+
+/* Returns the number of these kernel threads. */
+static int stand_ins(void)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	int nr = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		char path[300], comm[32] = "";
+
+		if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
+		slurp(path, comm, sizeof(comm));
+		nr += !strncmp(comm, "perftrace_owner", 15);
+	}
+	if (dir)
+		closedir(dir);
+	return nr;
+}
+
+static pthread_barrier_t together;
+static int common, rounds_won;
+
+/* Opens the trace by the file that another thread opens it by at the same time. */
+static void *open_common(void *unused)
+{
+	(void)unused;
+	for (int i = 0; i < ROUNDS; i++) {
+		struct perftrace_create create = { .size = sizeof(create), .name = "asked" };
+
+		pthread_barrier_wait(&together);
+		if (!ioctl(common, PERFTRACE_OPEN, &create))
+			__atomic_fetch_add(&rounds_won, 1, __ATOMIC_RELAXED);
+		pthread_barrier_wait(&together);
+	}
+	return NULL;
+}
+
+/* Returns how often the trace was opened, in ROUNDS rounds of two threads with one file. */
+static int open_twice(void)
+{
+	pthread_t thread;
+
+	pthread_barrier_init(&together, NULL, 3);
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&thread, NULL, open_common, NULL))
+			bail("pthread_create");
+	for (int i = 0; i < ROUNDS; i++) {
+		common = trace_device();
+		pthread_barrier_wait(&together);
+		pthread_barrier_wait(&together);
+		close(common);
+	}
+	return rounds_won;
+}
+
+int main(void)
+{
+	int most = 0, status, alone;
+	pid_t maker;
+
+	plan(6);
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	trace_load();
+	maker = fork();
+	if (!maker) {
+		int slot;
+
+		become_user();
+		trace_create("asked", "none:*", 0, 4096, &slot);
+		shared->ready = 1;
+		for (;;)
+			pause();
+	}
+	wait_until(shared->ready);
+	for (int i = 0; i < OPENERS; i++)
+		if (!fork())
+			opener();
+	for (int i = 0; i < 20; i++) {
+		int nr = stand_ins();
+
+		most = nr > most ? nr : most;
+		usleep(20000);
+	}
+	shared->stop = 1;
+	for (int i = 0; i < OPENERS; i++)
+		wait(NULL);
+	note("%lu opened, %lu refused; %d threads at most", shared->opened, shared->busy, most);
+	ok(shared->opened, "9.3 open: a user can open a trace of the same user");
+	ok(shared->busy, "9.4 open: EBUSY beyond %d calls of one user at a time", MOST);
+	ok(most <= MOST, "9.4 open: at most as many kernel threads as calls (%d)", most);
+	is(shared->other, 0, "9.4 open: no error but EBUSY");
+	alone = in_child({
+		become_user();
+		_exit(-try_open());
+	});
+	is(alone, 0, "9.4 open: succeeds when the other calls are done");
+	alone = in_child({
+		become_user();
+		_exit(open_twice() != ROUNDS);
+	});
+	is(alone, 0, "9.4 open: two threads with one file, 100 times: one of them succeeds each time");
+	kill(maker, SIGKILL);
+	waitpid(maker, &status, 0);
+	return finish();
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of contexts on CPUs with different registers: which registers a CPU must have, counters
+//! that share a control register, and incomplete values.
+#![cfg(not(loom))]
+
+use engine::claims::Claims;
+use engine::context::Registers;
+use engine::pmu::{kind, Map, Register, Scope, Tables, FIRST_SOFT};
+use engine::program::Whole;
+
+fn select(n: u64) -> Register {
+    Register {
+        address: 0x186 + n,
+        enable: 1 << 22,
+        interrupt: 1 << 20,
+        kind: kind::CONTROL,
+        ..Register::default()
+    }
+}
+
+fn counter(n: u32, width: u16) -> Register {
+    Register {
+        address: 0xc1 + u64::from(n),
+        pmcs: 1 << n,
+        rdpmc: n,
+        kind: kind::COUNTER,
+        width,
+        ..Register::default()
+    }
+}
+
+struct Pmu {
+    pmcs: Vec<Register>,
+    pmds: Vec<Register>,
+    soft: Vec<Register>,
+}
+
+/// Four counters with a control register each, and one virtual register.
+fn pmu() -> Pmu {
+    Pmu {
+        pmcs: (0..4).map(select).collect(),
+        pmds: (0..4).map(|n| counter(n, 48)).collect(),
+        soft: vec![Register {
+            kind: kind::VIRTUAL | kind::READ_ONLY,
+            ..Register::default()
+        }],
+    }
+}
+
+impl Pmu {
+    fn map(&self) -> Map<'_> {
+        Map {
+            hardware: Tables {
+                pmcs: &self.pmcs,
+                pmds: &self.pmds,
+            },
+            soft: Tables {
+                pmcs: &[],
+                pmds: &self.soft,
+            },
+            ..Map::default()
+        }
+    }
+}
+
+fn registers() -> Box<Registers<Whole>> {
+    Box::default()
+}
+
+/// Adds four counters that share PMC 4, like Intel's fixed counters. Some CPUs lack the last.
+fn shared() -> Pmu {
+    let mut pmu = pmu();
+    pmu.pmcs.push(Register {
+        enable: 0x3333,
+        interrupt: 0x8888,
+        reserved: !0xffff,
+        kind: kind::CONTROL,
+        ..Register::default()
+    });
+    pmu.pmds.extend((0..4).map(|n| Register {
+        pmcs: 1 << 4,
+        rdpmc: (1 << 30) | n,
+        enable: 0xf << (4 * n),
+        interrupt: 8 << (4 * n),
+        ..counter(n, 48)
+    }));
+    pmu
+}
+
+fn values(r: &Registers<Whole>) -> Vec<u64> {
+    r.program.controls().iter().map(|c| c.on).collect()
+}
+
+#[test]
+fn r1_4_a_counter_that_nobody_asked_for_does_not_keep_others_from_cpus_that_lack_it() {
+    let pmu = shared();
+    let map = Map {
+        partial: 1 << 7,
+        ..pmu.map()
+    };
+    let mut r = registers();
+    r.set_pmc(4, 0, 0x0022);
+    r.set_pmd(&map, 4, 0);
+    let uses = |r: &Registers<Whole>| r.uses(&map, Claims::NONE);
+    let claims = |pmds| Claims { pmcs: 1 << 4, pmds };
+    assert_eq!(uses(&r), claims(0x70));
+    assert_eq!(r.claims(&map, Claims::NONE), claims(0xf0));
+    r.plan(&map, Scope::Thread);
+    assert_eq!((values(&r), r.program.counters().len()), (vec![0x22], 3));
+    assert!(!r.is_any_short());
+    // The bits of counter 7 in the PMC are set, but its PMD was not written.
+    r.set_pmc(4, 0, 0x2022);
+    assert_eq!(uses(&r), claims(0x70));
+    r.plan(&map, Scope::Thread);
+    assert_eq!(values(&r), [0x22]);
+    assert!(r.is_short(7) && !r.is_short(4));
+    let asked = Claims {
+        pmcs: 0,
+        pmds: 1 << 7,
+    };
+    assert_eq!(r.uses(&map, asked), claims(0xf0));
+    r.set_pmd(&map, 7, 0);
+    assert_eq!(uses(&r), claims(0xf0));
+    r.plan(&map, Scope::Thread);
+    assert_eq!((values(&r), r.program.counters().len()), (vec![0x2022], 4));
+    assert!(!r.is_any_short());
+    // If all CPUs have the counter, it is treated like any other.
+    let mut r = registers();
+    r.set_pmc(4, 0, 0x2022);
+    assert_eq!(r.uses(&pmu.map(), Claims::NONE), claims(0xf0));
+}
+
+#[test]
+fn r1_4_of_counters_that_share_a_pmc_those_interrupt_that_are_waited_for() {
+    let pmu = shared();
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(4, 0, 0x0022);
+    r.set_pmd(&map, 5, 0);
+    r.set_armed(5, true);
+    r.plan(&map, Scope::Thread);
+    assert_eq!(values(&r), [0xa2]);
+}
+
+#[test]
+fn r1_4_what_counts_in_a_pmu_only_is_short_where_it_is_in_none() {
+    let mut pmu = pmu();
+    for kind in [0, kind::TASK] {
+        pmu.soft.push(Register {
+            kind: kind::VIRTUAL | kind::COUNTER | kind,
+            width: 64,
+            ..Register::default()
+        });
+    }
+    let map = pmu.map();
+    let mut r = registers();
+    r.set_pmc(1, 0, 0);
+    r.set_pmd(&map, FIRST_SOFT + 1, 0);
+    r.set_pmd(&map, FIRST_SOFT + 2, 0);
+    r.plan(&map, Scope::Thread);
+    r.miss();
+    assert!(r.is_short(1) && r.is_short(FIRST_SOFT + 1));
+    assert!(!r.is_short(FIRST_SOFT + 2));
+    let has = |pmcs, pmds| Claims { pmcs, pmds };
+    let uses = r.uses(&map, Claims::NONE);
+    assert!(uses.is_within(&has(0b11, 0b11)));
+    assert!(!uses.is_within(&has(0b01, 0b11)) && !uses.is_within(&has(0b11, 0b01)));
+}
