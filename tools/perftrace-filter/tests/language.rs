@@ -227,7 +227,7 @@ fn r3_10_as_much_as_fits() {
     assert!(compile(&most(fits)).is_ok());
     let error = compile(&most(fits + 1)).unwrap_err();
     assert_eq!(error.position, fits * "a == 1 && ".len());
-    assert!(error.message.contains("too large"), "{error}");
+    assert!(error.message.contains("too long"), "{error}");
     let long = format!("a == \"{}\" || b == 1", "x".repeat(FILTER_MAX));
     assert_eq!(compile(&long).unwrap_err().position, 0);
     // A text that is used twice is stored once.

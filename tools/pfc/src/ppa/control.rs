@@ -262,7 +262,7 @@ mod tests {
         assert!(text.contains(&"timers off".to_owned()), "{text:?}");
         assert!(text.contains(&"individual 7, 8".to_owned()), "{text:?}");
         assert!(
-            text.iter().any(|l| l.ends_with(", 2 forgotten")),
+            text.iter().any(|l| l.ends_with(", 2 lost")),
             "{text:?}"
         );
     }
