@@ -96,7 +96,7 @@ LONG=1 checker "rustdoc, kernel-doc" host_script kerneldoc
 checker "SPDX, length of each file" host_script headers
 checker "orderings and locks, as described" host_script orderings
 checker "interfaces, as promised" host_script abi
-checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*' ! -path './tests/abi/*'
+checker "checkpatch, kernel" checkpatch ! -path './tests/kselftest/*' ! -path './tools/*' ! -path './tests/qemu-pmu/*'
 # Fields that the preprocessor takes apart, and C++, are not what it knows.
 checker "checkpatch, programs" checkpatch "(" -path './tests/kselftest/*' -o -path './tools/*' ")" \
 	! -path './tools/libperftrace/include/perftrace/macro.h' ! -path './tools/libperftrace/bench/lttng_tp.h' \

@@ -14,11 +14,10 @@ set -euo pipefail
 # Below the tree, which may itself be in a folder of any name.
 sources() {
 	cd "$TOP"
-	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c tests/abi/*/examples/*.c; do
+	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c; do
 		[ -e "$c" ] || continue
 		prog=$(basename "$c" .c)
 		case $c in
-		tests/abi/*) version=${c%/examples/*}; prog=abi/${version##*/}/$prog ;;
 		*/examples/* | */readme/*) prog=examples/$prog ;;
 		esac
 		echo "$prog $c"
@@ -91,15 +90,13 @@ if [ -d "$tools_out" ]; then
 fi
 
 # Test programs and the libraries' examples (in examples/), static, rebuilt when they
-# or any header changed, or the library that they use; programs of each version of the
-# interfaces (in abi/), with its headers. One image at a time makes them.
+# or any header changed, or the library that they use. One image at a time makes them.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 compile() { # compile SOURCE PROGRAM
 	local c=$1 prog=$2 archive="" failed=$2.failed
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
-	case $c in "$TOP"/tests/abi/*) flags=(-O2 -I "${c%/examples/*}/include") archive="" ;; esac
 	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
 	rm -f "$prog"
 	if gcc-14 -std=gnu11 "${flags[@]}" -static -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
@@ -116,7 +113,7 @@ compile() { # compile SOURCE PROGRAM
 exec 9>"$programs.lock"
 flock -n 9 || { echo "waiting for the test programs, which another image's build makes" >&2; flock 9; }
 : >"$programs/.stamp.new"
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$TOP/tests/abi" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 wanted=()
 while read -r prog c; do
 	wanted+=("$prog")
