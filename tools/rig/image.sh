@@ -15,11 +15,10 @@ set -euo pipefail
 # directory above it.
 sources() {
 	cd "$TOP"
-	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c tests/abi/*/examples/*.c; do
+	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c; do
 		[ -e "$c" ] || continue
 		prog=$(basename "$c" .c)
 		case $c in
-		tests/abi/*) version=${c%/examples/*}; prog=abi/${version##*/}/$prog ;;
 		*/examples/* | */readme/*) prog=examples/$prog ;;
 		esac
 		echo "$prog $c"
@@ -92,8 +91,7 @@ if [ -d "$tools_out" ]; then
 	find "$root/bin" -type f ! -name busybox -exec strip {} +
 fi
 
-# Test programs, examples of the libraries and the documentation (in examples/), and programs of
-# each version of the interfaces (in abi/, compiled with that version's headers). One build of an
+# Test programs, and examples of the libraries and the documentation (in examples/). One build of an
 # image at a time compiles them.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # compile SOURCE PROGRAM: makes a static program unless it is newer than its source, all headers and
@@ -103,7 +101,6 @@ compile() {
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
-	case $c in "$TOP"/tests/abi/*) flags=(-O2 -I "${c%/examples/*}/include") archive="" ;; esac
 	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
 	rm -f "$prog"
 	if gcc-14 -std=gnu11 "${flags[@]}" -static -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
@@ -120,7 +117,7 @@ compile() {
 exec 9>"$programs.lock"
 flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
 : >"$programs/.stamp.new"
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$TOP/tests/abi" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 wanted=()
 while read -r prog c; do
 	wanted+=("$prog")
