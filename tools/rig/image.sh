@@ -16,11 +16,10 @@ set -euo pipefail
 # patterns below do not match a directory above the source tree.
 sources() {
 	cd "$TOP"
-	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c tests/abi/*/examples/*.c; do
+	for c in tests/kselftest/{,readme/}*.c tools/libperf{mon,trace}/examples/*.c; do
 		[ -e "$c" ] || continue
 		prog=$(basename "$c" .c)
 		case $c in
-		tests/abi/*) version=${c%/examples/*}; prog=abi/${version##*/}/$prog ;;
 		*/examples/* | */readme/*) prog=examples/$prog ;;
 		esac
 		echo "$prog $c"
@@ -94,9 +93,8 @@ if [ -d "$tools_out" ]; then
 	find "$root/bin" -type f ! -name busybox -exec strip {} +
 fi
 
-# Three kinds of programs are compiled: test programs; examples of the libraries and of the
-# documentation, in examples/; and programs of each version of the interfaces, in abi/, which are
-# compiled with the headers of that version. Builds of several images wait for each other here.
+# Two kinds of programs are compiled: test programs, and examples of the libraries and of the
+# documentation, in examples/. Builds of several images wait for each other here.
 libperfmon=$TOP/tools/libperfmon libperftrace=$TOP/tools/libperftrace
 # compile SOURCE PROGRAM: compiles a static program, unless the program is newer than its source,
 # all headers and its library.
@@ -105,7 +103,6 @@ compile() {
 	local -a flags=(-O2 -g -Wall -Wextra -pthread -I "$TOP/include/uapi" -I "$TOP/include" -I "$libperfmon/include" -I "$libperftrace/include")
 	! grep -q '^#include "events.h"\|<perfmon/perfmon.h>' "$c" || archive=$lib_out/libperfmon.a
 	! grep -q '^#include "perftrace.h"\|<perftrace/perftrace.h>' "$c" || archive=$lib_out/libperftrace.a
-	case $c in "$TOP"/tests/abi/*) flags=(-O2 -I "${c%/examples/*}/include") archive="" ;; esac
 	[ -n "$newest" ] || [ "$c" -nt "$prog" ] || [ ! -e "$prog" ] || [ "$archive" -nt "$prog" ] || return 0
 	rm -f "$prog"
 	if gcc-14 -std=gnu11 "${flags[@]}" -static -o "$prog.new" "$c" ${archive:+"$archive"} 2>"$failed"; then
@@ -122,7 +119,7 @@ compile() {
 exec 9>"$programs.lock"
 flock -n 9 || { echo "waiting for the test programs, which the build of another image compiles" >&2; flock 9; }
 : >"$programs/.stamp.new"
-newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$TOP/tests/abi" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
+newest=$(find "$TOP/include" "$TOP/tests/kselftest" "$libperfmon" "$libperftrace" \( -name '*.h' -o -path "$TOP/tests/kselftest/readme/*.c" \) -newer "$programs/.stamp" 2>/dev/null || echo all)
 wanted=()
 while read -r prog c; do
 	wanted+=("$prog")

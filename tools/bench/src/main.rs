@@ -5,14 +5,16 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `guest.rs`, `count.rs` | instructions of each operation, in the guest |
-//! | `events.rs` | events of user programs, and their bars |
+//! | `operations.rs` | the table of operations: name, label, how each is run |
+//! | `guest.rs`, `count.rs` | instructions of operations, in the guest |
+//! | `sample.rs`, `switch.rs`, `trace.rs` | contexts, and what other tools do instead |
+//! | `events.rs` | events of user programs |
 //! | `host.rs` | ratios of times, on this machine |
 //! | `peers.rs` | the other interfaces for reading |
 //! | `sys.rs` | the only unsafe code |
 //! | `record.rs` | the records of measurements |
 //! | `bars.rs` | the limits, and whether they are met |
-//! | `report.rs`, `plot.rs` | table, JSON, SVG |
+//! | `results.rs`, `report.rs` | what counts; tables and JSON |
 
 use std::error::Error;
 use std::fs;
@@ -26,8 +28,8 @@ mod count;
 mod events;
 mod guest;
 mod host;
+mod operations;
 mod peers;
-mod plot;
 mod record;
 mod report;
 mod results;
@@ -59,7 +61,7 @@ enum Command {
     },
     /// Compare times on this machine; print JSON lines
     Host,
-    /// Write bench.json, bench.md and bench.svg from JSON lines, and check the bars
+    /// Write bench.json and bench.md from JSON lines, and check the bars
     Report {
         /// Files with JSON lines
         records: Vec<PathBuf>,
@@ -139,7 +141,6 @@ fn make_report(
     let text = report::text(&results, &bars);
     fs::write(output.join("bench.json"), report::to_json(&results, &bars)?)?;
     fs::write(output.join("bench.md"), &text)?;
-    plot::draw(&results, &output.join("bench.svg"))?;
     print!("{text}");
     for bar in &bars {
         match bar.verdict {

@@ -126,23 +126,19 @@ pub struct PerfGroup {
 impl PerfGroup {
     /// Opens `count` events on one CPU for all threads, as the counter pages count.
     pub fn new(event: PerfEvent, count: usize, cpu: i32) -> io::Result<Self> {
-        let attr = event.attr(if count > 1 { FORMAT_GROUP } else { 0 });
-        let mut events: Vec<File> = Vec::new();
-        for _ in 0..count {
-            events.push(perf_event_open(&attr, -1, cpu, events.first())?);
-        }
-        Ok(Self {
-            events,
-            buffer: vec![0; 8 * (count + 1)],
-        })
+        Self::open(event, count, -1, cpu)
     }
 
     /// Opens `count` events of the calling thread on all CPUs.
     pub fn of_thread(event: PerfEvent, count: usize) -> io::Result<Self> {
+        Self::open(event, count, 0, -1)
+    }
+
+    fn open(event: PerfEvent, count: usize, pid: i32, cpu: i32) -> io::Result<Self> {
         let attr = event.attr(if count > 1 { FORMAT_GROUP } else { 0 });
         let mut events: Vec<File> = Vec::new();
         for _ in 0..count {
-            events.push(perf_event_open(&attr, 0, -1, events.first())?);
+            events.push(perf_event_open(&attr, pid, cpu, events.first())?);
         }
         Ok(Self {
             events,

@@ -36,6 +36,14 @@ pub enum Record {
     },
 }
 
+/// Prints a record as a line of JSON.
+pub fn tell(record: &Record) {
+    match serde_json::to_string(record) {
+        Ok(line) => println!("{line}"),
+        Err(error) => eprintln!("bench: {error}"),
+    }
+}
+
 /// The instructions of one operation, from the difference of two window sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Count {

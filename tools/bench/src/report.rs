@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
 use crate::bars::{status, Bar, Verdict};
+use crate::operations::{rows, Unit};
 use crate::record::{Adds, Code, Count, Failure, Ratio};
 use crate::results::{cpus_of, Results, ONCE};
 
@@ -104,270 +105,6 @@ pub fn from_json(text: &str) -> Result<(Results, Vec<Bar>), serde_json::Error> {
     Ok((results, document.bars))
 }
 
-/// Operations in the order of the table: name and label.
-pub const OPERATIONS: &[(&str, &str)] = &[
-    (
-        "snapshot",
-        "**snapshot** of 1,000 counters on all CPUs, checked",
-    ),
-    ("snapshot_unchecked", "snapshot without the seqflag check"),
-    ("bpf_batch", "BPF per-CPU array, batch lookup"),
-    ("bpf_lookup", "BPF per-CPU array, one lookup"),
-    ("perf_read_16", "perf_event read(), own CPU, a group of 16"),
-    ("perf_read_8", "perf_event read(), own CPU, a group of 8"),
-    ("perf_read_1", "perf_event read(), own CPU, one counter"),
-    (
-        "perf_pmu_4",
-        "perf_event read(), own CPU, a group of 4 PMU events",
-    ),
-    ("perf_pmu_1", "perf_event read(), own CPU, one PMU event"),
-    (
-        "perf_rdpmc",
-        "perf_event by RDPMC, own thread, one PMU event",
-    ),
-    (
-        "context_read_4",
-        "a context of /dev/perfmon, four PMDs by one call",
-    ),
-    (
-        "context_read_1",
-        "a context of /dev/perfmon, one PMD by one call",
-    ),
-    (
-        "self_read",
-        "a context of /dev/perfmon, one PMD by self page and RDPMC",
-    ),
-    (
-        "switch",
-        "two thread switches: a byte to another thread and back",
-    ),
-    (
-        "switch_context_4",
-        "two thread switches, each thread with a context of 4 counters",
-    ),
-    (
-        "switch_perf_4",
-        "two thread switches, each thread with a group of 4 perf events",
-    ),
-    (
-        "sample_forward",
-        "20,040 instructions with one sample, into a forward ring",
-    ),
-    (
-        "sample_backward",
-        "20,040 instructions with one sample, into a backward ring",
-    ),
-    (
-        "sample_perf",
-        "20,040 instructions with one sample, by perf",
-    ),
-    (
-        "sample_forward_handler",
-        "interrupt handler of a sample, into a forward ring",
-    ),
-    (
-        "sample_backward_handler",
-        "interrupt handler of a sample, into a backward ring",
-    ),
-    (
-        "sample_perf_handler",
-        "interrupt handler of a sample, by perf",
-    ),
-    (
-        "turns_context",
-        "a switch of event sets of 4 counters: its timer callback",
-    ),
-    (
-        "turns_perf",
-        "perf's rotation of groups of 4 events: its timer callback",
-    ),
-    (
-        "close_forward",
-        "close(-1), sampled every 20,000 instructions, into a forward ring",
-    ),
-    (
-        "close_backward",
-        "close(-1), sampled every 20,000 instructions, into a backward ring",
-    ),
-    ("close", "close(-1), not sampled"),
-    (
-        "event",
-        "**an event** of a program, u32 + u64 and the time, with its loop",
-    ),
-    (
-        "event_three",
-        "an event of a program, three u64, with its loop",
-    ),
-    (
-        "event_text",
-        "an event of a program, u32 and a text of 24 characters, with its loop",
-    ),
-    (
-        "event_flight",
-        "an event of a program, u32 + u64, into a flight recorder, with its loop",
-    ),
-    ("event_off", "an event that no trace wants, with its loop"),
-    (
-        "event_off_2",
-        "two events that no trace wants, with their loop",
-    ),
-    ("proc_stat", "/proc/stat, read only"),
-    ("proc_stat_parsed", "/proc/stat, read and parsed"),
-    ("proc_interrupts", "/proc/interrupts, read only"),
-    (
-        "proc_interrupts_parsed",
-        "/proc/interrupts, read and parsed",
-    ),
-    ("proc_softirqs", "/proc/softirqs, read only"),
-    ("proc_softirqs_parsed", "/proc/softirqs, read and parsed"),
-    ("proc_vmstat", "/proc/vmstat, read only"),
-    ("proc_vmstat_parsed", "/proc/vmstat, read and parsed"),
-    (
-        "clock_gettime",
-        "clock_gettime(), which a snapshot calls twice",
-    ),
-    ("getppid", "getppid(), for comparison"),
-    (
-        "getppid_sched",
-        "getppid(), with accounting of the scheduler",
-    ),
-    (
-        "getppid_irq",
-        "getppid(), with accounting of the scheduler and interrupts",
-    ),
-    (
-        "getppid_calls",
-        "getppid(), with accounting of the scheduler, interrupts and system calls",
-    ),
-    ("getppid_all", "getppid(), with all accounting"),
-    (
-        "switch_sched",
-        "a thread switch, with accounting of the scheduler",
-    ),
-    (
-        "switch_irq",
-        "a thread switch, with accounting of the scheduler and interrupts",
-    ),
-    (
-        "switch_calls",
-        "a thread switch, with accounting of the scheduler, interrupts and system calls",
-    ),
-    ("switch_all", "a thread switch, with all accounting"),
-    (
-        "interrupt",
-        "an interrupt that a CPU sends to itself, for comparison",
-    ),
-    (
-        "interrupt_sched",
-        "an interrupt, with accounting of the scheduler",
-    ),
-    (
-        "interrupt_irq",
-        "an interrupt, with accounting of the scheduler and interrupts",
-    ),
-    (
-        "interrupt_calls",
-        "an interrupt, with accounting of the scheduler, interrupts and system calls",
-    ),
-    ("interrupt_all", "an interrupt, with all accounting"),
-    (
-        "getppid_empty",
-        "getppid(), with empty probes at entry and exit",
-    ),
-    ("getppid_ftrace", "getppid(), traced by ftrace"),
-    ("getppid_perf", "getppid(), traced by perf"),
-    ("getppid_bpf", "getppid(), timed by BPF"),
-    ("switch_empty", "a thread switch, with empty probes"),
-    ("switch_ftrace", "a thread switch, traced by ftrace"),
-    ("switch_perf", "a thread switch, traced by perf"),
-    ("switch_bpf", "a thread switch, timed by BPF"),
-    (
-        "interrupt_empty",
-        "an interrupt, with empty probes at entry and exit",
-    ),
-    ("interrupt_ftrace", "an interrupt, traced by ftrace"),
-    ("interrupt_perf", "an interrupt, traced by perf"),
-    ("interrupt_bpf", "an interrupt, timed by BPF"),
-];
-
-const WRITERS: &[(&str, &str)] = &[
-    ("inline_add", "**perf_counter_add**, inline, C"),
-    ("rust_add", "**Counter::add**, inline, Rust"),
-    (
-        "perf_adjust",
-        "**perf_adjust**, by number, call and return included",
-    ),
-    ("group_1", "**a group** of 1"),
-    ("group_2", "a group of 2"),
-    ("rust_group_2", "a group of 2, Rust"),
-    ("group_4", "a group of 4"),
-    ("group_8", "a group of 8"),
-    ("perf_counter_handle", "perf_counter_handle"),
-    (
-        "ring_forward",
-        "a record of 64 bytes into a forward ring, overwritten",
-    ),
-    (
-        "ring_backward",
-        "a record of 64 bytes into a backward ring, overwritten",
-    ),
-    ("percpu_counter_add", "the kernel's percpu_counter_add"),
-    (
-        "atomic64_add",
-        "the kernel's atomic64_add (the cost of its lock is not seen)",
-    ),
-];
-
-const PAIRS: &[(&str, &str)] = &[
-    ("perf_read_16", "perf_event, a group of 16, per counter"),
-    ("perf_read_1", "perf_event, one counter"),
-    (
-        "loads_perf_read_16",
-        "perf_event, a group of 16, against plain loads, summed, not copied",
-    ),
-    (
-        "bpf_batch_key",
-        "BPF per-CPU array, batch of 1,000, per key (all CPUs of it)",
-    ),
-    (
-        "bpf_batch_value",
-        "BPF per-CPU array, batch of 1,000, per value (one CPU of a key)",
-    ),
-    ("bpf_lookup_key", "BPF per-CPU array, one lookup, per key"),
-    (
-        "proc_vmstat_token",
-        "/proc/vmstat, read and parsed, per number",
-    ),
-    (
-        "lttng_event",
-        "an event of a program, u32 + u64, by LTTng-UST into a snapshot session",
-    ),
-    (
-        "lttng_flight",
-        "an event by LTTng-UST, against perftrace into a flight recorder",
-    ),
-    (
-        "flag_check_1",
-        "snapshot of 1 CPU: with the check, against plain loads",
-    ),
-    (
-        "flag_check_2",
-        "snapshot of 2 CPUs: with the check, against plain loads",
-    ),
-    (
-        "flag_check_64",
-        "snapshot of 64 CPUs: with the check, against plain loads",
-    ),
-    (
-        "write_flagged",
-        "writing: flag, add, flag (as perf_adjust), against one add",
-    ),
-    (
-        "write_locked",
-        "writing: lock add (a shared counter), against one add",
-    ),
-];
-
 /// A table with aligned columns, numbers to the right.
 struct Table(Vec<Vec<String>>);
 
@@ -459,23 +196,27 @@ fn uncounted(out: &mut String, results: &Results) {
 }
 
 /// Writes a table of instructions by the number of CPUs.
-fn counts(out: &mut String, results: &Results, rows: &[(&str, &str)], per_value: bool) {
+fn counts(out: &mut String, results: &Results, unit: Unit, per_value: bool) {
     let cpus = results.cpus();
     let head = cpus.iter().map(|n| cpus_of(*n));
     let mut table = Table::new(std::iter::once(String::new()).chain(head));
-    for (operation, label) in rows {
-        let cells = cpus.iter().map(|n| match results.count(operation, *n) {
-            Some(count) => {
-                let each = if per_value {
-                    count.per_value()
-                } else {
-                    count.instructions()
-                };
-                if_counts(number(each), count.why_not.as_ref())
-            }
-            None => "-".into(),
-        });
-        let row: Vec<String> = std::iter::once((*label).into()).chain(cells).collect();
+    for operation in rows(unit) {
+        let cells = cpus
+            .iter()
+            .map(|n| match results.count(operation.name, *n) {
+                Some(count) => {
+                    let each = if per_value {
+                        count.per_value()
+                    } else {
+                        count.instructions()
+                    };
+                    if_counts(number(each), count.why_not.as_ref())
+                }
+                None => "-".into(),
+            });
+        let row: Vec<String> = std::iter::once(operation.label.into())
+            .chain(cells)
+            .collect();
         if row.iter().skip(1).any(|cell| cell != "-") {
             table.row(row);
         }
@@ -491,13 +232,13 @@ pub fn text(results: &Results, bars: &[Bar]) -> String {
     }
     if !results.counts.is_empty() {
         out.push_str("\nInstructions to write, by CPUs of the guest:\n\n");
-        counts(&mut out, results, WRITERS, false);
+        counts(&mut out, results, Unit::Write, false);
         out.push_str(
             "\nInstructions to read one value (one CPU's number), by CPUs of the guest:\n\n",
         );
-        counts(&mut out, results, OPERATIONS, true);
+        counts(&mut out, results, Unit::Read, true);
         out.push_str("\nInstructions of a complete read:\n\n");
-        counts(&mut out, results, OPERATIONS, false);
+        counts(&mut out, results, Unit::Read, false);
     }
     if !results.adds.is_empty() {
         out.push_str("\nInstructions of one perf_add(), median and least of 41:\n\n");
@@ -524,10 +265,10 @@ pub fn text(results: &Results, bars: &[Bar]) -> String {
             "own ns",
             "other ns",
         ]);
-        for (name, label) in PAIRS {
-            if let Some(ratio) = results.ratio(name) {
+        for pair in rows(Unit::Ratio) {
+            if let Some(ratio) = results.ratio(pair.name) {
                 let (least, most) = ratio.range();
-                let mut cells = vec![(*label).to_owned()];
+                let mut cells = vec![pair.label.to_owned()];
                 cells.extend(
                     [ratio.median(), least, most, ratio.ours_ns, ratio.theirs_ns]
                         .map(|n| format!("{n:.2}")),

@@ -31,7 +31,7 @@ impl Cursor<'_> {
 }
 
 /// Appends the tasks of one read() to `tasks`.
-pub fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error> {
+pub(crate) fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error> {
     while !bytes.is_empty() {
         let size = Cursor(bytes).u32() as usize;
         if bytes.len() < 4 || bytes.len() < size {
@@ -73,7 +73,7 @@ fn task(bytes: &[u8]) -> Task {
 }
 
 /// Parses the contents of `/proc/rawsysppa`.
-pub fn parse_cpus(bytes: &[u8]) -> Result<Vec<Cpu>, Error> {
+pub(crate) fn parse_cpus(bytes: &[u8]) -> Result<Vec<Cpu>, Error> {
     const EACH: usize = 8 * NR_CPU_VALUES;
     if bytes.is_empty() || bytes.len() % EACH != 0 {
         let len = bytes.len();
