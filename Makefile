@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The commands for users. Each target runs a script, most of them in tools/rig. The kernel's build
-# system uses Kbuild in the same directory.
+# This Makefile has the commands for users. Each target runs a script; most of the scripts are in
+# tools/rig. The kernel's build system uses the file Kbuild in the same directory.
 
-# The kernel's build (make -C KDIR M=...) reads Kbuild instead of this file.
+# The kernel's build system (make -C KDIR M=...) reads Kbuild instead of this Makefile.
 MAKEFLAGS += --no-print-directory
 PREFIX ?= /usr/local
 rig := tools/rig
 
-# Variables given to make reach the scripts through the environment.
+# Variables that the user gives to make are passed to the scripts in the environment.
 export KDIR ONLY WORLDS LOAD LIMIT WORLD GUEST PMU SMP MEM CMD DIRECT JOBS DEMO_SECONDS DESTDIR PREFIX
 export DEBIAN_MIRROR KERNEL_RELEASE PERFCOUNTERS_CACHE
 
@@ -30,11 +30,12 @@ vm:
 test:
 	@$(rig)/test.sh
 
-# Also runs the tests that "make test" leaves out: the long ones, and those on the debug kernel.
+# "make test-all" also runs the tests that "make test" leaves out: the long tests, and the tests on
+# the debug kernel.
 test-all:
 	@$(rig)/test.sh all
 
-# Runs the tests on both debug kernels: KCSAN needs a kernel of its own.
+# "make test-debug" runs the tests on both debug kernels: KCSAN needs a kernel of its own.
 test-debug:
 	@$(rig)/test.sh debug
 
@@ -50,7 +51,8 @@ check:
 bench:
 	@tests/bench/run
 
-# Builds and tests against the newest kernel of the archive.
+# "make drill" builds this project for the newest kernel of the Debian archive and runs the tests on
+# it.
 drill:
 	@$(rig)/drill.sh
 

@@ -13,9 +13,10 @@
  *	...
  *	perf_del(reads);				// process context
  *
- * In a driver built without CONFIG_PERFCOUNTERS all calls are no-ops, and the
- * driver does not depend on perfcounters.ko. Drivers out of tree add
- * "ccflags-y += -DCONFIG_PERFCOUNTERS" and the include path; see tests/modules.
+ * In a driver built without CONFIG_PERFCOUNTERS all functions of this header
+ * are no-ops, and the driver does not depend on perfcounters.ko. The Kbuild
+ * file of an out-of-tree driver has to add "ccflags-y += -DCONFIG_PERFCOUNTERS"
+ * and the include path of this header, as tests/modules/Kbuild does.
  */
 #ifndef _LINUX_PERFCOUNTERS_H
 #define _LINUX_PERFCOUNTERS_H
@@ -29,13 +30,15 @@
 
 /**
  * struct perf_counter_spec - an instance to be added with perf_add_desc()
- * @size: sizeof(struct perf_counter_spec), so that fields can be appended
+ * @size: sizeof(struct perf_counter_spec); it identifies the version of the
+ *	structure, to which fields can be appended
  * @kind: enum perfcounters_kind
  * @unit: enum perfcounters_unit
- * @exponent: a value v means v * 10^exponent units; -18 to 18
+ * @exponent: power of ten, -18 to 18: a value v means v * 10^exponent units
  * @reserved: 0
- * @nr_slots: 0 or 1; for a histogram the number of buckets, 2 to 64
- * @name: in the format of perf_add()
+ * @nr_slots: number of slots: 0 or 1, or for a histogram the number of buckets,
+ *	2 to 64
+ * @name: name of the instance, in the format of the argument of perf_add()
  * @help: a sentence that describes the instance to users, at most
  *	PERFCOUNTERS_HELP_MAX - 1 bytes of UTF-8 without control characters; may
  *	be NULL
@@ -51,7 +54,7 @@ struct perf_counter_spec {
 	const char	*help;
 };
 
-/* A handle: per-CPU pointer to the first slot of an instance. */
+/* The handle of an instance: a per-CPU pointer to its first slot. */
 typedef s64 __percpu *perf_counter_t;
 
 #ifdef CONFIG_PERFCOUNTERS
@@ -61,25 +64,28 @@ int __perf_add_desc(const struct perf_counter_spec *spec, struct module *owner);
 
 /**
  * perf_add() - add a counter of events
- * @name: 1 to 127 bytes of UTF-8 without control characters
+ * @name: name of the counter: 1 to 127 bytes of UTF-8 without control
+ *	characters
  *
- * The instance belongs to the calling module. Instances that the module has not
- * deleted become dormant when it is unloaded. All other calls accept an errno
- * in place of an instance number and have no effect then, so a driver does not
- * have to handle a failure.
+ * The calling module owns the instance, that is, the new counter. When the
+ * module is unloaded, the instances that it has not deleted become dormant. A
+ * driver does not have to handle a failure of perf_add(): the other functions
+ * of this header accept its errno in place of an instance number, and then have
+ * no effect.
  *
  * Context: process; may sleep.
- * Return: the instance number, or a negative errno; the kernel log has the
- * reason, but is rate-limited. The values of the instance are zero. As long as
- * perfcounters.ko is loaded, a name keeps its number, unless it is added with
- * more slots than before.
+ * Return: the instance number, or a negative errno; the reason for an errno is
+ * written to the kernel log, at a limited rate. The values of the new instance
+ * are zero. As long as perfcounters.ko is loaded, an instance that is added
+ * again under the same name gets the same number, unless it has more slots than
+ * before.
  *
- * -EINVAL: bad argument, or called from atomic context
+ * -EINVAL: an argument is invalid, or the caller is in atomic context
  * -ENAMETOOLONG: the name or the help text is too long
- * -EILSEQ: the text is not UTF-8, or has control characters
+ * -EILSEQ: the name or the help text is not UTF-8, or has control characters
  * -EEXIST: an instance of this name is live
  * -ENOSPC: all instance numbers are in use
- * -ENOMEM: no memory
+ * -ENOMEM: there is not enough memory
  */
 #define perf_add(name)	__perf_add(name, THIS_MODULE)
 
@@ -96,9 +102,9 @@ int __perf_add_desc(const struct perf_counter_spec *spec, struct module *owner);
  * perf_del() - make an instance dormant
  * @instance: number of the instance, or an errno of perf_add(), which is ignored
  *
- * The number and the last values can still be read. The caller must have
- * stopped its updates through handles. If the instance is not live, nothing
- * changes and a line is logged.
+ * The number and the last values of a dormant instance can still be read.
+ * Before the call, the caller must have stopped all updates through handles of
+ * the instance. If the instance is not live, perf_del() only logs a message.
  *
  * Context: process; may sleep.
  */
@@ -106,10 +112,12 @@ void perf_del(int instance);
 
 /**
  * perf_adjust() - add to this CPU's value in a way that snapshots see in order
- * @instance: number of the instance; ignored if it is not live, or an errno
+ * @instance: number of the instance; the call has no effect if this is an errno
+ *	or the instance is not live
  * @delta: amount to add; may be negative
  *
- * The update is a group of its own, see perf_counter_begin().
+ * A single perf_adjust() has the same guarantee as a group of updates between
+ * perf_counter_begin() and perf_counter_end().
  *
  * Context: any, NMI included.
  */
@@ -126,12 +134,15 @@ void perf_adjust(int instance, s64 delta);
 perf_counter_t perf_counter_handle(int instance);
 
 /*
- * 64 slots per CPU that no reader can see. The handle of an instance that is
- * not live points here.
+ * The handle of an instance that is not live: it points to 64 slots per CPU
+ * that no reader can see.
  */
 extern perf_counter_t perf_counter_nowhere;
 
-/* The seqflags: slot 0 of every CPU. Set before any driver can be loaded. */
+/*
+ * Per-CPU pointer to the seqflags, in slot 0 of each CPU. Set before any driver
+ * can be loaded.
+ */
 extern u64 __percpu *perf_counter_seqflag;
 
 /**
@@ -139,9 +150,9 @@ extern u64 __percpu *perf_counter_seqflag;
  * @counter: from perf_counter_handle()
  * @delta: amount to add; may be negative
  *
- * This is one instruction. A snapshot does not see a torn value, but may see the
- * update out of order with those of other counters. To avoid that, use a group
- * or perf_adjust().
+ * The function executes one instruction. A snapshot never sees a torn value,
+ * but may see this update out of order with updates of other counters. Use
+ * perf_adjust(), or a group of updates, if snapshots must see updates in order.
  *
  * Context: any, NMI included.
  */
@@ -167,7 +178,8 @@ static __always_inline void perf_counter_set(perf_counter_t counter, s64 value)
  * @counter: from perf_counter_handle()
  * @value: stored if it is larger than the present value
  *
- * The compare-and-exchange is executed only if the peak rises.
+ * The function executes a compare-and-exchange only if @value is above the
+ * peak.
  *
  * Context: any, NMI included.
  */
@@ -182,7 +194,7 @@ static __always_inline void perf_counter_peak(perf_counter_t counter, s64 value)
 /**
  * perf_counter_hist() - count a value in its log2 bucket
  * @counter: from perf_counter_handle() of a PERFCOUNTERS_HISTOGRAM
- * @nr_slots: the number of buckets that the instance was added with
+ * @nr_slots: number of buckets of the instance
  * @value: counted in bucket 0 if it is <= 0, in bucket b if it is in
  *	[2^(b-1), 2^b), and in the last bucket if it is larger
  *
@@ -193,7 +205,10 @@ static __always_inline void perf_counter_hist(perf_counter_t counter,
 {
 	unsigned int bucket = value > 0 ? fls64(value) : 0;
 
-	/* Larger values count in the last bucket. At most 63, as perf_counter_nowhere has 64. */
+	/*
+	 * The last bucket also counts larger values. An instance has at most 64
+	 * buckets, as many as perf_counter_nowhere has slots.
+	 */
 	if (bucket > nr_slots - 1)
 		bucket = nr_slots - 1;
 	this_cpu_inc(counter[bucket]);
@@ -203,15 +218,16 @@ static __always_inline void perf_counter_hist(perf_counter_t counter,
  * perf_counter_begin() - begin a group of updates that belong together
  *
  * A snapshot shows either all or none of the updates made before the matching
- * perf_counter_end(). Groups nest, also with groups of interrupts and NMIs.
- * Preemption is disabled until perf_counter_end(), so do not sleep in between.
+ * perf_counter_end(). Groups of updates nest, also with groups of interrupts
+ * and NMIs. Preemption is disabled from perf_counter_begin() to the matching
+ * perf_counter_end(), so the caller must not sleep in between.
  *
  * Context: any, NMI included.
  */
 static __always_inline void perf_counter_begin(void)
 {
 	preempt_disable();
-	/* A: count the update in flight before the values. Pairs with the reader's D. */
+	/* A: count the update as in flight before it changes values. Pairs with the reader's D. */
 	this_cpu_inc(*perf_counter_seqflag);
 	barrier();
 }
@@ -219,12 +235,12 @@ static __always_inline void perf_counter_begin(void)
 /**
  * perf_counter_end() - end a group of updates
  *
- * Context: that of the matching perf_counter_begin().
+ * Context: the context in which the matching perf_counter_begin() was called.
  */
 static __always_inline void perf_counter_end(void)
 {
 	barrier();
-	/* B: one update fewer in flight, one more completed. Pairs with the reader's C. */
+	/* B: count the update as completed after it changed values. Pairs with the reader's C. */
 	this_cpu_add(*perf_counter_seqflag, PERFCOUNTERS_SEQ_BUSY);
 	preempt_enable();
 }

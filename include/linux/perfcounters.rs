@@ -2,7 +2,8 @@
 
 //! perfcounters: the interface for drivers written in Rust that maintain counters.
 //!
-//! It corresponds to `include/linux/perfcounters.h`. A driver includes this file:
+//! The interface is that of `include/linux/perfcounters.h`. A driver includes this file as a
+//! module:
 //!
 //! ```ignore
 //! #[path = ".../include/linux/perfcounters.rs"]
@@ -24,7 +25,7 @@ use kernel::error::{to_result, Result};
 use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
 
-/// C's `struct module`. Only its address is used.
+/// C's `struct module`, of which only the address is used.
 #[repr(C)]
 struct Module([u8; 0]);
 
@@ -41,7 +42,7 @@ extern "C" {
     static __this_module: Module;
 }
 
-/// C's `THIS_MODULE`: null in code that is built into the kernel.
+/// Returns C's `THIS_MODULE`, which is null in code that is built into the kernel.
 #[inline(always)]
 fn this_module() -> *const Module {
     #[cfg(MODULE)]
@@ -50,8 +51,9 @@ fn this_module() -> *const Module {
     core::ptr::null()
 }
 
-/// True if preempt_disable() and preempt_enable() are what [`Group`] inlines: a per-CPU count and a
-/// static call. With other configurations, [`Group`] calls the C functions.
+/// True if [`Group`] inlines preempt_disable() and preempt_enable(), because in this kernel
+/// configuration they consist of a per-CPU count and a static call. In other configurations
+/// [`Group`] calls the C functions.
 pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
     CONFIG_PREEMPT_DYNAMIC,
     not(CONFIG_DEBUG_PREEMPT),
@@ -60,9 +62,10 @@ pub(crate) const PREEMPT_INLINE: bool = cfg!(all(
 
 /// The instructions that increment and decrement the preemption count of this CPU.
 ///
-/// The count has 64 bits, the highest of which is the inverted need-resched bit, on kernels that
-/// keep this bit apart (x86 since 7.3). On other kernels it has 32 bits. A decrement of the wrong
-/// width would yield zero when no reschedule is due.
+/// On kernels that keep the need-resched bit apart (x86 since 7.3), the preemption count has 64
+/// bits, the highest of which is the inverted need-resched bit. On other kernels the preemption
+/// count has 32 bits. A decrement with the wrong width could set the zero flag although no
+/// reschedule is due.
 #[cfg(CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS)]
 macro_rules! preempt_count {
     (inc) => {
@@ -97,19 +100,19 @@ pub(crate) struct RawSpec {
     pub(crate) help: *const c_char,
 }
 
-/// The kind of an instance, which says how its values are combined; `enum perfcounters_kind`.
+/// The kind of an instance, which determines how its values are combined; `enum perfcounters_kind`.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 pub enum Kind {
-    /// A value that only grows; sum over CPUs.
+    /// A value that only grows; the values of all CPUs are added.
     Counter = 0,
-    /// A value that grows and shrinks; sum over CPUs.
+    /// A value that grows and shrinks; the values of all CPUs are added.
     Gauge = 1,
-    /// The largest value so far; maximum over CPUs.
+    /// The largest value so far; the maximum of all CPUs counts.
     Peak = 2,
-    /// Time spent; sum over CPUs.
+    /// Time spent; the times of all CPUs are added.
     Time = 3,
-    /// A histogram with log2 buckets; sum of each bucket over CPUs.
+    /// A histogram with log2 buckets; each bucket is added over all CPUs.
     Histogram = 4,
 }
 
@@ -127,7 +130,7 @@ pub enum Unit {
     Seconds = 3,
     /// Clock cycles.
     Cycles = 4,
-    /// Sectors of 512 bytes.
+    /// Disk sectors of 512 bytes.
     Sectors = 5,
     /// Network packets.
     Packets = 6,
@@ -138,22 +141,23 @@ pub enum Unit {
 /// The description of an instance to be added.
 #[derive(Clone, Copy)]
 pub struct Spec<'a> {
-    /// Name of the instance: 1 to 127 bytes of UTF-8 without control characters; unique.
+    /// Name of the instance: 1 to 127 bytes of UTF-8 without control characters. No other live
+    /// instance may have this name.
     pub name: &'a CStr,
     /// A sentence that describes the instance to users: at most 79 bytes of UTF-8.
     pub help: &'a CStr,
     /// Kind of the instance.
     pub kind: Kind,
-    /// Unit of its values.
+    /// Unit of the instance's values.
     pub unit: Unit,
     /// Power of ten: a value v means v * 10^exponent units.
     pub exponent: i8,
-    /// Number of slots: 1; for a histogram the number of buckets, 2 to 64.
+    /// Number of slots: 1, or for a histogram the number of buckets, 2 to 64.
     pub nr_slots: u16,
 }
 
 impl<'a> Spec<'a> {
-    /// Describes a counter of events, without a help text.
+    /// Returns the description of a counter of events, without a help text.
     pub const fn counter(name: &'a CStr) -> Self {
         Self {
             name,
@@ -166,22 +170,23 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// An instance that was added. Dropping it makes the instance dormant.
+/// An instance that was added. Dropping this value makes the instance dormant.
 ///
 /// # Invariants
 ///
-/// `number` is the number of a live instance that this value owns, or the errno with which the
-/// addition failed. `counter` is the handle that perf_counter_handle() returned for `number`.
+/// `number` is the number of a live instance that this value owns, or the errno with which adding
+/// the instance failed. `counter` is the handle that perf_counter_handle() returned for `number`.
 pub struct Instance {
     number: c_int,
     counter: Counter,
 }
 
 impl Instance {
-    /// Adds an instance, or revives the dormant one of that name.
+    /// Adds an instance. If there is a dormant instance of the same name, that instance becomes
+    /// live again.
     ///
-    /// If that fails, the kernel log has the reason, and updates go to slots that no reader can
-    /// see, so a driver does not have to handle the failure.
+    /// A driver does not have to handle a failure of this function: the kernel log has the reason,
+    /// and updates of the instance change slots that no reader can see.
     ///
     /// Context: process; may sleep.
     #[inline]
@@ -196,21 +201,21 @@ impl Instance {
             name: spec.name.as_char_ptr(),
             help: spec.help.as_char_ptr(),
         };
-        // SAFETY: `raw` and its two strings are valid during the call. The module outlives its
-        // instances, which become dormant when it is unloaded.
+        // SAFETY: `raw` and its two strings are valid during the call. The module outlives its live
+        // instances, as perfcounters.ko makes them dormant when the module is unloaded.
         let number = unsafe { __perf_add_desc(&raw, this_module()) };
-        // SAFETY: perf_counter_handle() accepts any number. It returns the handle of a live
-        // instance, and perf_counter_nowhere for other numbers.
+        // SAFETY: perf_counter_handle() accepts any number. For the number of a live instance it
+        // returns the handle, for any other number perf_counter_nowhere.
         let handle = unsafe { perf_counter_handle(number) };
-        // INVARIANT: `number` was returned to this call only: it is a new live instance, or an
-        // errno. `handle` is its handle.
+        // INVARIANT: `number` was returned to this call only: it is the number of a new live
+        // instance, or an errno. `handle` was returned by perf_counter_handle() for `number`.
         Self {
             number,
             counter: Counter(handle),
         }
     }
 
-    /// Adds an instance like [`Self::add`], but fails if it cannot be added.
+    /// Adds an instance like [`Self::add`], but returns an error if the instance cannot be added.
     ///
     /// Context: process; may sleep.
     ///
@@ -225,13 +230,14 @@ impl Instance {
         Ok(this)
     }
 
-    /// Returns the instance number, or a negative errno if it could not be added.
+    /// Returns the instance number, or a negative errno if the instance could not be added.
     #[inline(always)]
     pub fn number(&self) -> i32 {
         self.number
     }
 
-    /// Returns the handle of the instance. It must not be used after the instance was dropped.
+    /// Returns the handle of the instance. The handle must not be used after the instance was
+    /// dropped.
     #[inline(always)]
     pub fn counter(&self) -> Counter {
         self.counter
@@ -250,8 +256,8 @@ impl Instance {
 impl Drop for Instance {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant `number` is an instance that this value owns, or an
-        // errno, which perf_del() ignores.
+        // SAFETY: By the type's invariant `number` is the number of an instance that this value
+        // owns, or an errno, which perf_del() ignores.
         unsafe { perf_del(self.number) }
     }
 }
@@ -261,16 +267,16 @@ impl Drop for Instance {
 /// # Invariants
 ///
 /// The pointer is the per-CPU address of aligned `i64` slots that exist as long as perfcounters.ko
-/// is loaded. The module that contains this code uses symbols of perfcounters.ko, which keeps it
-/// loaded.
+/// is loaded. perfcounters.ko stays loaded, because the module that contains this code uses its
+/// symbols.
 #[derive(Clone, Copy)]
 pub struct Counter(*mut i64);
 
 // SAFETY: The pointer is a per-CPU address, which has the same meaning in every thread. Each access
-// is one instruction on the slot of the CPU that executes it.
+// through the pointer is one instruction on the slot of the CPU that executes the instruction.
 unsafe impl Send for Counter {}
-// SAFETY: Concurrent accesses through a shared reference are single instructions, each on the slot
-// of the CPU that executes it.
+// SAFETY: Concurrent accesses through a shared reference are single instructions. Each one accesses
+// the slot of the CPU that executes the instruction.
 unsafe impl Sync for Counter {}
 
 impl Counter {
@@ -278,14 +284,15 @@ impl Counter {
     ///
     /// # Safety
     ///
-    /// `handle` was returned by perf_counter_handle() for an instance that is live.
+    /// The caller passes a `handle` that perf_counter_handle() returned for an instance that is
+    /// live.
     #[inline(always)]
     pub unsafe fn from_raw(handle: *mut i64) -> Self {
         // INVARIANT: By the function's contract, `handle` is the handle of a live instance.
         Self(handle)
     }
 
-    /// Returns the per-CPU address, for calls of C functions.
+    /// Returns the per-CPU address of the first slot, to be passed to C functions.
     #[inline(always)]
     pub fn raw(self) -> *mut i64 {
         self.0
@@ -297,7 +304,7 @@ impl Counter {
     #[inline(always)]
     pub fn add(self, delta: i64) {
         // SAFETY: By the type's invariant the slot exists. The instruction adds to the slot of the
-        // CPU that executes it.
+        // CPU that executes the instruction.
         unsafe {
             asm!("addq {d}, %gs:({p})", d = in(reg) delta, p = in(reg) self.0,
                 options(att_syntax, nostack))
@@ -310,29 +317,29 @@ impl Counter {
     #[inline(always)]
     pub fn set(self, value: i64) {
         // SAFETY: By the type's invariant the slot exists. The instruction stores to the slot of
-        // the CPU that executes it.
+        // the CPU that executes the instruction.
         unsafe {
             asm!("movq {v}, %gs:({p})", v = in(reg) value, p = in(reg) self.0,
                 options(att_syntax, nostack, preserves_flags))
         }
     }
 
-    /// Raises this CPU's value of a peak to `value`, if that is larger.
+    /// Raises this CPU's value of a peak to `value`, if `value` is larger.
     ///
     /// Context: any, NMI included.
     #[inline(always)]
     pub fn peak(self, value: i64) {
         let mut seen: i64;
         // SAFETY: By the type's invariant the slot exists. The instruction loads from the slot of
-        // the CPU that executes it.
+        // the CPU that executes the instruction.
         unsafe {
             asm!("movq %gs:({p}), {s}", s = out(reg) seen, p = in(reg) self.0,
                 options(att_syntax, nostack, readonly, preserves_flags))
         };
         while value > seen {
             let before = seen;
-            // SAFETY: By the type's invariant the slot exists. If another update of the slot came
-            // in between, or the task has moved to a CPU with another value, the comparison fails
+            // SAFETY: By the type's invariant the slot exists. If the slot was updated after `seen`
+            // was loaded, or the task has moved to a CPU with another value, the comparison fails
             // and `seen` is loaded again.
             unsafe {
                 asm!("cmpxchgq {v}, %gs:({p})", v = in(reg) value, p = in(reg) self.0,
@@ -345,7 +352,7 @@ impl Counter {
     }
 
     /// Adds `delta` to slot `slot` of an instance with `nr_slots` slots, or to its last slot if
-    /// `slot` is beyond that.
+    /// `slot` is beyond the last slot.
     ///
     /// Context: any, NMI included.
     #[inline(always)]
@@ -355,8 +362,8 @@ impl Counter {
         Counter(self.0.wrapping_add(slot as usize)).add(delta)
     }
 
-    /// Counts a value in its log2 bucket: bucket 0 counts values <= 0, bucket b values in
-    /// [2^(b-1), 2^b), and the last bucket larger values as well.
+    /// Counts a value in its log2 bucket: bucket 0 counts values <= 0, bucket b counts values in
+    /// [2^(b-1), 2^b), and the last bucket counts larger values as well.
     ///
     /// Context: any, NMI included.
     #[inline(always)]
@@ -372,35 +379,35 @@ impl Counter {
 
 /// A group of updates that belong together: snapshots show either all or none of them.
 ///
-/// The group lasts from [`Group::begin`] until it is dropped. Preemption is disabled meanwhile, so
-/// do not sleep in between.
+/// The group lasts from [`Group::begin`] until this value is dropped. During a group preemption is
+/// disabled, so the caller must not sleep.
 ///
 /// # Invariants
 ///
-/// Holds the per-CPU address of the seqflags. Not `Send`, so it is dropped on the CPU on which the
-/// group began.
+/// The pointer is the per-CPU address of the seqflags. `Group` is not `Send`, so a group is dropped
+/// on the CPU on which it began.
 #[must_use]
 pub struct Group(*mut u64);
 
 impl Group {
-    /// Begins a group. Groups nest, also with groups of interrupts and NMIs.
+    /// Begins a group of updates. Groups nest, also with groups of interrupts and NMIs.
     ///
     /// Context: any, NMI included.
     #[inline(always)]
     pub fn begin() -> Self {
-        // SAFETY: The static is written once, before any driver can be loaded.
+        // SAFETY: perfcounters.ko writes the static once, before any driver can be loaded.
         let flag = unsafe { perf_counter_seqflag };
         if PREEMPT_INLINE {
-            // SAFETY: The first instruction is preempt_disable(). The second adds to the seqflag of
-            // this CPU, which exists as long as perfcounters.ko is loaded. It is A of the seqflag
-            // protocol.
+            // SAFETY: The first instruction is preempt_disable(). The second instruction, which is
+            // A of the seqflag protocol, adds to the seqflag of this CPU, which exists as long as
+            // perfcounters.ko is loaded.
             unsafe {
                 asm!(preempt_count!(inc),
                      "incq %gs:({f})", f = in(reg) flag, options(att_syntax, nostack))
             };
         } else {
-            // SAFETY: The function may be called in any context. drop() calls the matching
-            // perf_counter_end_slow().
+            // SAFETY: perf_counter_begin_slow() may be called in any context. `Group`'s drop()
+            // calls the matching perf_counter_end_slow().
             unsafe { perf_counter_begin_slow() };
         }
         // INVARIANT: `flag` was read from perf_counter_seqflag.
@@ -413,10 +420,11 @@ impl Drop for Group {
     fn drop(&mut self) {
         if PREEMPT_INLINE {
             // SAFETY: The first instruction is B of the seqflag protocol, on the seqflag of the CPU
-            // on which the group began, as preemption was disabled since. The rest is
-            // preempt_enable(): it calls the scheduler through a static call that preserves
-            // registers if the count and the inverted need-resched bit are both zero. The kernel
-            // has no red zone and aligns stacks to 8 bytes, so the call needs no frame.
+            // on which the group began, as preemption was disabled since. The other instructions
+            // are preempt_enable(): if the preemption count and the inverted need-resched bit are
+            // both zero, they call the scheduler through a static call that preserves registers.
+            // The kernel has no red zone and aligns stacks to 8 bytes, so this call needs no stack
+            // frame.
             unsafe {
                 asm!("addq $65535, %gs:({f})",
                      preempt_count!(dec),
@@ -427,7 +435,7 @@ impl Drop for Group {
                      options(att_syntax, nostack))
             };
         } else {
-            // SAFETY: begin() called the matching perf_counter_begin_slow().
+            // SAFETY: `Group::begin()` called the matching perf_counter_begin_slow().
             unsafe { perf_counter_end_slow() };
         }
     }

@@ -3,11 +3,10 @@
  * perfmon: the interface between perfcounters.ko and the modules that describe
  * PMUs or implement sampling formats.
  *
- * A PMU description has two tables, with a row for each register: the PMCs,
- * which configure, and the PMDs, which hold data. The logical number of a
- * register, which tools use, is the description's first number plus the index
- * of the row. See Documentation/perfmon.md. perfmon.rs, in the same directory,
- * is this interface for modules in Rust.
+ * A PMU description has two tables, one of PMCs (configuration registers) and one of PMDs (data
+ * registers), with a row for each register. Tools use the logical number of a register, which is
+ * the description's first number plus the index of the row. Modules in Rust use the same interface
+ * through include/linux/perfmon.rs. The interface is described in Documentation/perfmon.md.
  */
 #ifndef _LINUX_PERFMON_H
 #define _LINUX_PERFMON_H
@@ -19,41 +18,42 @@ struct pid_namespace;
 struct pt_regs;
 struct task_struct;
 
-/* perfmon_register.type; 0: the number is not used */
+/* Bits of perfmon_register.type; a row of type 0 is empty: its number is not used. */
 #define PERFMON_REG_CONTROL	0x01	/* PMC */
-#define PERFMON_REG_COUNTER	0x02	/* PMD that counts, extended to 64 bits */
+#define PERFMON_REG_COUNTER	0x02	/* PMD that counts; the module extends it to 64 bits */
 #define PERFMON_REG_READ_ONLY	0x04	/* PMD that ignores writes */
-#define PERFMON_REG_VIRTUAL	0x08	/* PMD without a hardware register, read by read() */
-#define PERFMON_REG_SYSTEM	0x10	/* only in system-wide contexts */
-#define PERFMON_REG_THREAD	0x20	/* only in thread contexts */
+#define PERFMON_REG_VIRTUAL	0x08	/* PMD without hardware: read() returns its value */
+#define PERFMON_REG_SYSTEM	0x10	/* register that only system-wide contexts can use */
+#define PERFMON_REG_THREAD	0x20	/* register that only thread contexts can use */
 #define PERFMON_REG_NO_64	0x40	/* counter that is not extended to 64 bits */
-#define PERFMON_REG_TASK	0x80	/* virtual: read() returns a count of the thread */
-#define PERFMON_REG_CLOCK	0x100	/* virtual counter of ns; a timer ends its periods */
+#define PERFMON_REG_TASK	0x80	/* virtual PMD: read() returns a count of the thread */
+#define PERFMON_REG_CLOCK	0x100	/* virtual PMD: counts ns; a timer ends its periods */
 
 /*
- * There are two kinds of virtual registers. One has a value and is read-only. The
- * other, with PERFMON_REG_COUNTER, is a count that only grows: a context counts its
- * growth while the context is in a PMU. With PERFMON_REG_TASK as well, a thread
- * context counts the growth from PERFMON_START to PERFMON_STOP, also while the
- * thread is not running.
+ * There are two kinds of virtual registers. A virtual register without PERFMON_REG_COUNTER has a
+ * value and is read-only. A virtual register with PERFMON_REG_COUNTER is a count that only grows: a
+ * context counts by how much the register grows while the context is loaded into a PMU. With both
+ * PERFMON_REG_COUNTER and PERFMON_REG_TASK, a thread's context counts by how much the register
+ * grows from PERFMON_START to PERFMON_STOP, also while the thread is not running.
  */
 
 /**
- * struct perfmon_register - a row of a table
+ * struct perfmon_register - a row of the table of PMCs or of the table of PMDs
  * @name: name of the register in the processor's manual, without blanks
- * @address: number of the MSR; for a virtual register, a number that read() understands
- * @reset: PMC: value before the first write, and permanent value of the @reserved bits
- * @reserved: PMC: bits that a write does not change
- * @enable: PMC: bits of which at least one must be set for a counter to count. PMD: the
- *	bits in its PMC that belong to this counter only, if several counters share the PMC
- * @interrupt: PMC: bits that enable the overflow interrupt; only the kernel sets them.
- *	PMD: those of the bits that belong to this counter; 0: all of them
- * @kernel: PMC: bits that enable counting in kernel mode; setting them needs CAP_PERFMON, or
- *	kernel.perf_event_paranoid <= 1, and no lockdown for confidentiality
- * @pmcs: PMD: bit n is set if PMC n of the table controls this counter
- * @rdpmc: PMD: operand (ECX) of RDPMC for this counter
+ * @address: number of the MSR; for a virtual register, a number that perfmon_pmu.read() understands
+ * @reset: for a PMC, its value before the first write, and the permanent value of the @reserved
+ *	bits
+ * @reserved: for a PMC, the bits that a write does not change
+ * @enable: for a PMC, the bits of which at least one must be set for a counter to count. For a PMD,
+ *	the bits in its PMC that belong to this counter only, if several counters share the PMC
+ * @interrupt: for a PMC, the bits that enable the overflow interrupt; only the kernel sets them.
+ *	For a PMD, those interrupt bits of its PMC that belong to this counter; 0: all of them
+ * @kernel: for a PMC, the bits that enable counting in kernel mode. Setting them needs CAP_PERFMON
+ *	or kernel.perf_event_paranoid <= 1, and a kernel that is not locked down for confidentiality
+ * @pmcs: for a PMD, a bit mask: bit n is set if PMC n of the table controls this counter
+ * @rdpmc: for a PMD, the operand (ECX) of RDPMC that reads this counter
  * @type: PERFMON_REG_*
- * @width: PMD: width of the counter in bits
+ * @width: for a PMD, the width of the counter in bits
  */
 struct perfmon_register {
 	const char *name;
@@ -78,30 +78,33 @@ struct perfmon_register {
  *	there can be one description; 256 to 319 for virtual registers, of which there can be
  *	several descriptions that do not overlap
  * @reserved: zero
- * @owner: THIS_MODULE; it cannot be unloaded while a context uses the description
- * @name: name of the PMU: letters, digits, dots and dashes
+ * @owner: THIS_MODULE; the module cannot be unloaded while a context uses the description
+ * @name: name of the PMU; it consists of letters, digits, dots and dashes
  * @pmcs: table of PMCs
  * @pmds: table of PMDs
- * @global_ctrl: MSR whose bit @rdpmc & 31 enables a counter, or whose bit 32 + (@rdpmc & 31)
- *	enables a fixed counter, which has bit 30 set in its @rdpmc; 0: there is no such MSR
- * @global_status: MSR whose bits, at the same positions, report the counters that have
- *	overflowed; 0: there is no such MSR
- * @global_clear: MSR that clears the bits of @global_status
- * @probe: checks for the presence of the PMU; returns 0, or an errno that
- *	perfmon_pmu_register() returns. Process context; may be NULL
- * @check: checks the value to be written to the PMC in row @pmc, after reserved bits were
- *	replaced; may change the value, or refuse it with an errno. Process context; may be NULL
- * @read: returns the current value of the virtual register at @address, on this CPU. @control
- *	is the value of the first PMC in the row's @pmcs; @task is the context's thread, or NULL
- *	for a CPU's context and a detached one; @ns is the pid namespace of the context's
- *	creator. Any context: interrupts are off for counters, preemption is off for values;
- *	may be NULL
- * @cpu: called when a CPU has become online (@online) or goes offline, on that CPU; when the
- *	description is registered, also on each online CPU, with interrupts off. May be called
- *	twice for the same change; may be NULL
- * @here: returns true if this CPU has the hardware register at @address and, for a counter, if
- *	it has @width bits. Interrupts off. NULL: a register is present if its MSR can be read.
- *	The registration fails if there is a register that no CPU has
+ * @global_ctrl: number of the global-control MSR, 0 if the PMU has none. Bit @rdpmc & 31 of the MSR
+ *	enables a counter; a fixed counter, which has bit 30 set in its @rdpmc, is enabled by bit 32
+ *	+ (@rdpmc & 31)
+ * @global_status: number of the global-status MSR, 0 if the PMU has none. Its bits have the
+ *	positions of those in @global_ctrl, and report the counters that have overflowed
+ * @global_clear: number of the MSR through which bits of @global_status are cleared
+ * @probe: callback that checks whether the PMU is present; returns 0, or an errno that
+ *	perfmon_pmu_register() returns. It is called in process context, and may be NULL
+ * @check: callback that checks the value to be written to the PMC in row @pmc, after reserved bits
+ *	were replaced; it may change the value, or refuse it with an errno. It is called in process
+ *	context, and may be NULL
+ * @read: callback that returns the current value of the virtual register at @address, on this CPU.
+ *	Its argument @control is the value of the first PMC in the row's @pmcs. @task is the
+ *	context's thread, or NULL if the context is a CPU's or is detached. @ns is the pid namespace
+ *	of the context's creator. The callback is called in any context, for a counter with
+ *	interrupts off, for a value with preemption off; it may be NULL
+ * @cpu: callback that is called on a CPU when that CPU has become online (@online is true) or goes
+ *	offline. When the description is registered, it is also called on each online CPU, with
+ *	interrupts off. It may be called twice for the same change of a CPU, and may be NULL
+ * @here: callback that returns true if this CPU has the hardware register at @address and, for a
+ *	counter, if the register has @width bits. It is called with interrupts off. If it is NULL, a
+ *	register is present if its MSR can be read. The registration fails if a register is present
+ *	on no CPU
  */
 struct perfmon_pmu {
 	u32 size;
@@ -128,33 +131,33 @@ struct perfmon_pmu {
  * Registers a PMU description, which must stay valid until it is unregistered.
  *
  * Context: process; may sleep.
- * Return: 0; -EINVAL if the description is invalid, the kernel log names the row;
- * -EEXIST if its numbers or its name are in use; -ENODEV if no CPU has one of the
- * hardware registers, or a counter does not keep what is written; -ENOMEM; an
- * errno of probe().
+ * Return: 0 on success; -EINVAL if the description is invalid (the kernel log names the row);
+ * -EEXIST if its numbers or its name are in use; -ENODEV if a hardware register is present on no
+ * CPU, or a counter does not keep a value that is written to it; -ENOMEM; or an errno of probe().
  */
 int perfmon_pmu_register(const struct perfmon_pmu *pmu);
 
 /*
- * Unregisters a PMU description. No context uses it: the module that owns it
- * could not be unloaded otherwise.
+ * Unregisters a PMU description. To be called while the module that owns the description is
+ * unloaded, because then no context uses the description.
  *
  * Context: process; may sleep.
  */
 void perfmon_pmu_unregister(const struct perfmon_pmu *pmu);
 
 /*
- * Sampling formats: a format decides what is done at an overflow, and writes the
- * sampling buffer. See Documentation/sampling.md.
+ * A sampling format decides what happens when a counter overflows, and writes samples into the
+ * sampling buffer. Documentation/sampling.md describes how to write a format.
  */
 
 /**
  * struct perfmon_buffer - the sampling buffer of a context, as its format sees it
- * @memory: the buffer, initially zero, which user space maps read-only; for a ring its data,
- *	which must be written with perfmon_ring_write() only
- * @size: bytes of @memory
+ * @memory: address of the buffer, which is zeroed when it is allocated and which user space maps
+ *	read-only; for a ring, the address of its data, which must be written with
+ *	perfmon_ring_write() only
+ * @size: size of @memory in bytes
  * @state: private data of the format, perfmon_format.state_size bytes, initially zero
- * @ring: not NULL if the buffer is a ring
+ * @ring: the ring, private to perfcounters.ko; NULL if the buffer is not a ring
  */
 struct perfmon_buffer {
 	void *memory;
@@ -165,12 +168,12 @@ struct perfmon_buffer {
 
 /**
  * struct perfmon_layout - the kind of buffer that a format requests
- * @size: bytes of the buffer, at most 1 GiB; for a ring the bytes of its data, a power of two
- *	and at least a page
+ * @size: size of the buffer in bytes, at most 1 GiB; for a ring the size of its data, a power of
+ *	two and at least a page
  * @ring: not 0 if the buffer is a ring
  * @ring_flags: PERFMON_RING_*
- * @watermark: number of bytes written after which perfmon_ring_write() returns
- *	PERFMON_RING_DUE; 0: never
+ * @watermark: number of bytes written after which perfmon_ring_write() returns PERFMON_RING_DUE; 0:
+ *	there is no watermark
  */
 struct perfmon_layout {
 	u64 size;
@@ -186,19 +189,22 @@ struct perfmon_layout {
 /**
  * struct perfmon_overflow - the overflow of a PMD
  * @ip: address of the interrupted instruction, or PERFMON_IN_GUEST
- * @time: CLOCK_MONOTONIC in nanoseconds
+ * @time: time of the overflow, CLOCK_MONOTONIC in nanoseconds
  * @last_reset: value of the PMD at the start of the period
- * @eventid: pfarg_pmd.reg_smpl_eventid
+ * @eventid: value that user space has set in pfarg_pmd.reg_smpl_eventid
  * @values: values of the PMDs in reg_smpl_pmds, in ascending order of their numbers
- * @regs: registers of the interrupted code; NULL: only @ip is known
- * @pid: process id, in the pid namespace of the context's creator; 0: not visible there
- * @tid: thread id, in the same namespace; 0: not visible there
- * @cpu: the current CPU
+ * @regs: CPU registers of the interrupted code; NULL if only @ip is known
+ * @pid: id of the process, in the pid namespace of the context's creator; 0 if the process is not
+ *	visible there
+ * @tid: id of the thread, in the pid namespace of the context's creator; 0 if the thread is not
+ *	visible there
+ * @cpu: number of the CPU on which the PMD overflowed
  * @nr_values: number of @values
  * @flags: PERFMON_OVERFLOW_*
- * @pmd: the PMD that overflowed
- * @set: id of the event set
- * @lost: samples since the previous one that were not taken because sampling was throttled
+ * @pmd: logical number of the PMD that overflowed
+ * @set: id of the event set that was active
+ * @lost: number of samples since the previous sample that were not taken because sampling was
+ *	throttled
  */
 struct perfmon_overflow {
 	u64 ip;
@@ -217,34 +223,36 @@ struct perfmon_overflow {
 	u64 lost;
 };
 
-/* Return value of perfmon_format.overflow() */
-#define PERFMON_DO_NOTIFY	0x1	/* queue a message if PFM_REGFL_OVFL_NOTIFY is set */
-#define PERFMON_DO_RESET	0x2	/* start the next period; implied without DO_MASK */
+/* Bits of the return value of perfmon_format.overflow() */
+#define PERFMON_DO_NOTIFY	0x1	/* queue a message if the PMD has PFM_REGFL_OVFL_NOTIFY */
+#define PERFMON_DO_RESET	0x2	/* start the next period; without DO_MASK always done */
 #define PERFMON_DO_MASK		0x4	/* mask the context until PERFMON_RESTART */
-#define PERFMON_DO_WAKE		0x8	/* queue a message unless there is one; never masks */
+#define PERFMON_DO_WAKE		0x8	/* queue a message if there is none; never masks */
 
 /* perfmon_format.flags */
-#define PERFMON_FORMAT_RESTART_ACTIVE	0x1	/* call @restart also if not masked */
+#define PERFMON_FORMAT_RESTART_ACTIVE	0x1	/* call @restart for unmasked contexts too */
 
 /**
  * struct perfmon_format - a sampling format
  * @size: sizeof(struct perfmon_format), which also identifies the version
- * @arg_size: bytes of the format's argument, at most PERFMON_FORMAT_ARG
- * @state_size: bytes of perfmon_buffer.state, at most a page
- * @queue_depth: maximum number of queued messages, 1 to 30; a message that finds the queue
- *	full masks the context
+ * @arg_size: size of the format's argument in bytes, at most PERFMON_FORMAT_ARG
+ * @state_size: size of perfmon_buffer.state in bytes, at most a page
+ * @queue_depth: maximum number of queued messages of a context, 1 to 30; if a message does not fit
+ *	into the queue, the context is masked
  * @flags: PERFMON_FORMAT_*
  * @reserved: zero
- * @owner: THIS_MODULE; it cannot be unloaded while a context uses the format
- * @name: letters, digits and dashes; fewer than PERFMON_FORMAT_NAME
+ * @owner: THIS_MODULE; the module cannot be unloaded while a context uses the format
+ * @name: name of the format: letters, digits and dashes, fewer than PERFMON_FORMAT_NAME
  * @uuid: UUID of the format
- * @layout: checks the argument and fills in @layout; returns 0 or an errno. Process context
- * @init: initializes a new buffer; returns 0 or an errno. Process context; may be NULL
- * @overflow: handles an overflow; returns PERFMON_DO_*. Called in an NMI or with interrupts
- *	off; calls for the same buffer are serialized
- * @restart: called at PERFMON_RESTART, when user space has processed the buffer; returns 0, or
- *	PERFMON_DO_MASK to leave the context masked. Interrupts off, serialized with @overflow;
- *	may be NULL
+ * @layout: callback that checks the format's argument and fills in a struct perfmon_layout; returns
+ *	0 or an errno. It is called in process context
+ * @init: callback that initializes a new buffer; returns 0 or an errno. It is called in process
+ *	context, and may be NULL
+ * @overflow: callback that handles an overflow; returns PERFMON_DO_*. It is called in an NMI or
+ *	with interrupts off; calls for the same buffer are serialized
+ * @restart: callback for PERFMON_RESTART, by which user space reports that it has processed the
+ *	buffer; returns 0, or PERFMON_DO_MASK to leave the context masked. It is called with
+ *	interrupts off and is serialized with @overflow; it may be NULL
  */
 struct perfmon_format {
 	u32 size;
@@ -266,23 +274,23 @@ struct perfmon_format {
  * Registers a sampling format, which must stay valid until it is unregistered.
  *
  * Context: process; may sleep.
- * Return: 0; -EINVAL if the format is invalid, the kernel log has the reason; -EEXIST
+ * Return: 0 on success; -EINVAL if the format is invalid (the kernel log has the reason); -EEXIST
  * if its name or UUID is in use; -ENOMEM.
  */
 int perfmon_format_register(const struct perfmon_format *format);
 
 /*
- * Unregisters a sampling format. No context uses it: the module that owns it could not
- * be unloaded otherwise.
+ * Unregisters a sampling format. To be called while the module that owns the format is unloaded,
+ * because then no context uses the format.
  *
  * Context: process; may sleep.
  */
 void perfmon_format_unregister(const struct perfmon_format *format);
 
 /**
- * struct perfmon_part - a part of a record
- * @words: the words of the part
- * @nr: number of words
+ * struct perfmon_part - a part of a record for perfmon_ring_write()
+ * @words: address of the words of the part
+ * @nr: number of words in the part
  */
 struct perfmon_part {
 	const u64 *words;
@@ -291,30 +299,30 @@ struct perfmon_part {
 
 /* Return value of perfmon_ring_write() */
 #define PERFMON_RING_KEPT	0	/* the record was written */
-#define PERFMON_RING_DUE	1	/* watermark or full: return PERFMON_DO_WAKE */
+#define PERFMON_RING_DUE	1	/* watermark or end reached: return PERFMON_DO_WAKE */
 #define PERFMON_RING_LOST	2	/* the record was not written */
 
 /*
- * Writes a record to the ring: a header of the given type, followed by one to three
- * parts. With PERFMON_RING_DUE the record may have been lost, if it found the ring full.
+ * Writes a record to the ring: a header of the given type, followed by one to three parts. If the
+ * function returns PERFMON_RING_DUE, the record may have been lost because the ring was full.
  *
  * Context: perfmon_format.overflow() only.
  */
 u32 perfmon_ring_write(struct perfmon_buffer *buffer, u16 type,
 		       const struct perfmon_part *parts, u32 nr);
 
-/* Argument @which of perfmon_stack() */
+/* Bits of perfmon_stack()'s argument @which, which selects the stacks. */
 #define PERFMON_STACK_OF_KERNEL	0x1
 #define PERFMON_STACK_OF_USER	0x2
 
 /*
- * Unwinds the stacks selected by @which: writes PERFMON_STACK_KERNEL and at most @most
- * frames of the kernel stack, then PERFMON_STACK_USER and at most @most frames of the user
- * stack. @frames has room for 2 * (@most + 1) words. The kernel stack is unwound with the
- * kernel's unwinder, the user stack by frame pointers.
+ * Unwinds the stacks that @which selects, and writes them into @frames: first PERFMON_STACK_KERNEL
+ * and at most @most frames of the kernel stack, then PERFMON_STACK_USER and at most @most frames of
+ * the user stack. The array @frames must have room for 2 * (@most + 1) words. The kernel stack is
+ * unwound with the kernel's unwinder, the user stack by its frame pointers.
  *
  * Context: any, NMI included.
- * Return: the number of words written.
+ * Return: the number of words written into @frames.
  */
 u32 perfmon_stack(const struct perfmon_overflow *overflow, u32 which, u64 *frames, u32 most);
 

@@ -2,8 +2,8 @@
 
 //! perfmon: the interface for PMU descriptions and sampling formats written in Rust.
 //!
-//! It corresponds to `include/linux/perfmon.h`, which describes the fields and constants. A module
-//! includes this file:
+//! `include/linux/perfmon.h` describes the fields and constants. A kernel module includes this
+//! file:
 //!
 //! ```ignore
 //! #[path = ".../include/linux/perfmon.rs"]
@@ -72,7 +72,7 @@ impl Register {
         }
     }
 
-    /// The row of a number that is not used.
+    /// The row of a register number that is not used.
     pub const HOLE: Self = Self::new(c"", 0, 0);
 
     /// Returns the row of a PMC.
@@ -87,19 +87,19 @@ impl Register {
         register
     }
 
-    /// Returns the row of a virtual PMD: its value is what [`Pmu::read`] returns.
+    /// Returns the row of a virtual PMD whose value is what [`Pmu::read`] returns.
     pub const fn value(name: &'static CStr, address: u64) -> Self {
         Self::new(name, address, VIRTUAL | READ_ONLY)
     }
 
-    /// Returns the row of a virtual PMD that counts the growth of what [`Pmu::read`] returns.
+    /// Returns the row of a virtual PMD that counts by how much the value of [`Pmu::read`] grows.
     pub const fn growth(name: &'static CStr, address: u64) -> Self {
         let mut register = Self::new(name, address, VIRTUAL | COUNTER);
         register.width = 64;
         register
     }
 
-    /// Adds further types, such as [`THREAD`].
+    /// Adds further type bits to the row, such as [`THREAD`].
     pub const fn also(mut self, kinds: u16) -> Self {
         self.kind |= kinds;
         self
@@ -175,8 +175,8 @@ extern "C" {
     fn perfmon_pmu_unregister(pmu: *const RawPmu);
 }
 
-/// A PMU description. It has no probe callback, as the module's `init` can check for the PMU, and
-/// no cpu callback.
+/// A PMU description. A description in Rust has no probe callback, as the module's `init` can check
+/// whether the PMU is present, and no cpu callback.
 pub struct Pmu {
     pub name: &'static CStr,
     pub first: u16,
@@ -191,7 +191,7 @@ pub struct Pmu {
 }
 
 impl Pmu {
-    /// Returns a description without registers and callbacks.
+    /// Returns a PMU description without registers and callbacks.
     #[inline]
     pub fn new(name: &'static CStr, first: u16) -> Self {
         Self {
@@ -209,7 +209,7 @@ impl Pmu {
     }
 }
 
-/// A registered PMU description. Dropping it unregisters the description.
+/// A registered PMU description. Dropping this value unregisters the description.
 ///
 /// # Invariants
 ///
@@ -219,10 +219,11 @@ pub struct Registered {
     _pmu: Pmu,
 }
 
-// SAFETY: By the type's invariant the pointers refer to data that the value owns or that is static,
-// so they are valid in any thread.
+// SAFETY: By the type's invariant the pointers in `raw` refer to data that the value owns or that
+// is static, so they are valid in any thread.
 unsafe impl Send for Registered {}
-// SAFETY: A shared reference gives no access: the description is not written after registration.
+// SAFETY: `Registered` has no method, so a shared reference gives no access to the description,
+// which is not written after it was registered.
 unsafe impl Sync for Registered {}
 
 impl Pmu {
@@ -265,10 +266,11 @@ impl Pmu {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The description is on the heap, its tables too. `Registered` owns both, and
+        // SAFETY: The description and its tables are on the heap. `Registered` owns both, and
         // unregisters the description before it frees them.
         to_result(unsafe { perfmon_pmu_register(&*raw) })?;
-        // INVARIANT: `raw` was registered above, and has the tables of `self`.
+        // INVARIANT: `raw` was registered above, and its pointers refer to the tables of `self`,
+        // which becomes `_pmu`, and to static data.
         Ok(Registered { raw, _pmu: self })
     }
 }
@@ -276,7 +278,7 @@ impl Pmu {
 impl Drop for Registered {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant `raw` is registered.
+        // SAFETY: By the type's invariant `raw` is a registered PMU description.
         unsafe { perfmon_pmu_unregister(&*self.raw) }
     }
 }
@@ -290,7 +292,7 @@ pub struct Buffer {
     pub ring: *mut c_void,
 }
 
-/// `struct perfmon_layout`: the kind of buffer that a format requests.
+/// `struct perfmon_layout`: the kind and size of the buffer that a format requests.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Layout {
@@ -300,7 +302,7 @@ pub struct Layout {
     pub watermark: u64,
 }
 
-/// Flags of an overflow, `PERFMON_OVERFLOW_*`.
+/// Bits of [`Overflow::flags`], `PERFMON_OVERFLOW_*`.
 pub const OVERFLOW_NOTIFY: u32 = 0x01;
 pub const OVERFLOW_KERNEL: u32 = 0x02;
 
@@ -344,13 +346,13 @@ impl Default for Overflow {
     }
 }
 
-/// Return value of [`Format::overflow`], `PERFMON_DO_*`.
+/// Bits of the return value of [`Format::overflow`], `PERFMON_DO_*`.
 pub const DO_NOTIFY: u32 = 0x1;
 pub const DO_RESET: u32 = 0x2;
 pub const DO_MASK: u32 = 0x4;
 pub const DO_WAKE: u32 = 0x8;
 
-/// Value of [`Format::FLAGS`], `PERFMON_FORMAT_RESTART_ACTIVE`.
+/// Bit of [`Format::FLAGS`], `PERFMON_FORMAT_RESTART_ACTIVE`.
 pub const RESTART_ACTIVE: u32 = 0x1;
 
 /// `struct perfmon_format`: a sampling format in the layout of C.
@@ -371,7 +373,7 @@ pub struct RawFormat {
     pub restart: Option<unsafe extern "C" fn(*mut Buffer) -> u32>,
 }
 
-/// `struct perfmon_part`: a part of a record, which borrows its words.
+/// `struct perfmon_part`: a part of a record for [`RingOf::write`], which borrows its words.
 #[repr(C)]
 pub struct Part<'a> {
     pub(crate) words: *const u64,
@@ -405,13 +407,13 @@ extern "C" {
 pub trait Format {
     /// The format's argument, as copied from user space.
     type Arg: kernel::transmute::FromBytes;
-    /// Private data for each buffer, initially zero. Its alignment is at most that of a `u64`.
+    /// Private data of the format for each buffer, initially zero, aligned to 8 bytes at most.
     type State: Send + pin_init::Zeroable;
     /// Name of the format.
     const NAME: &'static CStr;
     /// UUID of the format.
     const UUID: [u8; 16];
-    /// Maximum number of queued messages, 1 to 30.
+    /// Maximum number of queued messages of a context, 1 to 30.
     const QUEUE_DEPTH: u32 = 1;
     /// 0 or [`RESTART_ACTIVE`].
     const FLAGS: u32 = 0;
@@ -423,12 +425,12 @@ pub trait Format {
     ///
     /// Context: process; may sleep.
     fn init(buffer: &mut Filled<'_, Self::State>, arg: &Self::Arg);
-    /// Handles an overflow; returns `DO_*`.
+    /// Handles an overflow, and returns `DO_*` bits.
     ///
     /// Context: NMI, or interrupts off.
     fn overflow(buffer: &mut Filled<'_, Self::State>, overflow: &Overflow) -> u32;
-    /// Called at `PERFMON_RESTART`, when user space has processed the buffer. Returns 0, or
-    /// [`DO_MASK`] to leave the context masked.
+    /// Handles `PERFMON_RESTART`, by which user space reports that it has processed the buffer.
+    /// Returns 0, or [`DO_MASK`] to leave the context masked.
     ///
     /// Context: interrupts off, serialized with [`Self::overflow`].
     fn restart(_buffer: &mut Filled<'_, Self::State>) -> u32 {
@@ -436,8 +438,8 @@ pub trait Format {
     }
 }
 
-/// The sampling buffer of a context, as its format sees it: the memory as words (none for a ring),
-/// the private data, and the ring.
+/// The sampling buffer of a context, as the callbacks of [`Format`] receive it: the memory as words
+/// (none for a ring), the private data, and the ring.
 pub struct Filled<'a, S> {
     pub words: &'a mut [u64],
     pub state: &'a mut S,
@@ -445,13 +447,13 @@ pub struct Filled<'a, S> {
 }
 
 impl<S> Filled<'_, S> {
-    /// Returns the word at `place`, or 0 beyond the end.
+    /// Returns the word at index `place`, or 0 if `place` is beyond the end of the buffer.
     #[inline]
     pub fn get(&self, place: usize) -> u64 {
         self.words.get(place).copied().unwrap_or(0)
     }
 
-    /// Sets the word at `place`. Does nothing beyond the end.
+    /// Sets the word at index `place`. Does nothing if `place` is beyond the end of the buffer.
     #[inline]
     pub fn set(&mut self, place: usize, value: u64) {
         if let Some(word) = self.words.get_mut(place) {
@@ -459,16 +461,16 @@ impl<S> Filled<'_, S> {
         }
     }
 
-    /// Adds 1 to the word at `place`. Does nothing beyond the end.
+    /// Adds 1 to the word at index `place`. Does nothing if `place` is beyond the buffer's end.
     #[inline]
     pub fn count(&mut self, place: usize) {
         self.set(place, self.get(place).wrapping_add(1));
     }
 
-    /// Writes a `struct pfm_dfl_smpl_entry` and the values of the overflow at word `at`.
+    /// Writes a `struct pfm_dfl_smpl_entry` and the values of the overflow, from word `at` on.
     ///
-    /// Returns the index of the word after them, or `None`, without writing, if there is not
-    /// enough room.
+    /// Returns the index of the word after the values. If the buffer has not enough room, writes
+    /// nothing and returns `None`.
     #[inline]
     pub fn put_entry(&mut self, at: usize, o: &Overflow) -> Option<usize> {
         let values = o.values();
@@ -495,12 +497,12 @@ impl<S> Filled<'_, S> {
     }
 }
 
-/// Number of words of a `struct pfm_dfl_smpl_entry` without values.
+/// Number of words of a `struct pfm_dfl_smpl_entry` without the values that follow it.
 const ENTRY: usize = 5;
 /// Number of words of an entry with 64 values, the most that an overflow can have.
 pub const LONGEST_ENTRY: usize = ENTRY + 64;
 
-/// The ring of a buffer whose [`Layout`] asked for one.
+/// The ring of a sampling buffer whose [`Layout`] requested a ring.
 ///
 /// # Invariants
 ///
@@ -511,12 +513,12 @@ pub struct RingOf<'a> {
 }
 
 impl RingOf<'_> {
-    /// Writes a record of one to three parts. Returns `RING_*`; [`RING_LOST`] if the buffer is not
-    /// a ring. To be called from [`Format::overflow`].
+    /// Writes a record of one to three parts. Returns `RING_*`, which is [`RING_LOST`] if the
+    /// buffer is not a ring. Must be called from [`Format::overflow`] only.
     #[inline]
     pub fn write(&mut self, kind: u16, parts: &[Part<'_>]) -> u32 {
         // SAFETY: By the type's invariant `raw` is the buffer of a callback that is running. The
-        // parts are valid during the call.
+        // slice `parts`, and the words that it refers to, are valid during the call.
         unsafe { perfmon_ring_write(self.raw, kind, parts.as_ptr(), parts.len() as u32) }
     }
 }
@@ -533,9 +535,9 @@ impl Overflow {
         unsafe { core::slice::from_raw_parts(self.values, self.nr_values as usize) }
     }
 
-    /// Unwinds the stacks selected by `which`, at most `most` frames of each and as many as fit
-    /// into `frames`. Returns the number of words written, which includes the markers
-    /// `PERFMON_STACK_*`.
+    /// Unwinds the stacks that `which` selects. Writes at most `most` frames of each stack into
+    /// `frames`, or fewer if `frames` has less room. Returns the number of words written, which
+    /// includes the markers `PERFMON_STACK_*`.
     #[inline]
     pub fn stack(&self, which: u32, most: u32, frames: &mut [u64]) -> usize {
         if frames.len() < 2 {
@@ -560,7 +562,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A registered sampling format. Dropping it unregisters the format.
+/// A registered sampling format. Dropping this value unregisters the format.
 ///
 /// # Invariants
 ///
@@ -572,20 +574,21 @@ pub struct RegisteredFormat {
 // SAFETY: The pointers in `raw` refer to static data and to functions, so they are valid in any
 // thread.
 unsafe impl Send for RegisteredFormat {}
-// SAFETY: A shared reference gives no access: the format is not written after registration.
+// SAFETY: `RegisteredFormat` has no method with a shared reference, and the format is not written
+// after it was registered.
 unsafe impl Sync for RegisteredFormat {}
 
 /// Returns the buffer as the callbacks of [`Format`] receive it.
 ///
 /// # Safety
 ///
-/// `raw` is a buffer of this format. For the lifetime `'a` the caller has exclusive access to it: a
-/// callback of the format is running.
+/// `raw` is a buffer of the format `F`. A callback of this format is running, so the caller has
+/// exclusive access to the buffer for the lifetime `'a`.
 #[inline]
 unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> Filled<'a, F::State> {
     // SAFETY: `memory` has `size` bytes and `state` has the size of `F::State`; both were zeroed
     // when they were allocated and are aligned to words. By the function's contract no other
-    // reference to them exists. The words of a ring are left to perfmon_ring_write().
+    // reference to `memory` and `state` exists. Only perfmon_ring_write() writes words of a ring.
     // INVARIANT of `RingOf`: by the function's contract a callback is running for `raw`.
     unsafe {
         let words = match (*raw).ring.is_null() {
@@ -608,10 +611,10 @@ unsafe fn filled<'a, F: Format>(raw: *mut Buffer) -> Filled<'a, F::State> {
 
 /// # Safety
 ///
-/// Called by perfcounters.ko as `perfmon_format.layout` of this format.
+/// Only perfcounters.ko may call this function, as `perfmon_format.layout` of the format `F`.
 unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layout) -> c_int {
     // SAFETY: `arg` has `arg_size` bytes, the size of `F::Arg`, and is aligned to words. Any bytes
-    // are a valid `F::Arg`, as it is `FromBytes`.
+    // are a valid `F::Arg`, as `F::Arg` implements `FromBytes`.
     match F::layout(unsafe { &*arg.cast::<F::Arg>() }) {
         Ok(layout) => {
             // SAFETY: The caller passes a pointer to a `Layout` that it owns.
@@ -624,28 +627,29 @@ unsafe extern "C" fn format_layout<F: Format>(arg: *const c_void, to: *mut Layou
 
 /// # Safety
 ///
-/// Called by perfcounters.ko as `perfmon_format.init` of this format.
+/// Only perfcounters.ko may call this function, as `perfmon_format.init` of the format `F`.
 unsafe extern "C" fn format_init<F: Format>(raw: *mut Buffer, arg: *const c_void) -> c_int {
-    // SAFETY: `raw` is a new buffer of this format, to which nothing else refers yet. `arg` has the
-    // size of `F::Arg`, is aligned to words, and any bytes are a valid `F::Arg`.
+    // SAFETY: `raw` is a new buffer of the format `F`, to which nothing else refers yet. `arg` has
+    // the size of `F::Arg` and is aligned to words, and any bytes are a valid `F::Arg`.
     unsafe { F::init(&mut filled::<F>(raw), &*arg.cast::<F::Arg>()) }
     0
 }
 
 /// # Safety
 ///
-/// Called by perfcounters.ko as `perfmon_format.overflow` of this format.
+/// Only perfcounters.ko may call this function, as `perfmon_format.overflow` of the format `F`.
 unsafe extern "C" fn format_overflow<F: Format>(raw: *mut Buffer, o: *const Overflow) -> u32 {
-    // SAFETY: `raw` is a buffer of this format, and the caller holds the lock of its context. `o`
-    // is valid during the call.
+    // SAFETY: `raw` is a buffer of the format `F`, and perfcounters.ko holds the lock of its
+    // context. `o` is valid during the call.
     unsafe { F::overflow(&mut filled::<F>(raw), &*o) }
 }
 
 /// # Safety
 ///
-/// Called by perfcounters.ko as `perfmon_format.restart` of this format.
+/// Only perfcounters.ko may call this function, as `perfmon_format.restart` of the format `F`.
 unsafe extern "C" fn format_restart<F: Format>(raw: *mut Buffer) -> u32 {
-    // SAFETY: `raw` is a buffer of this format, and the caller holds the lock of its context.
+    // SAFETY: `raw` is a buffer of the format `F`, and perfcounters.ko holds the lock of its
+    // context.
     unsafe { F::restart(&mut filled::<F>(raw)) }
 }
 
@@ -678,10 +682,10 @@ impl RegisteredFormat {
             },
             GFP_KERNEL,
         )?;
-        // SAFETY: The format is on the heap. `RegisteredFormat` owns it, and unregisters it before
-        // it is freed.
+        // SAFETY: The format's structure is on the heap. `RegisteredFormat` owns the structure, and
+        // unregisters the format before it frees the structure.
         to_result(unsafe { perfmon_format_register(&*raw) })?;
-        // INVARIANT: `raw` was registered above.
+        // INVARIANT: `raw` was registered above, by perfmon_format_register().
         Ok(Self { raw })
     }
 }
@@ -689,7 +693,7 @@ impl RegisteredFormat {
 impl Drop for RegisteredFormat {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: By the type's invariant `raw` is registered.
+        // SAFETY: By the type's invariant `raw` is a registered sampling format.
         unsafe { perfmon_format_unregister(&*self.raw) }
     }
 }

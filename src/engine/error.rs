@@ -44,15 +44,21 @@ impl Error {
     /// Returns a line for the kernel log that says what to do.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::NameEmpty => "an instance needs a name",
-            Self::TooLong => "a name has at most 127 bytes, a help text at most 79",
-            Self::NotText => "names and help texts are UTF-8 without control characters",
-            Self::Exists => "this name is in use; perf_del() it first or choose another",
-            Self::BadSpec => "see struct perf_counter_spec for kinds, units and slots",
+            Self::NameEmpty => "its name is empty",
+            Self::TooLong => "its name is longer than 127 bytes, or its help text longer than 79",
+            Self::NotText => "its name or help text is not UTF-8, or has control characters",
+            Self::Exists => {
+                "the name is in use; choose another, or delete that instance with perf_del()"
+            }
+            Self::BadSpec => {
+                "invalid kind, unit, exponent or number of slots; see struct perf_counter_spec"
+            }
             Self::Unknown => "no such live instance",
-            Self::Unsettled(_) => "its last life is not over yet; try again",
+            Self::Unsettled(_) => {
+                "updates of its previous instance may still be running; try again"
+            }
             Self::Full => {
-                "all 65536 instance numbers are taken; reload perfcounters.ko to begin anew"
+                "all 65536 instance numbers are taken; reload perfcounters.ko to free them"
             }
             Self::NoMemory => "no memory for another chunk of counters",
         }

@@ -259,7 +259,10 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
 
     /// Checks the filter. On failure `position` is the number of the invalid step, or `u32::MAX` if
     /// the header or the texts are invalid.
-    #[expect(clippy::result_unit_err, reason = "there is one errno, and a position")]
+    #[expect(
+        clippy::result_unit_err,
+        reason = "position says where; the errno is always the same"
+    )]
     pub fn check(&self, position: &mut u32) -> Result<(), ()> {
         *position = u32::MAX;
         // The last byte is a NUL and belongs to the texts, so all texts end.
@@ -411,7 +414,10 @@ impl<'a, S: Source + ?Sized> Filter<'a, S> {
 
 /// Checks that the bytes are a valid filter and nothing more. `position` is set as by
 /// [`Filter::check`].
-#[expect(clippy::result_unit_err, reason = "as there")]
+#[expect(
+    clippy::result_unit_err,
+    reason = "position says where; the errno is always the same"
+)]
 pub fn check(bytes: &[u8], position: &mut u32) -> Result<(), ()> {
     let filter = Filter::new(bytes);
     filter.check(position)?;

@@ -237,15 +237,15 @@ impl Register {
         if !self.exists() {
             None
         } else if self.kind & !(kind::CONTROL | kind::SYSTEM | kind::THREAD) != 0 {
-            Some("a PMC is a control register, no counter and nothing virtual")
+            Some("invalid type of a PMC; use PERFMON_REG_CONTROL with at most _SYSTEM or _THREAD")
         } else if self.kind & kind::CONTROL == 0 {
             Some("a PMC needs PERFMON_REG_CONTROL")
         } else if self.is(kind::SYSTEM | kind::THREAD) {
-            Some("a register that is for systems only and for threads only is for nobody")
+            Some("PERFMON_REG_SYSTEM and PERFMON_REG_THREAD exclude each other")
         } else if self.reserved & (self.enable | self.kernel) != 0 {
-            Some("the bits that enable it, or count in the kernel, cannot be reserved")
+            Some("reserved overlaps enable or kernel")
         } else if self.reset & self.enable != 0 {
-            Some("it would count before it is written")
+            Some("reset has bits of enable: it would count before the first write")
         } else {
             None
         }
@@ -261,21 +261,21 @@ impl Register {
         if !self.exists() {
             None
         } else if self.kind & !kind::ALL != 0 || self.kind & kind::CONTROL != 0 {
-            Some("a PMD is a counter or virtual, and no control register")
+            Some("invalid type of a PMD: it has PERFMON_REG_CONTROL or unknown bits")
         } else if self.kind & (kind::COUNTER | kind::VIRTUAL) == 0 {
             Some("a PMD needs PERFMON_REG_COUNTER or PERFMON_REG_VIRTUAL")
         } else if self.is(kind::VIRTUAL) && self.kind & (kind::COUNTER | kind::READ_ONLY) == 0 {
-            Some("a value that only read() knows cannot be written: PERFMON_REG_READ_ONLY")
+            Some("a virtual register without PERFMON_REG_COUNTER needs PERFMON_REG_READ_ONLY")
         } else if self.is(kind::TASK) && !self.is(kind::VIRTUAL) {
-            Some("only a virtual register is a thread's own")
+            Some("PERFMON_REG_TASK needs PERFMON_REG_VIRTUAL")
         } else if self.is(kind::CLOCK) && !self.is(kind::VIRTUAL | kind::COUNTER) {
-            Some("only a virtual counter is a clock")
+            Some("PERFMON_REG_CLOCK needs PERFMON_REG_VIRTUAL and PERFMON_REG_COUNTER")
         } else if self.is(kind::SYSTEM | kind::THREAD) {
-            Some("a register that is for systems only and for threads only is for nobody")
+            Some("PERFMON_REG_SYSTEM and PERFMON_REG_THREAD exclude each other")
         } else if self.is(kind::COUNTER) && !(1..=64).contains(&self.width) {
-            Some("a counter is 1 to 64 bits wide")
+            Some("width of a counter must be 1 to 64 bits")
         } else if self.pmcs & !controlled != 0 {
-            Some("it names a PMC that the table has not")
+            Some("pmcs has bits beyond the last PMC of the table")
         } else {
             None
         }

@@ -59,7 +59,7 @@ impl Random {
     /// Returns 62 bits, for masks of any width: one step in the lower 31 bits, the next one in the
     /// upper 31. A mask of up to 31 bits therefore uses every second step only.
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "it never ends")]
+    #[expect(clippy::should_implement_trait, reason = "the generator is endless")]
     pub fn next(&mut self) -> u64 {
         let low = self.step();
         let high = self.step();

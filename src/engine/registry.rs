@@ -274,7 +274,7 @@ impl<S: Store> Registry<S> {
     }
 
     fn bucket(&self, name: &[u8]) -> u32 {
-        #[expect(deprecated, reason = "see the import")]
+        #[expect(deprecated, reason = "as for the import: the only keyed hash in core")]
         let mut hasher = SipHasher::new_with_keys(self.key.0, self.key.1);
         hasher.write(name);
         (hasher.finish() % u64::from(BUCKETS)) as u32

@@ -295,10 +295,7 @@ pub mod count {
     #![allow(missing_docs, reason = "documented in the C header")]
     pub const HEAD: usize = 0;
     pub const LIMIT: usize = 1;
-    pub const RESERVE: usize = 2;
     pub const LOST: usize = 3;
-    pub const TOLD: usize = 4;
-    pub const TAIL: usize = 8;
     /// Number of words up to the last count.
     pub const NR: usize = 9;
 }

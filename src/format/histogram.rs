@@ -12,7 +12,7 @@ module! {
     type: Module,
     name: "pfm_histogram",
     authors: ["The perfcounters developers"],
-    description: "perfmon: how many samples were where",
+    description: "perfmon: sampling format that counts samples by address",
     license: "GPL",
     alias: ["perfmon-format-histogram"],
 }

@@ -15,7 +15,7 @@ module! {
     type: Module,
     name: "pfm_nway",
     authors: ["The perfcounters developers"],
-    description: "perfmon: sampling into several buffers by turns",
+    description: "perfmon: sampling format with several buffers, filled in turn",
     license: "GPL",
     alias: ["perfmon-format-n-way"],
 }

@@ -16,7 +16,7 @@ module! {
     type: Module,
     name: "pfm_ring",
     authors: ["The perfcounters developers"],
-    description: "perfmon: sampling into a ring, with call stacks",
+    description: "perfmon: sampling format with a ring buffer and call stacks",
     license: "GPL",
     alias: ["perfmon-format-ring", "perfmon-format-flight-recorder", "perfmon-format-call-stack"],
 }

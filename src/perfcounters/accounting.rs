@@ -63,17 +63,15 @@ impl Wanted {
         let [on, latencies, timers, scaling] = *values;
         let mut flags = [on, latencies, timers].into_iter();
         if flags.any(|flag| !(0..=1).contains(&flag)) || scaling < 1 {
-            pr_notice!("ppa takes three flags of 0 or 1 and CPUs of a group\n");
+            pr_notice!("ppa: expected \"ON LATENCIES TIMERS CPUS\", three flags of 0 or 1 and CPUs per group >= 1\n");
             return Err(EINVAL);
         }
         if timers != 0 {
-            pr_notice!(
-                "ppa: timers on precise time are not there; see Documentation/accounting.md\n"
-            );
+            pr_notice!("ppa: timers (third value) are not supported; set it to 0\n");
             return Err(Error::from_errno(-95));
         }
         if latencies > on {
-            pr_notice!("ppa: latencies need the first flag\n");
+            pr_notice!("ppa: latencies (second value) require accounting on (first value 1)\n");
             return Err(EINVAL);
         }
         Ok(Self {
@@ -164,7 +162,7 @@ impl Accounting {
                 Ok(totals) => self.totals = Some(totals),
                 // The names are in use, or the table is full: accounting works without them.
                 Err(error) if error != ENOMEM => pr_notice!(
-                    "accounting has no instances in the counter pages: error {}\n",
+                    "cannot add accounting counters (error {}); accounting runs without them\n",
                     error.to_errno()
                 ),
                 Err(error) => return Err(error),
@@ -285,7 +283,11 @@ pub(crate) fn levels(value: &mut i32, write: bool) -> Result {
     }
     let levels = *value as u32;
     if levels & level::SCHED == 0 || levels & !level::ALL != 0 {
-        pr_notice!("kernel.ppa_levels takes 1, and 2 for interrupts, 4 for system calls, 8 for how long switches take besides\n");
+        pr_notice!(
+            "kernel.ppa_levels={}: expected 1, plus 2 for interrupts, 4 for system calls, 8 for the \
+             duration of switches\n",
+            *value
+        );
         return Err(EINVAL);
     }
     if core::mem::replace(&mut all.levels, levels) != levels {

@@ -28,11 +28,15 @@ impl Loaded {
     pub(crate) fn new(pages_per_chunk: u32) -> Result<Self> {
         lock::init();
         let layout = Layout::new(cpu::nr_cpu_ids(), pages_per_chunk).ok_or_else(|| {
-            pr_err!("pages_per_chunk={pages_per_chunk}: give 1 to {MAX_PAGES_PER_CHUNK}\n");
+            pr_err!("pages_per_chunk={pages_per_chunk}: must be 1 to {MAX_PAGES_PER_CHUNK}\n");
             EINVAL
         })?;
         if cpu::nr_cpu_ids() > engine::abi::MAX_CPUS {
-            pr_err!("more than {} possible CPUs\n", engine::abi::MAX_CPUS);
+            pr_err!(
+                "{} possible CPUs: at most {} are supported\n",
+                cpu::nr_cpu_ids(),
+                engine::abi::MAX_CPUS
+            );
             return Err(ERANGE);
         }
         let [a, b] = [misc::random::<8>(), misc::random::<8>()];
@@ -61,7 +65,9 @@ pub(crate) fn add(spec: &Spec<'_>, owner: Owner) -> i32 {
     if !misc::may_sleep() {
         log(
             Line::Atomic,
-            format_args!("perf_add() from atomic context: call it where you may sleep"),
+            format_args!(
+                "perf_add() called from atomic context; call it where sleeping is allowed"
+            ),
         );
         return EINVAL.to_errno();
     }
@@ -124,7 +130,7 @@ pub(crate) fn forget(owner: Owner, name: &CStr) {
     }
     if left != 0 {
         pr_notice!(
-            "{name} has gone without perf_del() of {left} of its instances; they are dormant now\n"
+            "{name} was unloaded without perf_del() of {left} of its instances; they are dormant now\n"
         );
     }
 }
@@ -138,7 +144,7 @@ pub(crate) fn del(instance: i32) {
     if !misc::may_sleep() {
         return log(
             Line::Atomic,
-            format_args!("perf_del({instance}) from atomic context: call it where you may sleep"),
+            format_args!("perf_del({instance}) called from atomic context; call it where sleeping is allowed"),
         );
     }
     let deleted = match (u32::try_from(instance), REGISTRY.lock().as_mut()) {

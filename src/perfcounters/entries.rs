@@ -181,7 +181,7 @@ pub(crate) fn set(pid: u32, values: &[i32; 4]) -> Result {
             return Ok(());
         }
         if all.entries.nr() >= MOST {
-            pr_notice!("{MOST} tasks are accounted by themselves; no more\n");
+            pr_notice!("limit of {MOST} individually accounted tasks reached; remove some through /proc/ppa/ppactl\n");
             return Err(ENOSPC);
         }
         all.entries.all.reserve(1, GFP_KERNEL)?;

@@ -43,9 +43,8 @@ fn is_name(name: &CStr) -> bool {
 pub(crate) fn register(new: Format) -> Result {
     if !is_name(new.name()) || !new.is_whole() {
         pr_err!(
-            "perfmon: format {:?}: it needs a name of letters, digits and dashes, layout(), \
-             overflow(), a queue of 1 to 30 messages, an argument and a state of at most a \
-             page\n",
+            "perfmon: format {:?}: invalid; it needs a name of letters, digits and dashes, layout(), \
+             overflow(), a queue_depth of 1 to 30, an argument and a state of at most a page\n",
             new.name()
         );
         return Err(EINVAL);

@@ -225,20 +225,20 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     let whole = |why| Some((None, why));
     let hardware = new.first() == 0;
     if new.name().to_bytes().is_empty() {
-        return whole("it has no name");
+        return whole("its name is empty");
     }
     let letter = |b: &u8| b.is_ascii_alphanumeric() || b".-".contains(b);
     if !new.name().to_bytes().iter().all(letter) {
-        return whole("its name has more than letters, digits, dots and dashes");
+        return whole("its name may have only letters, digits, dots and dashes");
     }
     if new.has_reserved() {
-        return whole("its reserved fields are not zero");
+        return whole("reserved must be zero");
     }
     if new.is_cut() {
-        return whole("it has numbers of rows, and no rows");
+        return whole("pmcs or pmds is NULL, but nr_pmcs or nr_pmds is not 0");
     }
     if !hardware && new.first() < FIRST_SOFT {
-        return whole("its first number is neither 0 nor 256 or more");
+        return whole("first must be 0, or 256 or more");
     }
     let most = match hardware {
         true => ROWS,
@@ -246,20 +246,20 @@ fn fault(new: &Description) -> Option<(Option<Row<'_>>, &'static str)> {
     };
     let nr_pmcs = new.named_pmcs().count();
     if nr_pmcs > most || new.named_pmds().count() > most {
-        return whole("it has more rows than there are numbers");
+        return whole("more rows than register numbers from first on");
     }
     let controls = new.named_pmcs().filter(|(_, r)| r.exists()).count();
     if hardware && (controls > MOST || new.named_pmds().filter(|(_, r)| r.exists()).count() > MOST)
     {
-        return whole("it has more than 32 counters or control registers");
+        return whole("more than 32 counters or control registers");
     }
     let nameless = |name: &CStr, r: &Register| {
         let word = name.to_bytes().iter().all(u8::is_ascii_graphic) && !name.to_bytes().is_empty();
-        (r.exists() && !word).then_some("its name is not a word")
+        (r.exists() && !word).then_some("name must be one word of printable ASCII characters")
     };
     let wrong_pmd = |r: &Register| match r.exists() && r.is(kind::VIRTUAL) == hardware {
-        true if hardware => Some("virtual registers have numbers from 256 on"),
-        true => Some("from 256 on all registers are virtual"),
+        true if hardware => Some("a virtual register needs a number of 256 or more"),
+        true => Some("registers from 256 on must be virtual"),
         false => r.wrong_pmd(nr_pmcs as u16),
     };
     let number = |n| usize::from(new.first()).wrapping_add(n);
@@ -302,9 +302,8 @@ fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
     let (pmcs, pmds) = kinds::all().fold((0, 0), |(pmcs, pmds), (_, kind)| {
         (pmcs | kind.pmcs, pmds | kind.pmds)
     });
-    let lacks = |has: u64, (r, n): (Register, u32)| {
-        r.exists() && has.checked_shr(n).unwrap_or(0) & 1 == 0
-    };
+    let lacks =
+        |has: u64, (r, n): (Register, u32)| r.exists() && has.checked_shr(n).unwrap_or(0) & 1 == 0;
     let mut rows = new.pmc_rows().zip(0..u64::BITS);
     let lacking = rows.any(|row| lacks(pmcs, row));
     let mut rows = new.pmd_rows().zip(0..u64::BITS);
@@ -313,8 +312,8 @@ fn look_at_cpus(new: &Description, last: &mut u32) -> Result {
         true => Ok(()),
         false => {
             pr_info!(
-                "perfmon: {}: the processor says that it has these registers, but they keep \
-                 nothing; a virtual machine without a PMU?\n",
+                "perfmon: {}: PMU registers are missing or do not keep written values; is this a VM \
+                 without a virtual PMU?\n",
                 text(new.name())
             );
             Err(ENODEV)
@@ -340,7 +339,7 @@ fn tell_kinds(pmu: &Description) {
         nr = nr.wrapping_add(u32::from(!kind.is_empty()));
         if kind.is_empty() {
             pr_info!(
-                "perfmon: {}: CPUID does not describe counters of CPU {}: nothing is counted there\n",
+                "perfmon: {}: CPUID describes no counters of CPU {}; hardware events are not counted there\n",
                 text(pmu.name()),
                 cpu
             );
@@ -349,8 +348,8 @@ fn tell_kinds(pmu: &Description) {
     let first = kinds::all().map(|(_, kind)| kind.id).min();
     if kinds::all().any(|(_, kind)| Some(kind.id) != first) && nr > 1 {
         pr_info!(
-            "perfmon: {}: CPUs differ: a context counts on those that have all of its registers; \
-             /proc/perfmon_map says which have which\n",
+            "perfmon: {}: CPUs differ: a context counts only on CPUs with all of its registers; see \
+             /proc/perfmon_map\n",
             text(pmu.name())
         );
     }

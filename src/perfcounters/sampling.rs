@@ -136,7 +136,7 @@ pub(crate) fn interrupt(interrupted: Interrupted, global: &Global) -> u32 {
         }
     }
     if busy != [false; 2] {
-        sampled(&loaded, busy, began);
+        sampled(&loaded, busy, began, Some(interrupted));
     }
     // The processor masks the LVTPC entry when it delivers the NMI. Unmask it only after the
     // overflow is cleared, or the NMI would be repeated, and before any counter is enabled.
@@ -161,14 +161,14 @@ pub(crate) fn look_again() {
     if busy == [false; 2] {
         busy = [true; 2];
     }
-    sampled(&loaded, busy, began);
+    sampled(&loaded, busy, began, None);
 }
 
-/// Throttles the contexts marked `busy` if this CPU takes too many samples, or too much time for
-/// them. `began`: the time stamp at the begin of this interrupt. Called once per interrupt, of
-/// which `nmi::storm()` measures only some.
-fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64) {
-    let pause = nmi::storm(began);
+/// Accounts a sample of the contexts in `busy`, which began at the time stamp `began`, and
+/// throttles them in a storm. An NMI passes the code that it interrupted. Both contexts are one
+/// sample, as their time is not measured separately.
+fn sampled(loaded: &[Option<&Context>; 2], busy: [bool; 2], began: u64, code: Option<Interrupted>) {
+    let pause = nmi::storm(began, code);
     if pause != 0 {
         for (context, busy) in loaded.iter().zip(busy) {
             if let Some(context) = context.filter(|_| busy) {
@@ -364,7 +364,7 @@ impl Context {
         if told == 0 && !samples && !ends {
             return;
         }
-        let pause = nmi::storm(began);
+        let pause = nmi::storm(began, None);
         match pause {
             0 => {}
             // Only runs of sets end too often, no samples are taken: postpone the next end.

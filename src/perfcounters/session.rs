@@ -272,9 +272,8 @@ impl Held {
         let reserved = Reserved::all(all).inspect_err(|error| {
             if *error == EBUSY {
                 pr_warn_once!(
-                    "perfmon: the PMU is in use, by perf or by the NMI watchdog; \
-                     end perf, and \"sysctl kernel.nmi_watchdog=0\" frees the watchdog's counter; \
-                     \"pfc doctor\" says who has it\n"
+                    "perfmon: PMU is in use by perf or the NMI watchdog; end perf, or stop the \
+                     watchdog with \"sysctl kernel.nmi_watchdog=0\"; \"pfc doctor\" lists the users\n"
                 );
             }
         })?;

@@ -23,35 +23,55 @@ pub(crate) const PERIOD: u32 = 250;
 
 /// Name, "is a time" and help of each instance, in the order of `enum ppa_cpu_value`.
 const NAMES: [(&CStr, bool, &CStr); NR_CPU_VALUES] = [
-    (c"ppa/user_time", true, c"In user mode"),
-    (c"ppa/system_time", true, c"In system calls"),
-    (c"ppa/interrupt_time", true, c"In interrupts and softirqs"),
-    (c"ppa/idle_time", true, c"Idle"),
+    (c"ppa/user_time", true, c"Time in user mode"),
+    (c"ppa/system_time", true, c"Time in system calls"),
+    (
+        c"ppa/interrupt_time",
+        true,
+        c"Time in interrupts and softirqs",
+    ),
+    (c"ppa/idle_time", true, c"Idle time"),
     (c"ppa/syscalls", false, c"System calls"),
     (c"ppa/interrupts", false, c"Interrupts"),
     (
         c"ppa/softirq_time",
         true,
-        c"In softirqs, of that and of ksoftirqd",
+        c"Time in softirqs, on return from interrupts and in ksoftirqd",
     ),
     (c"ppa/softirqs", false, c"Softirqs"),
     (
         c"ppa/softirq/hi_time",
         true,
-        c"In tasklets of high priority",
+        c"Time in softirqs of high-priority tasklets",
     ),
     (
         c"ppa/softirq/hi",
         false,
-        c"Softirqs for tasklets of high priority",
+        c"Softirqs of high-priority tasklets",
     ),
-    (c"ppa/softirq/tasklet_time", true, c"In tasklets"),
-    (c"ppa/softirq/tasklet", false, c"Softirqs for tasklets"),
-    (c"ppa/softirq/timer_time", true, c"In timers"),
-    (c"ppa/softirq/timer", false, c"Softirqs for timers"),
-    (c"ppa/softirq/net_tx_time", true, c"Sending packets"),
+    (
+        c"ppa/softirq/tasklet_time",
+        true,
+        c"Time in softirqs of tasklets",
+    ),
+    (c"ppa/softirq/tasklet", false, c"Softirqs of tasklets"),
+    (
+        c"ppa/softirq/timer_time",
+        true,
+        c"Time in softirqs of timers",
+    ),
+    (c"ppa/softirq/timer", false, c"Softirqs of timers"),
+    (
+        c"ppa/softirq/net_tx_time",
+        true,
+        c"Time in softirqs that send packets",
+    ),
     (c"ppa/softirq/net_tx", false, c"Softirqs that send packets"),
-    (c"ppa/softirq/net_rx_time", true, c"Receiving packets"),
+    (
+        c"ppa/softirq/net_rx_time",
+        true,
+        c"Time in softirqs that receive packets",
+    ),
     (
         c"ppa/softirq/net_rx",
         false,

@@ -184,9 +184,11 @@ fn say_why() {
     let version = cpuid(0xa, 0).eax & 0xff;
     if vendor() != *b"GenuineIntel" || version == 0 {
     } else if version > LAST_VERSION {
-        pr_info!("version {} of architectural performance monitoring: no arbitration with perf is possible; not supported\n", version);
+        pr_info!("architectural perfmon version {} is not supported: its registers cannot be reserved against perf\n", version);
     } else {
-        pr_info!("processors of several kinds, of which CPUID does not say which is which: not supported\n");
+        pr_info!(
+            "hybrid processor is not supported: CPUID does not give the core type of each CPU\n"
+        );
     }
 }
 

@@ -54,13 +54,13 @@ struct Disk {
 impl Way {
     fn new(key: &Key, word: &str) -> Result<Self> {
         let disk = Name(key);
-        let sectors = What::counter(Unit::Sectors, c"Sectors of 512 bytes, done");
+        let sectors = What::counter(Unit::Sectors, c"512-byte sectors completed");
         Ok(Self {
-            requests: What::events(c"Requests done").named(fmt!("block/{disk}/{word}s"))?,
+            requests: What::events(c"Requests completed").named(fmt!("block/{disk}/{word}s"))?,
             sectors: sectors.named(fmt!("block/{disk}/{word}_sectors"))?,
-            time: What::nanoseconds(c"Time requests took, queueing included")
+            time: What::nanoseconds(c"Time of requests, including time in queues")
                 .named(fmt!("block/{disk}/{word}_time"))?,
-            latency: What::latency(BUCKETS, c"Requests by the time they took")
+            latency: What::latency(BUCKETS, c"Requests by their time, including time in queues")
                 .named(fmt!("block/{disk}/{word}_latency"))?,
         })
     }
@@ -80,8 +80,9 @@ impl Disk {
             reads: Way::new(key, "read")?,
             writes: Way::new(key, "write")?,
             discards: Way::new(key, "discard")?,
-            flushes: What::events(c"Cache flushes done").named(fmt!("block/{disk}/flushes"))?,
-            flush_time: What::nanoseconds(c"Time cache flushes took")
+            flushes: What::events(c"Cache flushes completed")
+                .named(fmt!("block/{disk}/flushes"))?,
+            flush_time: What::nanoseconds(c"Time of cache flushes")
                 .named(fmt!("block/{disk}/flush_time"))?,
         })
     }
@@ -121,7 +122,7 @@ impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let mut probes = Probes::new(Counts {
             disks: Family::new("disks", Disk::new)?,
-            unnamed: What::events(c"Steps of requests of devices before they had instances")
+            unnamed: What::events(c"Request events of devices without counters of their own")
                 .named(fmt!("block/unnamed"))?,
         })?;
         probes.attach::<BlockComplete<'_>>()?;

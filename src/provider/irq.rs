@@ -79,7 +79,7 @@ struct Counts {
 }
 
 fn line(key: &Key) -> Result<Instance> {
-    What::events(c"Interrupts of this line").named(fmt!("irq/{}/{}", key.number(), key.text()))
+    What::events(c"Interrupts on this line").named(fmt!("irq/{}/{}", key.number(), key.text()))
 }
 
 impl kernel::Module for Provider {
@@ -91,7 +91,7 @@ impl kernel::Module for Provider {
         }
         let mut probes = Probes::new(Counts {
             lines: Family::new("interrupt lines", line)?,
-            unnamed: What::events(c"Interrupts of lines before they had an instance")
+            unnamed: What::events(c"Interrupts on lines without a counter of their own")
                 .named(fmt!("irq/unnamed"))?,
             softirqs,
             vectors: Vectors::new()?,

@@ -53,21 +53,25 @@ impl Traffic {
             rx_packets: add(Unit::Packets, c"Packets received", "rx_packets")?,
             rx_bytes: add(
                 Unit::Bytes,
-                c"Bytes received, link header included",
+                c"Bytes received, including the link header",
                 "rx_bytes",
             )?,
             rx_drops: add(
                 Unit::Packets,
-                c"Packets received that nobody took",
+                c"Received packets dropped: backlog full, or unknown protocol",
                 "rx_drops",
             )?,
-            tx_packets: add(Unit::Packets, c"Packets the driver took", "tx_packets")?,
+            tx_packets: add(
+                Unit::Packets,
+                c"Packets accepted by the driver for transmission",
+                "tx_packets",
+            )?,
             tx_bytes: add(
                 Unit::Bytes,
-                c"Bytes the driver took, link header included",
+                c"Bytes accepted by the driver, including the link header",
                 "tx_bytes",
             )?,
-            tx_drops: add(Unit::Packets, c"Packets the driver refused", "tx_drops")?,
+            tx_drops: add(Unit::Packets, c"Packets dropped by the driver", "tx_drops")?,
         })
     }
 }
@@ -78,10 +82,19 @@ impl kernel::Module for Provider {
             // Probes request no instances: `arrived()` adds them, with the interface's name.
             interfaces: Family::new("interfaces", |name: &Key| {
                 Traffic::new(name.text())
-                    .inspect_err(|_| pr_notice!("no instances for interface {}\n", name.text()))
+                    .inspect_err(|error| {
+                    pr_notice!(
+                        "cannot add counters for interface {} (error {}); its packets are counted in net/unnamed\n",
+                        name.text(),
+                        error.to_errno()
+                    )
+                })
             })?,
-            unnamed: What::counter(Unit::Packets, c"Packets of interfaces without instances")
-                .named(fmt!("net/unnamed"))?,
+            unnamed: What::counter(
+                Unit::Packets,
+                c"Packets of interfaces without counters of their own",
+            )
+            .named(fmt!("net/unnamed"))?,
         })?;
         probes.attach::<NetReceive<'_>>()?;
         probes.attach::<NetXmit<'_>>()?;

@@ -33,7 +33,7 @@ struct Counts {
 
 impl kernel::Module for Provider {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let call = What::events(c"Calls of this system call, 64-bit");
+        let call = What::events(c"Calls of this system call by 64-bit programs");
         let mut calls = KVec::with_capacity(NAMES.len(), GFP_KERNEL)?;
         for name in NAMES {
             let instance = match name {
@@ -46,7 +46,7 @@ impl kernel::Module for Provider {
             calls,
             compat: What::events(c"System calls of 32-bit and x32 programs")
                 .named(fmt!("syscalls/compat"))?,
-            unknown: What::events(c"System calls by numbers that are none")
+            unknown: What::events(c"System calls with unknown numbers")
                 .named(fmt!("syscalls/unknown"))?,
         })?;
         probes.attach::<SysEnter<'_>>()?;

@@ -29,7 +29,7 @@ static void leaves(void)
 	__u32 first, last;
 
 	snprintf(params, sizeof(params), "nr=%d", NAMES);
-	snprintf(line, sizeof(line), "careless has gone without perf_del() of %d of its instances",
+	snprintf(line, sizeof(line), "careless was unloaded without perf_del() of %d of its instances",
 		 NAMES + 1);
 	is(insmod("careless", params), 0,
 	   "0.10 careless.ko loads although three of its names and specs are refused");

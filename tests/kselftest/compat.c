@@ -125,7 +125,7 @@ static void tracing(void)
 static void counters(void)
 {
 	static const char *const words[] = {
-		"a 32-bit program reads a counter in two halves", NULL
+		"32-bit programs cannot map the counters", NULL
 	};
 	int fd = open("/dev/perfcounters", O_RDONLY | O_CLOEXEC), log = klog_mark();
 

@@ -91,7 +91,7 @@ options() {
 	systemctl restart perfcounters && rc=1
 	mv /etc/modprobe.d/perfcounters.conf.was /etc/modprobe.d/perfcounters.conf
 	dmesg | tail -n 20 >words
-	systemctl restart perfcounters && holds words "pages_per_chunk=99: give 1 to" && return $rc
+	systemctl restart perfcounters && holds words "pages_per_chunk=99: must be 1 to" && return $rc
 }
 check "install /etc/modprobe.d: options are used, an invalid one fails the start" options
 # A driver that is not the project's: pfc_mm under another name. reset-failed is needed because

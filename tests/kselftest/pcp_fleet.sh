@@ -42,7 +42,7 @@ pfc ppa on >/dev/null
 there() { [ -n "$(of tasks.user_time $busy)" ]; }
 check "pcp accounting on: a busy task is among the exported ones" within 100 there
 check "pcp user time of a task: type, semantics, units, help, instance" shape tasks.user_time \
-	"Data Type: 64-bit int" "Semantics: counter" "Units: nanosec" "In user mode" "inst [$busy or \"$(printf %06d $busy) sh\"]"
+	"Data Type: 64-bit int" "Semantics: counter" "Units: nanosec" "Time in user mode" "inst [$busy or \"$(printf %06d $busy) sh\"]"
 check "pcp system calls of a task: counter, unit count" shape tasks.syscalls "Semantics: counter" "Units: count"
 check "pcp number of accounted tasks: instantaneous, unit count" shape tasks.accounted "Semantics: instant" "Units: count"
 check "pcp waiting time of all tasks: counter, nanoseconds" shape tasks.all.waiting_time "Semantics: counter" "Units: nanosec" "all tasks"

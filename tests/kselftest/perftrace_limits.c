@@ -64,7 +64,7 @@ static void as_program(const char *what)
 
 static void runs(const char *what, __u32 traced, bool said)
 {
-	static const char *const words[] = { "has more than 4096 markers", NULL };
+	static const char *const words[] = { "exceeds the limit of 4096 markers", NULL };
 	int log = klog_mark(), status;
 	pid_t pid = perftrace_spawn(what);
 

@@ -25,7 +25,7 @@ insmod /modules/pfc_sched.ko
 insmod /modules/pfc_syscalls.ko
 check "0.2 pfc list --json: has the names of /dev/perfcounters_names" sh -c 'sed 1d /dev/perfcounters_names | cut -f3 | sort >a; pfc list --json | tr , "\n" | sed -nE "s/.*\"name\": *\"([^\"]*)\".*/\1/p" | sort >b; [ -s a ] && cmp a b'
 check "pfc list with a pattern: lists matching names only" sh -c 'pfc list "sched/*" | grep -q sched/forks && ! pfc list "sched/*" | grep -q syscalls'
-check "pfc list -v: shows the help text" sh -c 'pfc list -v sched/forks | grep -qi "tasks made"'
+check "pfc list -v: shows the help text" sh -c 'pfc list -v sched/forks | grep -qi "tasks created"'
 check "pfc list with a pattern that nothing matches: status 1" status 1 pfc list no/such/name
 check "pfc read: shows the total of a counter" sh -c 'pfc read sched/context_switches | grep -qE "context_switches +[0-9]"'
 check "pfc read --per-cpu: shows a value for each of two CPUs" sh -c 'pfc read --per-cpu --csv sched/context_switches | grep -c "^sched/context_switches,.*,[01],,[0-9]" | grep -qx 2'

@@ -41,7 +41,7 @@ refused() {
 	local rc=0
 	pfc stat -x, -o all -e '{r0148:u,r0148:k}' true 2>words || rc=$?
 	cat words
-	[ $rc = 2 ] && grep -q "cannot be counted together: there is no counter left for r0148" words
+	[ $rc = 2 ] && grep -q "together: no counter is left for r0148" words
 }
 
 take_turns() {

@@ -25,10 +25,10 @@ config=/boot/config-$release
 not_loaded() { doctor 1 && says problem modules loaded "perfcounters is not loaded" "modprobe perfcounters"; }
 not_loaded_quiet() { # Consequences of a problem are notes.
 	doctor 1
-	[ "$(grep -c '^problem ' text)" = 1 ] && says note counters device "/dev/perfcounters comes with perfcounters" && says note contexts create "not tried"
+	[ "$(grep -c '^problem ' text)" = 1 ] && says note counters device "/dev/perfcounters is created when perfcounters is loaded" && says note contexts create "not tried"
 }
 clean() { doctor 0 && says ok modules loaded perfcounters && says ok modules installed "/lib/modules/$any/updates/perfcounters.ko" && says ok counters device "/dev/perfcounters .* can be opened"; }
-no_pmu() { doctor 0 && says note contexts PMU "shows no PMU" "pmu=on" && says ok contexts load "there is no PMU"; }
+no_pmu() { doctor 0 && says note contexts PMU "provides no PMU" "pmu=on" && says ok contexts load "there is no PMU"; }
 no_provider() { doctor 0 && says note counters providers "none is loaded" "modprobe pfc_sched"; }
 provider() {
 	insmod /modules/pfc_sched.ko
@@ -36,20 +36,20 @@ provider() {
 }
 json_keys() {
 	local with_json=1
-	doctor 0 && says note contexts PMU "shows no PMU" "pmu=on" || return 1
+	doctor 0 && says note contexts PMU "provides no PMU" "pmu=on" || return 1
 	grep -q '"schema":1' json && grep -qF "\"kernel\":\"$release\"" json && grep -q '"pfc":"[0-9.]*"' json && grep -q '"problems":0' json &&
 		grep -qE '"build_id":"[0-9a-f]{40}".*"name":"perfcounters"' json && grep -qF "\"vermagic\":\"$release " json
 }
 nobody_may_not() {
-	doctor_as nobody 1 && says problem counters device "/dev/perfcounters \(0440 root:root\): not for this user" "udev rule" &&
-		says problem contexts device "/dev/perfmon \(0660 root:root\): not for this user" && says ok tracing device "/dev/perftrace" &&
-		says note contexts CAP_PERFMON "not there"
+	doctor_as nobody 1 && says problem counters device "/dev/perfcounters \(0440 root:root\): permission denied" "udev rule" &&
+		says problem contexts device "/dev/perfmon \(0660 root:root\): permission denied" && says ok tracing device "/dev/perftrace" &&
+		says note contexts CAP_PERFMON "missing"
 }
 in_the_group() {
 	chgrp perfcounters /dev/perfcounters /dev/perfcounters_names /dev/perfmon
-	doctor_as nobody 1 && says problem counters device "root:perfcounters\): not for this user" "join its group: adduser USER perfcounters" || return 1
+	doctor_as nobody 1 && says problem counters device "root:perfcounters\): permission denied" "join its group: adduser USER perfcounters" || return 1
 	sed -i 's/^perfcounters:x:100:/&nobody/' /etc/group
-	doctor_as nobody 0 && says ok counters device "can be opened" && says ok contexts create "can be made"
+	doctor_as nobody 0 && says ok counters device "can be opened" && says ok contexts create "can be created"
 }
 memlock() {
 	(ulimit -l 64; doctor_as nobody 1) && says problem machine memlock "64 KiB" "ulimit -l"
@@ -59,7 +59,7 @@ device_gone() {
 	doctor 1
 	rc=$?
 	mv /dev/ppa.away /dev/ppa
-	[ $rc = 0 ] && says problem accounting device "/dev/ppa is not there, though the module is loaded" devtmpfs
+	[ $rc = 0 ] && says problem accounting device "/dev/ppa does not exist, although the module is loaded" devtmpfs
 }
 # Earlier tests of CPU hotplug may have made the kernel distrust the time stamp counter.
 another_clock() {
@@ -71,9 +71,9 @@ another_clock() {
 	[ -z $trusted ] || echo tsc >$clocks/current_clocksource
 	[ $rc = 0 ] || return 1
 	if [ -n "$trusted" ]; then
-		says note tracing clock "the kernel's own clock is acpi_pm" "echo tsc" && says ok accounting clock acpi_pm
+		says note tracing clock "the kernel's clock source is acpi_pm" "echo tsc" && says ok accounting clock acpi_pm
 	else
-		says note tracing clock "acpi_pm: each event asks the kernel" "tsc=reliable" && says note accounting clock "the scheduler's clock" "tsc=reliable"
+		says note tracing clock "acpi_pm: each event reads CLOCK_MONOTONIC" "tsc=reliable" && says note accounting clock "the scheduler's clock" "tsc=reliable"
 	fi
 }
 with_config() { # OPTION...: writes a kernel config without these
@@ -86,15 +86,15 @@ with_config() { # OPTION...: writes a kernel config without these
 		esac
 	done >$config
 }
-no_config() { doctor 0 && says note machine config "not here" "/boot"; }
-good_config() { with_config && doctor 0 && says ok machine config "/boot/config-$any has what the modules need"; }
-poor_config() { with_config UNWINDER_ORC && doctor 0 && says note machine config "has not: CONFIG_UNWINDER_ORC"; }
+no_config() { doctor 0 && says note machine config "not found" "/boot"; }
+good_config() { with_config && doctor 0 && says ok machine config "/boot/config-$any has all options that the modules use"; }
+poor_config() { with_config UNWINDER_ORC && doctor 0 && says note machine config "lacks CONFIG_UNWINDER_ORC"; }
 bad_config() {
 	with_config RSEQ TRACEPOINTS
 	doctor 1
 	rc=$?
 	rm -f $config
-	[ $rc = 0 ] && says problem machine config "has not: CONFIG_TRACEPOINTS \(.*\), CONFIG_RSEQ" "take a kernel"
+	[ $rc = 0 ] && says problem machine config "lacks CONFIG_TRACEPOINTS \(.*\), CONFIG_RSEQ" "use a kernel"
 }
 another_file() { # The installed module is not the loaded one.
 	mv $ko /tmp/kept.ko
@@ -102,7 +102,7 @@ another_file() { # The installed module is not the loaded one.
 	doctor 0
 	rc=$?
 	mv /tmp/kept.ko $ko
-	[ $rc = 0 ] && says note modules installed "not the one that is loaded" "modprobe -r"
+	[ $rc = 0 ] && says note modules installed "not the loaded module" "modprobe -r"
 }
 # The installed module was built for a kernel of another name.
 for_another() {
@@ -113,15 +113,15 @@ for_another() {
 	! insmod $ko 2>/dev/null && doctor 1
 	rc=$?
 	mv /tmp/kept.ko $ko
-	[ $rc = 0 ] && says problem modules installed "was built for 8.*, and this is $any" "make install" &&
-		says problem modules loaded "the kernel said: perfcounters: version magic" "built for another kernel"
+	[ $rc = 0 ] && says problem modules installed "was built for 8.*, but the kernel is $any" "make install" &&
+		says problem modules loaded "kernel log: perfcounters: version magic" "built for another kernel"
 }
 not_installed() {
 	mv $ko /tmp/kept.ko
 	doctor 1
 	rc=$?
 	mv /tmp/kept.ko $ko
-	[ $rc = 0 ] && says problem modules installed "not for this kernel, $any" "apt install perfcounters-modules-$any"
+	[ $rc = 0 ] && says problem modules installed "not installed for this kernel, $any" "apt install perfcounters-modules-$any"
 }
 packed() { # A compressed module is installed.
 	gzip -c $ko >/tmp/perfcounters.ko.gz
@@ -145,7 +145,7 @@ changes_nothing() {
 	changes | diff before -
 }
 tree() {
-	doctor 0 && says note modules "Rust tree" "no tree to build modules with" "make kdir" || return 1
+	doctor 0 && says note modules "Rust tree" "no kernel tree to build modules" "make kdir" || return 1
 	mkdir -p $modules/build/rust
 	doctor 0 && says note modules "Rust tree" "has no Rust metadata" || return 1
 	: >$modules/build/rust/libkernel.rmeta
@@ -171,7 +171,7 @@ check "doctor no provider loaded: a note" no_provider
 check "doctor perf_event_paranoid is shown" sh -c '. /tests/doctor.sh; doctor 0; says ok machine paranoid "perf_event_paranoid is [0-9]"'
 check "doctor restartable sequences are found" sh -c '. /tests/doctor.sh; doctor 0; says ok tracing rseq "the kernel has"'
 check "doctor the clocks of tracing and accounting are shown" sh -c '. /tests/doctor.sh; doctor 0; says "(ok|note)" tracing clock "(the time stamp counter|CLOCK_MONOTONIC)" && says "(ok|note)" accounting clock "time stamp counter"'
-check "doctor no Secure Boot, no lockdown, no signatures: all ok" sh -c '. /tests/doctor.sh; doctor 0; says ok machine "Secure Boot" none && says ok machine lockdown off && says ok machine signatures "need none"'
+check "doctor no Secure Boot, no lockdown, no signatures: all ok" sh -c '. /tests/doctor.sh; doctor 0; says ok machine "Secure Boot" none && says ok machine lockdown off && says ok machine signatures "not required"'
 check "doctor JSON: versions, kernel and build ids" json_keys
 check "doctor provider loaded: it is shown" provider
 check "doctor it changes no modules, devices, settings or counters" changes_nothing

@@ -21,8 +21,8 @@ esac
 
 no_description() {
 	echo /bin/false >/proc/sys/kernel/modprobe
-	doctor 1 && says ok contexts PMU "$vendor has one" && says problem contexts description "no description" "modprobe $description" &&
-		says problem contexts create "no register is described" && says problem contexts load "no hardware counter"
+	doctor 1 && says ok contexts PMU "PMU of $vendor found" && says problem contexts description "no PMU description" "modprobe $description" &&
+		says problem contexts create "no PMU description is registered" && says problem contexts load "no hardware counter"
 }
 loads_it() { # The context that pfc doctor creates loads the description.
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
@@ -30,7 +30,7 @@ loads_it() { # The context that pfc doctor creates loads the description.
 	doctor 0 && says ok contexts description "$pmu: [0-9]+ PMCs"
 }
 clean() {
-	doctor 0 && says ok contexts load "can be attached" && says ok contexts watchdog off && says ok contexts guests "nobody" && says ok contexts perf "nobody" && says ok contexts RDPMC programs
+	doctor 0 && says ok contexts load "can be attached" && says ok contexts watchdog off && says ok contexts guests "no process" && says ok contexts perf "no process" && says ok contexts RDPMC programs
 }
 watchdog() {
 	echo 1 >/proc/sys/kernel/nmi_watchdog
@@ -47,7 +47,7 @@ perf_has_it() {
 	rc=$?
 	kill $holder
 	wait $holder 2>/dev/null
-	[ $rc = 0 ] && says problem contexts perf "open in: pfc_follow \($holder\)" "end them" && says problem contexts load "the PMU is in use"
+	[ $rc = 0 ] && says problem contexts perf "open in: pfc_follow \($holder\)" "end these processes" && says problem contexts load "the PMU is in use"
 }
 others() {
 	pfc stat -o /dev/null -p $$ &

@@ -70,10 +70,10 @@ nobody() {
 by_itself() {
 	pfc ppa on $sleeper >words || return 1
 	cat words
-	grep -qE "^by itself +$sleeper$" words && grep -q 'All results' /proc/ppa/$sleeper/ppa &&
+	grep -qE "^individual +$sleeper$" words && grep -q 'All results' /proc/ppa/$sleeper/ppa &&
 		pfc ppa $sleeper >words && ! pfc ppa $$ 2>words && pfc ppa off $sleeper >words || return 1
 	cat words
-	grep -qE "^by itself +none$" words
+	grep -qE "^individual +none$" words
 }
 turned_off() {
 	pfc ppa off && grep -qE '^0	0	0' /proc/sys/kernel/ppa

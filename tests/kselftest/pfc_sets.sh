@@ -60,7 +60,7 @@ no_scale() {
 refused() {
 	pfc stat -x, --refuse-below 90 -o all -e $many,task-clock $program 1 $phases 2>words || return 1
 	cat all words
-	[ "$(grep -c '^<not counted>,,branches:u,' all)" = 12 ] && grep -q 'too little to tell' words && grep -q '^[0-9.]*,msec,task-clock' all
+	[ "$(grep -c '^<not counted>,,branches:u,' all)" = 12 ] && grep -q 'which is 0 or below --refuse-below' words && grep -q '^[0-9.]*,msec,task-clock' all
 }
 together() {
 	pfc stat -x, -o all -e "{instructions:u,branches:u},$many,{branch-misses:u,cycles:u}" $program 1 300 || return 1
@@ -76,7 +76,7 @@ too_large() {
 	pfc stat -e "{$many}" true 2>words
 	rc=$?
 	cat words
-	[ $rc = 2 ] && grep -q 'cannot be counted together' words
+	[ $rc = 2 ] && grep -q '^pfc: cannot count {.*} together: no counter is left' words
 }
 braces() {
 	for wrong in '{a' 'a}' '{cycles,{branches}}' '{}'; do

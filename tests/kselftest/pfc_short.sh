@@ -48,21 +48,21 @@ stays() { # FORM
 	taskset -c 0 pfc stat $(options $1) -e $eight $program spin 1000000 2>words
 	rc=$?
 	cat words
-	[ $rc = 0 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|left out" words
+	[ $rc = 0 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|omitted" words
 }
 moves() { # FORM
 	without
 	taskset -c 0 pfc stat $(options $1) -e $eight sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
-	[ $rc = 7 ] && marked $1 elsewhere 8 && grep -qE "^pfc: counting thread [0-9]+ left out the time on CPUs that lack some of the registers; " words
+	[ $rc = 7 ] && marked $1 elsewhere 8 && grep -qE "^pfc: counting thread [0-9]+ omitted the time on CPUs that lack some of the registers; " words
 }
 sampled() {
 	without
 	taskset -c 0 pfc record -c 100000 -e $eight -o x sh -c "$program spin 1000000; $online; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
-	[ $rc = 7 ] && grep -qE "^pfc: sampling thread [0-9]+ left out the time on CPUs that lack some of the registers; " words
+	[ $rc = 7 ] && grep -qE "^pfc: sampling thread [0-9]+ omitted the time on CPUs that lack some of the registers; " words
 }
 # The description knows both CPUs: the eight events run by turns on the counters that both have,
 # whichever CPU the program is on.
@@ -70,7 +70,7 @@ turns() { # FORM
 	pfc stat $(options $1) -e $eight sh -c "taskset -c 0 $program spin 1000000; taskset -c 1 $program spin 1000000; exit 7" 2>words
 	rc=$?
 	cat words
-	[ $rc = 7 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|left out|not counted" words
+	[ $rc = 7 ] && marked $1 elsewhere 0 && ! grep -qE "ended early|omitted|not counted" words
 }
 # Each CPU runs the loop of 2,000,000 instructions, and 1/8 of them are branches.
 whole() {
@@ -96,11 +96,11 @@ evicted() { # FORM COMMAND
 }
 counted() { # FORM
 	evicted $1 "pfc stat $(options $1) -e instructions:u" &&
-		grep -qE "^pfc: counting (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator's took the registers; " words
+		grep -qE "^pfc: counting (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator took the registers; " words
 }
 recorded() {
 	evicted "" "pfc record -c 100000 -e instructions:u -o x" &&
-		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator's took the registers; " words
+		grep -qE "^pfc: sampling (thread [0-9]+|[0-9]+ threads \([0-9]+ and others\)) ended early: a program of the administrator took the registers; " words
 }
 
 # Each period is a sample or is lost: $periods of them in the loop, and a few around it.

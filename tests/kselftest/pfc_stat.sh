@@ -49,7 +49,7 @@ whole() {
 	esac
 	pfc stat -v -x, -o all -e ${more}minor-faults,LLC-loads,INSTRUCTIONS,CYCLES,PAGE-FAULTS,perf::instructions $program spin 1000000 2>words || return 1
 	cat all words
-	grep -q "'minor-faults': it is perf's" words && [ "$(grep -cE "it needs (a second register, [A-Z0-9_]+|two counters merged into one), which is not programmed" words)" = $many ] &&
+	grep -q "'minor-faults': it is an event of perf" words && [ "$(grep -cE "it needs (a second register, [A-Z0-9_]+|two counters merged into one), which is not programmed" words)" = $many ] &&
 		! grep -q '^0,' all && [ "$(value all INSTRUCTIONS)" -gt 2000000 ] && [ "$(value all perf::instructions)" -gt 2000000 ]
 }
 nothing() {
@@ -90,10 +90,10 @@ modes() {
 unknown() {
 	pfc stat -x, -o all -e no_such_event,instructions:u true 2>words || return 1
 	cat all words
-	grep -q '^<not supported>,,no_such_event,0,' all && is_number "$(value all instructions:u)" && grep -qx "pfc: 1 event cannot be counted here; -v says why" words || return 1
+	grep -q '^<not supported>,,no_such_event,0,' all && is_number "$(value all instructions:u)" && grep -qx "pfc: 1 event cannot be counted on this machine; for the reasons use -v" words || return 1
 	pfc stat -v -x, -o all -e no_such_event,instructions:u true 2>words || return 1
 	cat words
-	grep -q "^pfc: 'no_such_event': this processor has no such event; 'pfc pmu' says" words
+	grep -q "^pfc: 'no_such_event': no such event on this processor; pfc pmu lists" words
 }
 people() {
 	pfc stat -e cycles:u,instructions:u true >output 2>errors || return 1

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes the disk of the guest `deb`, a file system image, and prints its path. It is a Debian with
-# systemd and the packages in tests/vm/deb.packages, on which apt has installed our packages, and on
-# which programs were compiled with them. It has two parts, each rebuilt when its inputs change:
-# that Debian, which all clones share, and our packages on it.
-# Usage: disk.sh [base]    base: only that Debian
+# Makes the disk of the guest `deb`, a file system image, and prints its path. The disk has a Debian
+# with systemd and the packages in tests/vm/deb.packages. On this Debian apt has installed the
+# packages of perfcounters, and programs were compiled with these packages. The disk is made in two
+# steps, and a step is repeated when its inputs change. The first step installs the Debian, which
+# all clones share; the second step installs the packages.
+# Usage: disk.sh [base]    base: does only the first step
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/../rig/lib.sh"
@@ -14,16 +15,17 @@ LOG=$CACHE/logs/deb.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Increase these when the steps below change.
+# Increase BASE_RECIPE when the commands of the first step change, and DISK_RECIPE when those of the
+# second step change.
 BASE_RECIPE=1
 DISK_RECIPE=1
 root=$CLONE/deb/root
 disk=$CLONE/deb/disk
 packages=$CLONE/deb/packages
 
-# debian_base: installs that Debian. Kernel modules for hardware that no emulated machine has are
-# left out, because depmod reads all modules, slowly under emulation. Documentation is left out
-# except for manual pages.
+# debian_base: installs the Debian of the first step. Kernel modules for hardware that no emulated
+# machine has are left out, because depmod reads all modules, which is slow under emulation.
+# Documentation is left out except for manual pages.
 debian_base() {
 	[ ! -e "$base/.whole" ] || return 0
 	lock "$base.lock" "the Debian of the guest deb"
@@ -41,8 +43,8 @@ debian_base() {
 	outdated "$base"
 }
 
-# installed: does what a user does as root: installs our packages and compiles programs. The files,
-# groups and modules.dep before that are listed in /examples.
+# installed: installs the packages of perfcounters and compiles programs, as a user does. The files,
+# groups and modules.dep that existed before are kept as lists in /examples.
 installed() {
 	mkdir -p "$root"/{examples,packages}
 	cp "$packages"/perfcounters_*.deb "$packages"/perfcounters-modules-*.deb "$packages"/lib*-dev_*.deb "$root/packages/"
@@ -67,7 +69,8 @@ make_disk() {
 	cp -a --reflink=auto "$base" "$root"
 	installed
 	# Makes mount points, removes files that the guest never reads, and makes a file system of
-	# the rest. The machine-id keeps systemd from asking the questions of a first boot.
+	# the other files. The file machine-id keeps systemd from asking the questions of a first
+	# boot.
 	# shellcheck disable=SC2016
 	stage "file system of the guest deb" inside sh -ec 'cd "$0"
 		echo 0123456789abcdef0123456789abcdef >etc/machine-id

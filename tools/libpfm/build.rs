@@ -18,6 +18,6 @@ fn main() {
         Some(directory) if directory.is_absolute() => {
             println!("cargo::rustc-link-search=native={}", directory.display());
         }
-        _ => println!("cargo::error=there is no libpfm.a; install the package libpfm4-dev"),
+        _ => println!("cargo::error=libpfm.a not found; install the package libpfm4-dev"),
     }
 }

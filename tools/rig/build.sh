@@ -3,20 +3,21 @@
 #
 # Builds the kernel modules and the user tools (make, make modules, make tools).
 #
-# Usage: build.sh [modules] [tools] [image]    (without an argument: modules and tools)
+# Usage: build.sh [modules] [tools] [image]    (without an argument builds modules and tools)
 #   modules  the kernel modules
 #   tools    the programs of the workspace tools/, libperfmon and libperftrace
-#   image    the guest's initramfs, from modules and tools that are built already
+#   image    the guest's initramfs, for which modules and tools must be built already
 #
-# WORLD=debug or WORLD=kcsan builds modules or image for that kernel. The kernel is built first if
-# it does not exist. KDIR=DIR builds with the host's tools, for the kernel tree in DIR.
+# With WORLD=debug or WORLD=kcsan, modules or image are built for that debug kernel, which is built
+# first if it does not exist. With KDIR=DIR, the host's tools build the modules for the kernel tree
+# in DIR, and the user tools.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 world=${WORLD:-stock}
 
-# errors LOG: prints the errors in a log, each with the lines that follow it, but not make's
-# messages. If it finds none it prints the last 25 lines.
+# errors LOG: prints the compilers' errors in a log, each with the lines that follow it. If the log
+# has no such errors, prints its last 25 lines.
 errors() {
 	local log=$1 shown
 	shown=$(grep -nE -A 12 '(^| )(fatal )?error(\[E[0-9]+\])?:|^ERROR: |modpost:.*(ERROR|error)|undefined reference|: No such file' "$log" | sed -E 's/^[0-9]+[:-]//' | head -n 60)
@@ -24,7 +25,7 @@ errors() {
 	printf '%s\n' "$shown" >&2
 }
 
-# built WHAT LOG COMMAND...: runs a build. If it fails, prints its errors and exits.
+# built WHAT LOG COMMAND...: runs a build. If the build fails, prints the errors in LOG and exits.
 built() {
 	: >"$2"
 	quietly "$@" && return
@@ -32,8 +33,8 @@ built() {
 	die "cannot build $1; the complete log is $2"
 }
 
-# Builds the modules for the kernel tree in KDIR with the host's tools. Neither the chroot nor the
-# stock kernel is needed.
+# Builds the modules for the kernel tree in KDIR with the host's tools. This needs neither the
+# chroot nor the stock kernel.
 modules_for_kdir() {
 	local kdir out release
 	# shellcheck disable=SC2153 # the user sets KDIR
@@ -57,9 +58,10 @@ modules() {
 	[ -n "${RUNNING:-}" ] || say "    modules: $KBUILD_OUT"
 }
 
-# Fills the target directory of a new clone with a copy of another clone's, because packages of the
-# registry compile to the same results in every clone. Results of this project's own packages are
-# deleted from the copy: cargo compares only file times and would use the other clone's code.
+# Fills cargo's target directory of a new clone with a copy of the target directory of another
+# clone, because packages of the registry compile to the same results in every clone. Results of
+# this project's own packages are deleted from the copy: cargo compares only file times and would
+# use results of the other clone's sources.
 begin_target() {
 	local other name lock
 	[ ! -e "$TARGET" ] || return 0
@@ -87,14 +89,15 @@ begin_target() {
 	[ -e "$TARGET" ] || mv -T "$TARGET.new" "$TARGET" || rm -rf "$TARGET.new"
 }
 
-# Builds the programs, statically because the initramfs has no shared libraries, and the libraries.
+# Builds the programs and the libraries. The programs are linked statically, because the initramfs
+# has no shared libraries.
 tools() {
 	set_up base
 	lock "$TARGET.lock" "the tools"
 	begin_target
 	built "tools" "$LOGS/tools.log" inside env "CARGO_TARGET_DIR=$TARGET" "RUSTFLAGS=$RUST_LINK -C target-feature=+crt-static" \
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --release --locked --target x86_64-unknown-linux-gnu
-	# Without crt-static, which excludes shared libraries.
+	# The libraries are built without crt-static, which would exclude shared libraries.
 	built "libraries" "$LOGS/libraries.log" inside env "CARGO_TARGET_DIR=$TARGET" \
 		cargo build --manifest-path "$TOP/tools/Cargo.toml" --profile library --locked -p libperfmon -p libperftrace --target x86_64-unknown-linux-gnu
 }

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# Converts the output of cargo test to KTAP.
-# Variable: paths, a file to which failed tests are written, a line "NAME<tab>PATH" for each, with
-# the path that cargo test --exact expects. Empty: no file is written.
+# Converts the output of cargo test to KTAP. The variable paths names a file to which a line
+# "NAME<tab>PATH" is written for each failed test, with the path that cargo test --exact expects. If
+# the variable is empty, no file is written.
 
-# Returns the name of a test. A function r0_10_same_name gets the name "0.10 same name". Other
-# names consist of the crate and the test's path; that of a doc test has no line number.
+# Returns the name of a test in the report. The test function r0_10_same_name has the name "0.10
+# same name". The names of other tests consist of the crate and the path of the test; the name of a
+# doc test has no line number.
 function title(crate, path,    n, parts, i, out, last) {
 	if (path ~ / - /) {
 		sub(/ \(line [0-9]+\)/, "", path)
@@ -32,7 +33,8 @@ function title(crate, path,    n, parts, i, out, last) {
 	gsub(/.*\/|-[0-9a-f]+\)$|\)$/, "", crate)
 }
 /^ +Doc-tests / { crate = $2 }
-# If a test hangs until cargo is killed, this is the only line about it.
+# If a test hangs until cargo is killed, the line "has been running for over 60 seconds" is the only
+# line about the test.
 /^test .* has been running for over 60 seconds$/ {
 	path = $2
 	slow[crate SUBSEP path] = title(crate, path)

@@ -2,22 +2,22 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Removes build results.
-#   clean.sh               make clean: those of this clone, and the directories of clones that no
-#                          longer exist; the tool chain and the kernel trees stay
-#   clean.sh everything    make distclean: the contents of the cache
+#   clean.sh               make clean: removes the build results of this clone, and the directories
+#                          of clones that no longer exist; the tool chain and kernel trees stay
+#   clean.sh everything    make distclean: removes the contents of the cache
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# locks_of DIRECTORY: lists the lock files in a directory. The lock of a subdirectory is the file
-# NAME.lock beside it.
+# locks_of DIRECTORY: lists the lock files in a directory. The lock of a subdirectory NAME is the
+# file NAME.lock in the same directory.
 locks_of() {
 	find "$1" -xdev -maxdepth 4 \( -name '*.lock' -o -path "$CACHE/locks/*" -o -path "$CACHE/qemu-pmu/lock" \) -type f \
 		-not -path "$ROOTFS/*" -not -path "$CARGO_CACHE/*" 2>/dev/null
 }
 
-# take_all DIRECTORY: takes all locks in a directory; their descriptors are in ${held[@]}. If one
-# is held by another process it takes none, sets $busy to that lock file and fails.
+# take_all DIRECTORY: takes all locks in a directory, and puts their descriptors into ${held[@]}. If
+# another process holds one of the locks, takes no lock, sets $busy to that lock file and fails.
 take_all() {
 	local f fd
 	held=() busy=""
@@ -31,9 +31,9 @@ take_all() {
 	return 1
 }
 
-# idle DIRECTORY: waits until no make works in a directory, and takes all locks in it. A make takes
-# several locks, in an order of its own, so this holds no lock while it waits for one: otherwise
-# the two could deadlock.
+# idle DIRECTORY: waits until no other process holds a lock in a directory, and takes all locks in
+# it. Other processes take several locks in different orders, so this function holds no lock while
+# it waits for a lock: otherwise both could deadlock.
 idle() {
 	until take_all "$1"; do
 		say "    waiting for $(basename "${busy%.lock}"), which is in use by $(cat "$busy")"
@@ -44,21 +44,24 @@ idle() {
 # gone PATH: removes a file or a directory.
 gone() {
 	[ -e "$1" ] || return 0
-	# Do not cross mounts: a chroot may still have some.
+	# The removal does not cross mounts, because directories of the host may still be mounted in
+	# a chroot.
 	rm -rf --one-file-system "$1"
 	say "    removed $1"
 }
 
-# is_gone DIRECTORY: true if the clone of a directory in the cache no longer exists: its path is
-# absent, nothing in the directory has changed for a day, and all locks in it are free. The path
-# alone proves nothing, as this process may not see every file system.
+# is_gone DIRECTORY: true if the clone that a directory of the cache belongs to no longer exists.
+# The path of the clone must be absent, nothing in the directory may have changed for a day, and all
+# locks in it must be free. An absent path alone is not enough, as this process may not see every
+# file system.
 is_gone() {
 	local path
 	path=$(cat "$1/path" 2>/dev/null)
 	[ -n "$path" ] && [ ! -e "$path" ] && [ -z "$(find "$1" -maxdepth 2 -mtime -1 -print -quit)" ] && take_all "$1"
 }
 
-# left_by_dead DIRECTORY: removes the directories of killed runs, whose names end in the process id.
+# left_by_dead DIRECTORY: removes the directories that killed scripts have left. The name of such a
+# directory ends in the id of the process.
 left_by_dead() {
 	local d
 	for d in "$1"/run.* "$1"/logs/run.*; do

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Makes the disk of the guest `full`: a file system image of a small Debian with the packages of
-# tests/vm/full.packages. It is made when a test needs that guest, and again when a list of packages
-# or the recipe below changes. Prints the path of the image.
+# tests/vm/full.packages. Prints the path of the image. The image is made when a test first needs
+# the guest `full`, and again when a list of packages or RECIPE changes.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -12,20 +12,20 @@ LOG=$CACHE/logs/full.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Increase this when the steps below make a different image: it is part of the directory's name.
+# Increase RECIPE when the commands of this script make a different image. The number is an input of
+# the hash in the name of the image's directory.
 RECIPE=1
 list=$TOP/tests/vm/full.packages
 
-# Installs Debian with the packages. The maintainer scripts of pcp add users and start services. The
-# users are added as on any Debian. Services cannot start: debian() (stages.sh) prevents it, and
-# systemd does not run.
+# Installs Debian with the packages. The maintainer scripts of pcp add users, as on any Debian. They
+# also try to start services, which debian() (stages.sh) prevents; besides, systemd does not run.
 base() {
 	debian "Debian for the guest full" "$root" "$(words "$list")" \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*'
 }
 
-# Makes the image: copies the Python packages of the tests, which the set-up has installed in the
+# Makes the image. Copies the Python packages of the tests, which the set-up has installed in the
 # cache, creates mount points, deletes files that the guest never reads, and makes a file system.
 make_disk() {
 	step "a Debian disk for the guest \`full\`"

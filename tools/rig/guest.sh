@@ -2,15 +2,17 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 #
-# Functions for tests in guests. test.sh uses them to list the programs of a world, job.sh to run
-# one boot of a guest. A boot has a directory with its list of programs, its results and its
-# console: $work/WORLD.GUEST, or $work/WORLD.GUEST.N if a guest's programs are split over boots.
+# Functions for tests in guests. test.sh uses these functions to list the programs of a world (host,
+# or a kernel: stock, debug, kcsan), and job.sh uses them to run one boot of a guest. A boot has a
+# directory with its list of programs, its results and its console: $work/WORLD.GUEST, or
+# $work/WORLD.GUEST.N if the programs of a guest are split over several boots.
 
 # shellcheck source=tests/vm/guests
 . "$TOP/tests/vm/guests"
 : "${work:?} ${tap:?}"
 
-# Kernel messages that fail a run, as a pattern. Those of the debug kernels' detectors are first.
+# Pattern of kernel messages that make a test run fail. The messages of the debug kernels' detectors
+# are at the beginning.
 splat='BUG:|WARNING:|KASAN:|KCSAN:|UBSAN:|KFENCE:|ODEBUG:|DEBUG_LOCKS_WARN_ON'
 splat+='|possible (circular locking|recursive locking|irq lock inversion|deadlock)|inconsistent lock state|[a-zA-Z]+-safe -> [a-zA-Z]+-unsafe lock order'
 splat+='|suspicious RCU usage|held lock freed|locks? (still )?held (when|at)|bad unlock balance|bad contention detected|invalid wait context|Nested lock was not taken|MAX_LOCK'
@@ -19,7 +21,7 @@ splat+='|Oops|Kernel panic|general protection fault|Call Trace:|unchecked MSR ac
 splat+='|soft lockup|hard LOCKUP|self-detected stall|detected stalls|detected expedited stalls|blocked for more than|blocked in I/O wait for more'
 
 # head_of FILE KEY DEFAULT: prints the value of a comment line "KEY: VALUE" among the first 40 lines
-# of a source.
+# of a source file, or DEFAULT if there is no such line.
 head_of() {
 	local v
 	v=$(head -n 40 "$1" | sed -nE "s#^(/\\*|//| \\*|\\#) *$2: *([^*]*[^* ]).*#\\2#p" | head -n 1)
@@ -31,8 +33,8 @@ limit_of() {
 	head_of "$1" timeout 120 | sed 's/[^0-9].*//'
 }
 
-# need_of GUEST WORLD NAME: prints the value that a guest's function (tests/vm/guests) gives to the
-# variable NAME.
+# need_of GUEST WORLD NAME: prints the value that the function of a guest (in tests/vm/guests)
+# assigns to the variable NAME.
 need_of() {
 	# shellcheck disable=SC2034 # the guest's function changes them
 	local smp="" mem="" append="" disk="" patience=240 world=$2
@@ -43,17 +45,18 @@ need_of() {
 	be_guest "$1" && printf '%s' "${!3}"
 }
 
-# left_out FILE [GUEST WORLD]: true if the run leaves a test to make test-all. It does if $ALL is
-# empty and the test's line "target:" is test-all, its line "gate:" does not name this guest, or
-# the guest has a user land on a disk.
+# left_out FILE [GUEST WORLD]: true if the test run leaves a test to make test-all. A test is left
+# out if $ALL is empty and one of three conditions is met: the line "target:" of the test says
+# test-all, its line "gate:" does not name this guest, or the guest has its user programs on a disk.
 left_out() {
 	[ -z "${ALL:-}" ] || return 1
 	[ "$(head_of "$1" target test)" = test-all ] || [[ " $(head_of "$1" gate "${2:-}") " != *" ${2:-} "* ]] ||
 		[ -n "${2:+$(need_of "$2" "$3" disk)}" ]
 }
 
-# programs_of WORLD: prints "GUEST PROGRAM SECONDS" for each selected program and guest. SECONDS is
-# the time limit. Programs that are left out are added to $work/left-out instead.
+# programs_of WORLD: prints a line "GUEST PROGRAM SECONDS" for each selected program and guest.
+# SECONDS is the time limit of the program. Programs that are left out are not printed but added to
+# $work/left-out.
 programs_of() {
 	local world=$1 f guest limit name
 	for f in "$TOP"/tests/kselftest/*.{c,sh}; do
@@ -71,8 +74,8 @@ programs_of() {
 	done
 }
 
-# slowness WORLD: prints the factor by which time limits are longer than on the stock kernel on an
-# idle machine.
+# slowness WORLD: prints the factor by which time limits in a world are longer than the time limits
+# of the stock kernel on an idle machine.
 slowness() {
 	local slow=1
 	[ "$1" = stock ] || [ "$1" = host ] || slow=3
@@ -105,23 +108,24 @@ run_guest() {
 	fi
 }
 
-# begin_guest WORLD GUEST DIR: starts the guest in the background; $! is its vm.sh.
+# begin_guest WORLD GUEST DIR: starts a guest in the background. Afterwards $! is the process id of
+# the guest's vm.sh.
 begin_guest() {
 	WORLD=$1 GUEST=$2 "$TOP/tools/rig/vm.sh" test "$3" >"$3/vm.log" 2>&1 &
 }
 
-# follow PID WORLD GUEST DIR PATIENCE: records the results of each program when it ends. A guest
-# that stops reporting is killed. A guest that has reported nothing after PATIENCE seconds is booted
-# once more, since none of the modules under test was loaded in it.
+# follow PID WORLD GUEST DIR PATIENCE: records the results of each program when the program ends. A
+# guest that stops reporting is killed. A guest that has reported nothing after PATIENCE seconds is
+# booted once more, because none of the modules under test was loaded in the guest yet.
 follow() {
 	local pid=$1 world=$2 dir=$4 again="" begun=0 ended=0 new prog limit rc seconds deadline=$((SECONDS + $5)) end="died"
 	local results=$dir/results label=$2/$3 ups=0 clocks=""
 	label=${label%/plain}
-	# lines KEY: prints the lines "# KEY ..." of the results. The last line may be incomplete,
-	# as the guest writes byte by byte; it is left out then.
+	# lines KEY: prints the lines "# KEY ..." of the results. An incomplete last line is left
+	# out: the guest writes byte by byte.
 	lines() { head -n "$(wc -l <"$results")" "$results" | grep -a "^# $1 " || :; }
-	# wait_for SECONDS: sets the deadline, but never earlier than before: the next program may
-	# have begun already when the end of the previous one is seen.
+	# wait_for SECONDS: moves the deadline to SECONDS from now, unless the deadline is later
+	# already: when the end of a program is read, the next program may have begun already.
 	wait_for() { deadline=$((deadline > SECONDS + $1 ? deadline : SECONDS + $1)); }
 	while :; do
 		local alive=1
@@ -143,7 +147,8 @@ follow() {
 			read -r _ _ prog rc seconds < <(lines end | sed -n "${ended}p")
 			limit=$(awk -v p="$prog" '$1 == p { print $2 }' "$dir/list")
 			block "$dir" "$prog" | collect "$label" "$prog" "$rc" "$limit" "$seconds"
-			# On a debug kernel the scans for leaks, after the last program, take long.
+			# On a debug kernel the scans for memory leaks, which follow the last
+			# program, take long.
 			[ "$world" = stock ] || wait_for $((100 * $(slowness "$world")))
 		done
 		[ -n "$alive" ] || break
@@ -164,8 +169,8 @@ $(tail -n 5 "$dir/console")"
 		sleep 0.3
 	done
 	if grep -aq '^# ' "$results"; then
-		# results.again has the lines of boots that vm.sh repeated before any module under
-		# test was loaded.
+		# The file results.again has a line for each boot that vm.sh repeated, before any
+		# module under test was loaded.
 		one "$label" "rig the guest boots" ok "$(cat "$results.again" 2>/dev/null || :)$again"
 	else
 		one "$label" "rig the guest boots" "not ok" "$(cat "$dir/vm.log"; tail -n 40 "$dir/console")"
@@ -175,7 +180,8 @@ $(tail -n 5 "$dir/console")"
 		one "$label" "rig the guest runs to its end" ok
 		return
 	fi
-	# The program that was running and the programs that never ran are failures.
+	# The program that was running when the guest ended, and the programs that had not begun,
+	# are recorded as failures.
 	tail -n +$((ended + 1)) "$dir/list" | while read -r prog limit; do
 		block "$dir" "$prog" | collect "$label" "$prog" "" "$limit" ""
 	done
@@ -184,12 +190,13 @@ $(tail -n 40 "$dir/console")"
 }
 
 # clock_goes_right LABEL "UP AT [UP AT]": checks that the guest's clock advanced as fast as the
-# rig's. UP is the guest's uptime before the first and after the last program, AT is when the rig
-# read it.
+# host's. UP is the guest's uptime in seconds before the first program and after the last program.
+# AT is the host's time in seconds when this script read UP.
 clock_goes_right() {
 	local up at end_up end_at
 	read -r up at end_up end_at <<<"$2"
-	# A guest that did not run to its end has reported its uptime only once.
+	# The check is left out for a guest that did not run to its end, which has reported its
+	# uptime only once.
 	[ -n "${end_at:-}" ] || return 0
 	up=$((end_up - up)) at=$((end_at - at))
 	if [ $((up > at ? up - at : at - up)) -gt $((10 * $(slowness "${1%%/*}") + at / 10)) ]; then
@@ -202,8 +209,8 @@ clock_goes_right() {
 # block DIR PROGRAM: prints the output of a program.
 block() { awk -v p="$2" '/^# (begin|end) / { on = $2 == "begin" && $3 == p; next } on' "$1/results"; }
 
-# ours CONSOLE: prints a kernel log without the KCSAN reports that name none of this project's
-# modules. Data races within the kernel itself are not under test.
+# ours CONSOLE: prints a kernel log without those KCSAN reports in which no module of this project
+# occurs. Data races within the kernel itself are not under test.
 ours() {
 	awk '/BUG: KCSAN:/ { race = ""; lines = 120 }
 		!lines { print; next }
@@ -218,8 +225,8 @@ ours() {
 }
 
 # reports CONSOLE: prints the reports in a kernel log that match $splat, up to 25 lines of each,
-# with the program that was running. Fault injection prints a trace for each failure that it
-# injects; these traces are skipped.
+# with the name of the program that was running. Traces that the kernel's fault injection prints,
+# one for each failure that it injects, are skipped.
 reports() {
 	awk -v splat="$splat" '{ sub(/\r$/, "") }
 		/\] ### / { prog = $0; sub(/.*\] ### /, "", prog); left = 0 }
@@ -230,10 +237,10 @@ reports() {
 		left { print; left-- }' <(ours "$1")
 }
 
-# kernel_log LABEL DIR: records whether the kernel log is free of reports.
+# kernel_log LABEL DIR: records as a test result whether the kernel log is free of reports.
 kernel_log() {
 	local found races label=${1%/plain} splat=$splat
-	# This guest's PMU raises spurious NMIs, which the kernel reports.
+	# The PMU of the guest pmu-spurious raises spurious NMIs, which the kernel reports.
 	[[ $label != */pmu-spurious ]] || splat=${splat/|NMI received for unknown/}
 	found=$(reports "$2/console" | sed -n 1,160p)
 	races=$(($(grep -ac 'BUG: KCSAN:' "$2/console") - $(ours "$2/console" | grep -ac 'BUG: KCSAN:'))) || : # grep fails if it counts 0
@@ -244,9 +251,9 @@ kernel_log() {
 	fi
 }
 
-# leaks LABEL DIR: records whether the guest's last scans found leaked memory, or that kmemleak or
-# lockdep had switched itself off. If there was no scan, the world debug records a failure, and the
-# others record nothing.
+# leaks LABEL DIR: records as a test result whether the guest's last scans found leaked memory, or
+# found that kmemleak or lockdep had switched itself off. If the guest made no scan, a failure is
+# recorded in the world debug, and nothing in other worlds.
 leaks() {
 	local found label=${1%/plain}
 	grep -aq '^# leaks begin' "$2/results" || {
@@ -261,8 +268,9 @@ leaks() {
 	fi
 }
 
-# expected_reports LABEL DIR: records for each fault that the guest provoked on purpose whether it
-# was found by the functions that fail a run. The guest writes "# expect FAULT: TEXT" for each.
+# expected_reports LABEL DIR: records for each fault that the guest provoked on purpose whether
+# reports() or the scan for leaks has found the fault. The guest writes a line "# expect FAULT:
+# TEXT" for each fault.
 expected_reports() {
 	local found fault text n=0
 	found=$(reports "$2/console")
@@ -272,7 +280,8 @@ expected_reports() {
 		while IFS= read -r text; do
 			n=$((n + 1))
 			fault=${text%%: *} text=${text#*: }
-			# Not grep -q: it stops at the first match, and awk would fail with SIGPIPE.
+			# grep -q would stop at the first match, so that awk would fail with
+			# SIGPIPE.
 			if { [ "$fault" = leak ] && sed -n '/^# leaks begin/,/^# leaks end/p' "$2/results" ||
 				awk -v f="fault $fault" '/^during / { on = $0 == "during " f ":" } on' <<<"$found"; } | grep -aF -- "$text" >/dev/null; then
 				echo "ok $n rig the ${1%%/*} kernel reports $fault"

@@ -3,9 +3,10 @@
 #
 # Installs the modules for the kernel that they were built for, pfc with manual pages and
 # completions, libperfmon, libperftrace, the files for fleets, and the headers for programs
-# (linux/perfcounters.h) and for drivers. make install runs this; make deb packs what it installs.
-# LIBDIR=lib and MODULES_DIR=lib/modules name the directories of a distribution.
-# install.sh --uninstall removes the files that install.sh would install.
+# (linux/perfcounters.h) and for drivers. make install runs this script; make deb packs the
+# installed files. The variables LIBDIR (default: lib) and MODULES_DIR (default: lib/modules) name
+# the directories for libraries and modules, which differ between distributions. install.sh
+# --uninstall removes the files that install.sh would install.
 
 if [ "${1:-}" = --uninstall ]; then
 	copy=$(mktemp -d)
@@ -18,7 +19,8 @@ if [ "${1:-}" = --uninstall ]; then
 			printf '    removed %s\n' "$there" >&2
 		fi
 	done
-	# Empty directories that only this project uses, by their names.
+	# Empty directories are removed as well, if their name shows that only this project uses
+	# them.
 	(cd "$copy" && find . -depth -type d -path '*perf*' -printf '%P\n') | while read -r d; do
 		rmdir "${DESTDIR:-}/$d" 2>/dev/null || :
 	done
@@ -48,8 +50,8 @@ else
 	library=$LIB_OUT
 fi
 
-# The modules are copied here, not by Kbuild, so that builds in the chroot and for a kernel tree of
-# the user's own (KDIR=) are installed in the same way.
+# This script copies the modules, not Kbuild, so that modules that were built in the chroot and
+# modules that were built for the user's own kernel tree (KDIR=) are installed in the same way.
 where=$dest/${MODULES_DIR:-lib/modules}/$release
 if [ -e "$out/modules.order" ] && { [ -n "$dest" ] || [ -d "$where" ]; }; then
 	mkdir -p "$where/updates/perfcounters" || die "cannot write to $where; run make install as root, or with DESTDIR="
@@ -72,8 +74,8 @@ if [ -x "$tools/pfc" ]; then
 	install -D -m 755 -t "$dest$prefix/bin" "$tools/pfc"
 	say "    $dest$prefix/bin/pfc"
 	share=$dest$prefix/share
-	# zsh of a distribution reads packaged completions from vendor-completions, others from
-	# site-functions.
+	# A distribution's zsh reads completions of packages from vendor-completions, and other
+	# completions from site-functions.
 	zsh=site-functions
 	[ "$prefix" != /usr ] || zsh=vendor-completions
 	mkdir -p "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/$zsh" "$share/fish/vendor_completions.d"
@@ -96,8 +98,8 @@ for h in "$TOP"/include/uapi/linux/*.h; do
 	install -D -m 644 -t "$dest$prefix/include/linux" "$h"
 	say "    $dest$prefix/include/linux/${h##*/}"
 done
-# Headers for drivers keep their paths, in a directory of their own: drivers are built with -I of
-# it.
+# Headers for drivers keep their relative paths, in a directory that is given to the compiler with
+# -I when a driver is built.
 drivers=$dest$prefix/include/perfcounters-driver
 mkdir -p "$drivers/uapi/linux" "$drivers/linux"
 install -m 644 -t "$drivers/linux" "$TOP"/include/linux/*

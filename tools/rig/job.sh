@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Runs one job of a test run (test.sh). Its results go to $work/NAME.tap.
+# Runs one job of a test run (test.sh), and writes the results of the job to $work/NAME.tap.
 # Usage: job.sh cargo NAME RUSTFLAGS CARGO-TEST-ARGUMENT...
-#                                 runs cargo test; with EXACT=PATH only the test of that path
+#                                 runs cargo test; with EXACT=PATH, runs only the test PATH
 #        job.sh script NAME       runs tests/host/NAME
 #        job.sh guest NAME        boots a guest, NAME is WORLD.GUEST or WORLD.GUEST.N
 
@@ -24,9 +24,10 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 	shift 2
 	limit=$((1500 * $(slowness host)))
 	set_up base
-	# Each set of flags has a target directory: sharing one would compile everything again in
-	# each run. cargo locks it; only begin_target() (build.sh), which fills it, needs a lock of
-	# the rig.
+	# Each set of compiler flags has a target directory of its own: in a shared target directory
+	# cargo would compile everything again whenever the flags change. cargo locks its target
+	# directory. Only begin_target() (build.sh), which fills the directory, needs a lock of
+	# these scripts.
 	inside env "CARGO_TARGET_DIR=$TARGET${flags:+/$label}" "RUSTFLAGS=$RUST_LINK${flags:+ $flags}" ${CI:+CARGO_INCREMENTAL=0} "PROPTEST_CASES=$([ -n "${LONG:-}" ] && echo 256 || echo 64)" timeout -s KILL "$limit" cargo test \
 		--manifest-path "$TOP/tools/Cargo.toml" "$@" --locked --no-fail-fast ${EXACT:+-- --exact "$EXACT"} >"$log" 2>&1 </dev/null || rc=$?
 	if ! grep -qE '^test (result:|.* has been running)' "$log"; then
@@ -34,17 +35,20 @@ cargo() { # LABEL RUSTFLAGS ARGUMENTS...
 		printf '%-18s %-26s FAIL, does not compile\n' host "$label"
 		return
 	fi
-	# cargo exits with 101 if tests failed. The results name them, so that this is not an error.
+	# cargo exits with status 101 if tests failed. This status is not an error of the job, as
+	# the results name the failed tests.
 	[ "$rc" != 101 ] || ! grep -q '\.\.\. FAILED' "$log" || rc=0
-	# cargo.awk also writes the paths of failed tests, by which a second attempt selects them.
+	# cargo.awk also writes the paths of failed tests to a file, from which a second attempt
+	# reads which tests to run.
 	awk -v paths="$work/$label.paths" -f "$TOP/tools/rig/cargo.awk" "$log" | collect host "$label" "$rc" "$limit" $((SECONDS - start))
 }
 
 script() {
 	local s=$TOP/tests/host/$1 rc=0 start=$SECONDS limit log=$work/$1.host.log
 	limit=$(($(limit_of "$s") * $(slowness host)))
-	# The emulator of the script's line "emulator:" is passed in EMULATOR, and the output of the
-	# command in its line "prepare:" in PREPARED.
+	# A line "emulator:" in the head of the test script names an emulator, whose path is passed
+	# to the script in EMULATOR. A line "prepare:" has a command, whose output is passed in
+	# PREPARED.
 	local emulator prepare prepared=""
 	emulator=$(head_of "$s" emulator "")
 	prepare=$(head_of "$s" prepare "")
@@ -60,8 +64,8 @@ script() {
 	start=$SECONDS
 	local -a alone=("${ALONE[@]}" sh -c 'busybox ip link set lo up && "$@"' sh)
 	[ "$(id -u)" = 0 ] || alone=()
-	# cargo works offline: its packages are in the cache by now, and as root the script has no
-	# network.
+	# cargo is run offline, because its packages are in the cache at this point and a script
+	# that runs as root has no network.
 	inside "${alone[@]}" env CARGO_NET_OFFLINE=true "RELEASE=$RELEASE" "PACKAGED=$PACKAGED" "KBUILD_OUT=$KBUILD_OUT" "KTREE=$KTREE" "TARGET=$TARGET" \
 		"TOOLS_OUT=$TOOLS_OUT" "LIB_OUT=$LIB_OUT" "EMULATOR=$emulator" "PREPARED=$prepared" \
 		timeout -s KILL "$limit" bash "$s" >>"$log" 2>&1 </dev/null || rc=$?
@@ -76,5 +80,6 @@ guest)
 	run_guest "$world" "$guest" "$work/$name"
 	;;
 esac
-# The job ran to its end. Without this file it is a failure, whatever its results are.
+# The file NAME.done shows that the job ran to its end. Without this file the job counts as a
+# failure, whatever its results are.
 : >"$work/$name.done"

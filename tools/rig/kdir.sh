@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# The set-up (make kdir): makes the tool chain, and a prepared kernel tree that matches the stock
-# Debian kernel, so that Rust modules that are built against it load into that kernel.
+# The set-up (make kdir): makes the tool chain and a prepared kernel tree. The tree matches the
+# stock Debian kernel, so that Rust modules that are built for the tree load into that kernel.
 # Usage: kdir.sh [base|all] [--say]
-#   base   without the prepared tree: tool chain, Python packages, stock kernel
-#   --say  prints a message with the tree instead of "RELEASE TREE"
-# Prints "RELEASE TREE". Steps that are done already are skipped.
+#   base   makes the tool chain, the Python packages and the stock kernel, but no prepared tree
+#   --say  prints a message with the path of the tree instead of "RELEASE TREE"
+# Prints "RELEASE TREE", the release of the kernel and the path of the prepared tree. Steps that are
+# done already are skipped.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,14 +15,15 @@ LOG=$CACHE/logs/kdir.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Increase this when tree.sh makes a different tree: it is part of the tree's name.
+# Increase TREE_RECIPE when tree.sh makes a different tree. The number is an input of the hash in
+# the name of the tree's directory.
 TREE_RECIPE=1
 
 tree_packages() { sed '/^# What follows is for tests/,$d; s/#.*//' "$TOP/tools/rig/packages" | xargs; }
 python_packages() { sed 's/#.*//' "$TOP/tools/rig/python-packages" | xargs; }
 
-# mirror: prints the address of the Debian archive. It is DEBIAN_MIRROR, or the archive that the
-# host's apt uses; no address is built in.
+# mirror: prints the address of the Debian archive, which is DEBIAN_MIRROR or, if that is not set,
+# the archive that the host's apt uses. No address is built in.
 mirror() {
 	local uri=${DEBIAN_MIRROR:-}
 	# shellcheck disable=SC2016 # apt's own variables
@@ -44,7 +46,8 @@ base_system() {
 		stage "install mmdebstrap" apt-get install -y -q --no-install-recommends mmdebstrap debian-archive-keyring
 	fi
 	remove "$ROOTFS" "$ROOTFS.partial" "$STAMPS"/packages* "$STAMPS/base"
-	# Pass on the host's apt options for proxies and for checks of dates.
+	# The new base system gets the options of the host's apt for proxies and for checks of
+	# dates.
 	apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$CACHE/apt.conf" || :
 	stage "unpack $SUITE" mmdebstrap --variant=apt --include=ca-certificates --aptopt="$CACHE/apt.conf" \
 		--dpkgopt=force-unsafe-io "$SUITE" "$ROOTFS.partial" \
@@ -54,8 +57,8 @@ base_system() {
 	stamp base "$SUITE"
 }
 
-# tool_chain "PACKAGE...": installs packages. None is ever removed, so that clones with different
-# lists can share the root file system.
+# tool_chain "PACKAGE...": installs packages. No package is ever removed, so that clones with
+# different lists of packages can share the root file system.
 tool_chain() {
 	local want=$1
 	if direct; then
@@ -69,8 +72,8 @@ tool_chain() {
 	stage "check the compilers" inside sh -c 'rustc --version && bindgen --version && gcc-14 --version'
 }
 
-# python "PACKAGE...": installs the Python packages of the tests in a venv in the cache. They read
-# the output of this project's programs.
+# python "PACKAGE...": installs Python packages in a venv in the cache. Tests use the packages to
+# read the output of this project's programs.
 python() {
 	step "Python packages"
 	remove "$CACHE/python"
@@ -90,7 +93,8 @@ base() {
 	local packages_stamp python_want
 	packages_stamp=packages-$(short_hash <<<"$mode $want")
 	python_want=$(python_packages)
-	# Written before any other script calls direct() (lib.sh).
+	# The file mode is written before any other script calls direct() (lib.sh), which reads the
+	# file.
 	[ "$(cat "$CLONE/mode" 2>/dev/null)" = "$mode" ] || echo "$mode" >"$CLONE/mode"
 	made() { stamped "$packages_stamp" "$want" && { [ -e "$ROOTFS" ] || [ "$mode" = direct ]; }; }
 	have_python() { stamped python "$python_want" && [ -x "$CACHE/python/bin/python" ]; }
@@ -109,17 +113,18 @@ base() {
 
 is_here() { [ -e "$CACHE/kernel/$1/stock/.whole" ]; }
 
-# is_supported RELEASE: true if tools/rig/kernels lists the series of this release.
+# is_supported RELEASE: true if tools/rig/kernels lists the series of a kernel release.
 is_supported() { [[ " $(words "$TOP/tools/rig/kernels") " == *" $(cut -d. -f1,2 <<<"$1") "* ]]; }
 
-# known_release: prints the kernel release of this test run, if one is recorded. Otherwise prints
-# the newest unpacked release that matches KERNEL_RELEASE (a pattern) or, if that is not set, the
-# cache's usual one. Prints nothing if the release must be chosen from the archive.
+# known_release: prints the kernel release of this test run, if a release is recorded. Otherwise
+# prints the newest unpacked release that matches KERNEL_RELEASE (a pattern) or, if that is not set,
+# the usual release of the cache. Prints nothing if the release must be chosen from the archive.
 known_release() {
 	local dir wish=${KERNEL_RELEASE:-$(cat "$CACHE/release" 2>/dev/null)}
 	[ ! -s "${RUN_DIR:-/nonexistent}/release" ] || { cat "$RUN_DIR/release"; return; }
 	[ -n "$wish" ] || return 0
-	# The usual release may come from a clone whose table has other series.
+	# Another clone, whose tools/rig/kernels lists other series, may have set the usual release
+	# of the cache.
 	[ -n "${KERNEL_RELEASE:-}" ] || is_supported "$wish" || return 0
 	# shellcheck disable=SC2086 # a pattern
 	for dir in $(cd "$CACHE/kernel" 2>/dev/null && printf '%s\n' $wish | sort -rV); do
@@ -134,9 +139,9 @@ download() { # RELEASE VERSION
 		"linux-source-$(echo "$0" | cut -d. -f1,2)=$1"' "$1" "$2" "$CACHE/debs"
 }
 
-# take RELEASE VERSION: downloads and unpacks the packages of a stock kernel. They are not
-# installed, as that would run triggers and set up a boot loader. Status 1: the kernel was built
-# without Rust, as its configuration shows; 2: the download failed.
+# take RELEASE VERSION: downloads and unpacks the packages of a stock kernel. The packages are not
+# installed, as an installation would run triggers and set up a boot loader. The status is 1 if the
+# kernel was built without Rust according to its configuration, and 2 if the download failed.
 take() {
 	local dir=$CACHE/kernel/$1
 	! is_here "$1" || return 0
@@ -157,30 +162,31 @@ take() {
 }
 
 # stock_kernel: takes the first complete kernel in the archive that was built with Rust, and sets
-# $found to its release. apt's lists may be out of date, so if a download fails or no supported
-# kernel is listed they are updated once, and the search is repeated. A download that fails with
-# updated lists is an error: an older kernel is not taken instead.
+# $found to its release. apt's lists of packages may be out of date. If a download fails or no
+# supported kernel is listed, the lists are therefore updated once, and the search is repeated. A
+# download that fails with updated lists is an error: no older kernel is taken instead.
 stock_kernel() {
 	local rel version word rc fresh=
 	step "stock kernel"
 	while :; do
 		while read -r rel version word <&3; do
-			# Untested kernels only after the update, which may bring a supported one.
+			# Untested kernels are taken only after the update of apt's lists, after
+			# which a supported kernel may be listed.
 			[ "$word" = supported ] || [ -n "$fresh" ] || continue
 			rc=0
 			take "$rel" "$version" || rc=$?
 			[ $rc != 2 ] || [ -z "$fresh" ] || explain "download $rel"
 			[ $rc != 2 ] || break
 			[ $rc = 0 ] || continue
-			# From now on the cache's usual kernel, for clones whose table has its
-			# series.
+			# A supported kernel becomes the usual kernel of the cache, for all clones
+			# whose tools/rig/kernels lists its series.
 			[ "$word" != supported ] || [ -n "${KERNEL_RELEASE:-}" ] || echo "$rel" >"$CACHE/release"
 			found=$rel
 			return
 		done 3< <(inside "$TOP/tools/rig/releases.sh" "$TOP/tools/rig/kernels" "${KERNEL_RELEASE:-*}" 2>>"$LOG")
 		[ -z "$fresh" ] || break
 		fresh=1
-		# Without --error-on=any apt-get update succeeds even if it cannot reach the
+		# Without --error-on=any, apt-get update succeeds even if it cannot reach the
 		# archive.
 		stage "package lists" inside apt-get update -q --error-on=any
 	done
@@ -188,15 +194,15 @@ stock_kernel() {
 	die "the archive has no kernel ${KERNEL_RELEASE:+$KERNEL_RELEASE }with Rust whose image, modules, headers and source have one version; try another DEBIAN_MIRROR= (log: $LOG)"
 }
 
-# prepared_tree RELEASE TREE: makes the prepared kernel tree.
+# prepared_tree RELEASE TREE: makes the prepared kernel tree of a release in the directory TREE.
 prepared_tree() {
 	local rel=$1 tree=$2 dir=$CACHE/kernel/$1 config sym
 	step "prepared tree $rel"
 	config=$dir/stock/usr/lib/modules/$rel/config
 	sym=$dir/stock/usr/src/linux-headers-$rel/Module.symvers
 	[[ -e $config && -e $sym ]] || die "the packages of $rel lack config or Module.symvers (looked in $dir/stock)"
-	# Prepared at its final path, as Kbuild writes the path into generated files. The file
-	# .whole marks it as complete.
+	# The tree is prepared at its final path, as Kbuild writes the path into generated files.
+	# The file .whole marks the tree as complete.
 	stage "prepare the tree of $rel (about 2 minutes)" inside "$TOP/tools/rig/tree.sh" "$rel" \
 		"$(echo "$dir"/stock/usr/src/linux-source-*.tar.xz)" "$config" "$sym" "$tree"
 	say "    $(tail -n 1 "$LOG")"
@@ -212,8 +218,9 @@ main() {
 		rel=$(known_release)
 		[ -n "$rel" ] || { stock_kernel; rel=$found; }
 	}
-	# A test run uses one kernel, whatever is added to the cache meanwhile. The first call
-	# records it, and warns if it is not supported.
+	# A test run uses one kernel release, even if another release is added to the cache during
+	# the run. The first call of this script in a test run records the release, and warns if the
+	# release is not supported.
 	[ -s "${RUN_DIR:-/nonexistent}/release" ] || is_supported "$rel" ||
 		say "    kernel $rel is UNTESTED: the supported series are $(words "$TOP/tools/rig/kernels")"
 	[ -z "${RUN_DIR:-}" ] || [ -s "$RUN_DIR/release" ] || {

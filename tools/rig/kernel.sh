@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Builds a debug kernel from the source of the stock kernel, with a small configuration:
-# tests/vm/base.config and tests/vm/VARIANT.config. It is built once, and again when its inputs
-# change.
+# tests/vm/base.config and tests/vm/VARIANT.config. A kernel is built once, and again when its
+# inputs change.
 # Usage: kernel.sh VARIANT    (debug or kcsan)
-# Prints its directory, which has build (the tree for modules), root (image and modules), release.
+# Prints the path of the kernel's directory, which has build (the tree for building modules), root
+# (the kernel's image and modules), and release (a file with the release).
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -15,7 +16,8 @@ LOG=$CACHE/logs/kernel-$variant.log
 # shellcheck source=tools/rig/stages.sh
 . "$TOP/tools/rig/stages.sh"
 
-# Increase this when the steps below make a different kernel: it is part of the directory's name.
+# Increase KERNEL_RECIPE when the commands of this script make a different kernel. The number is an
+# input of the hash in the name of the kernel's directory.
 KERNEL_RECIPE=2
 set_up base
 source=$CACHE/kernel/$RELEASE/source
@@ -29,8 +31,9 @@ build=$dir/build
 
 kmake() { inside make -C "$source" "O=$build" LLVM=1 -j"$JOBS" "$@"; }
 
-# lost: prints the lines of the fragments that are not in .config. Kconfig silently drops options
-# that it does not know or whose dependencies are missing. Of a line "A # or B" one is enough.
+# lost: prints the lines of the configuration fragments that are not in .config. Kconfig silently
+# drops options that it does not know or whose dependencies are missing. For a line "A # or B" it is
+# enough if .config has A or B.
 lost() {
 	local line name
 	grep -hE '^(CONFIG_[A-Z0-9_a-z]+=|# CONFIG_[A-Z0-9_a-z]+ is not set$)' "${fragments[@]}" | while read -r line; do
@@ -55,7 +58,8 @@ unpacked_source() {
 	mv "$source.partial" "$source"
 }
 
-# kernel: builds and installs the kernel. A build that was interrupted goes on with its objects.
+# kernel: builds and installs the kernel. After an interruption, the build continues with the object
+# files that exist already.
 kernel() {
 	local missing krel out
 	step "$variant kernel (once)"
@@ -77,7 +81,8 @@ $missing"
 	cp "$build/.config" "$out/config"
 	cp "$build/System.map" "$out/System.map"
 	printf '%s' "$krel" >"$dir/release"
-	# The tree stays, for builds of modules. Its objects are not linked again.
+	# The tree is kept for builds of modules. Its object files are deleted, as they are not
+	# linked again.
 	find "$build" -name '*.[oa]' ! -path '*/scripts/*' ! -path '*/tools/*' -delete
 	rm -f "$build"/vmlinux* "$build"/.tmp_vmlinux*
 	mv "$dir/root.new" "$dir/root"

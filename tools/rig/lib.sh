@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Functions and variables that all scripts of the rig use: paths, messages, locks, and commands in
-# the tool chain's root file system. Sourced, not executed.
+# Functions and variables that all scripts in tools/rig use: paths, messages, locks, and commands in
+# the tool chain's root file system. The scripts source this file.
 
 set -euo pipefail
 umask 022
@@ -14,13 +14,14 @@ TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 CACHE=${PERFCOUNTERS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/perfcounters}
 mkdir -p "$CACHE" 2>/dev/null || { echo "perfcounters: cannot create $CACHE; name another directory with PERFCOUNTERS_CACHE=DIR" >&2; exit 1; }
 CACHE=$(cd "$CACHE" && pwd -P)
-# Each clone has a directory in the cache for what is built from it, so that clones can share the
-# cache. Everything else in the cache is made once; a hash of its inputs is part of its name or its
-# stamp, or the stamp lists them.
+# Clones share the cache: each clone has a directory in the cache for the results of its builds.
+# Everything else in the cache is made once for all clones; a hash of its inputs is part of its name
+# or of its stamp, or the stamp lists the inputs.
 CLONE=$CACHE/clones/$(basename "$TOP")-$(sha256sum <<<"$TOP" | cut -c1-8)
 LOGS=$CLONE/logs
 mkdir -p "$LOGS" "$CACHE/logs" "$CACHE/locks"
-# Written to another file and renamed, as other processes may read it at any time.
+# The file path is written under another name and then renamed, as other processes may read it at
+# any time.
 [ "$(cat "$CLONE/path" 2>/dev/null)" = "$TOP" ] || {
 	printf '%s\n' "$TOP" >"$CLONE/path.$$"
 	mv "$CLONE/path.$$" "$CLONE/path"
@@ -30,22 +31,24 @@ JOBS=${JOBS:-$(nproc)}
 # shellcheck disable=SC2034 # for kdir.sh
 SUITE=trixie
 
-# On a terminal a message replaces the progress line.
+# On a terminal each message replaces the progress line.
 clear_line=""
 [ ! -t 2 ] || clear_line=$'\r\033[K'
 say()  { printf '%s%s\n' "$clear_line" "$*" >&2; }
 step() { say "==> $*"; }
 die()  { say "perfcounters: $*"; exit 1; }
 
-# PATIENCE is the factor by which all time limits are longer than on an idle machine: 1 + LOAD.
+# PATIENCE is the factor by which all time limits are longer than on an idle machine. By default it
+# is 1 + LOAD.
 [[ ${LOAD:-} =~ ^[0-9]*$ ]] || die "LOAD=$LOAD is not a number; give the number of busy loops"
 export PATIENCE=${PATIENCE:-$((1 + ${LOAD:-0}))}
 
-# short_hash: prints 12 digits of the hash of standard input, for the name of a directory.
+# short_hash: prints 12 digits of the hash of standard input, for use in the name of a directory.
 short_hash() { sha256sum | cut -c1-12; }
 
-# kill_tree PID: ends a process and all of its descendants, in whatever process groups. A process is
-# stopped first: make would start another job when one ends.
+# kill_tree PID: ends a process and all of its descendants, whatever their process groups. Each
+# process is stopped before its children are ended: otherwise make would start another job when a
+# job ends.
 kill_tree() {
 	local child
 	kill -STOP "$1" 2>/dev/null || return 0
@@ -56,15 +59,15 @@ kill_tree() {
 }
 
 # "${ALONE[@]}" COMMAND...: runs a command in a network namespace and a PID namespace of its own,
-# which needs root. Its ports cannot conflict with other jobs' ports, and its background processes
-# end with it. The mounts of inside()'s chroot are private already, and its / is no
-# mount point.
+# which needs root. The ports that the command uses cannot conflict with the ports of other jobs,
+# and its background processes end with the command. In the chroot of inside() the mounts are
+# private already, and / is not a mount point.
 # shellcheck disable=SC2034 # job.sh uses it
 ALONE=(unshare --net --pid --mount --propagation unchanged --fork --kill-child sh -c 'm=$(command -v mount || echo busybox mount); $m --make-rprivate / 2>/dev/null; $m -t proc proc /proc && "$@"' sh)
 
-# lock FILE WHAT: takes an exclusive lock to make WHAT. It is held until this script and all
-# processes that inherited it have ended. A lock is held while something is made, never while it is
-# used.
+# lock FILE WHAT: takes an exclusive lock on a file, in order to make WHAT. The lock is held until
+# this script and all processes that inherited the lock have ended. A lock of this kind is held
+# while a thing is made, never while the thing is used.
 lock() {
 	local fd
 	mkdir -p "${1%/*}"
@@ -76,8 +79,8 @@ lock() {
 	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$1"
 }
 
-# wait_for HOW FILE WHAT: takes a shared (-s) or exclusive (-x) lock on a file, with a message if it
-# has to wait. The lock is held until the descriptor $locked is closed.
+# wait_for HOW FILE WHAT: takes a shared (-s) or exclusive (-x) lock on a file, and prints a message
+# if another process holds the lock. The lock is held until the descriptor $locked is closed.
 wait_for() {
 	exec {locked}<>"$2"
 	flock -n "$1" "$locked" || {
@@ -86,17 +89,18 @@ wait_for() {
 	}
 }
 
-# in_use: makes make clean wait until this script and all processes that it started have ended,
-# before it removes what is built from this clone.
+# in_use: takes a shared lock on this clone's build directory. While this script, or a process that
+# it started, holds the lock, make clean waits and does not remove the results of builds.
 in_use() {
 	local locked
 	wait_for -s "$CLONE/running-tests.lock" "this clone's build directory"
 	printf 'process %d of %s since %s' $$ "$TOP" "$(date +%T)" >"$CLONE/running-tests.lock"
 }
 
-# quietly WHAT LOG COMMAND...: runs a command and appends its output to LOG. On a terminal a line
-# shows that it runs, unless plan.sh shows one. A command that succeeds after 2 seconds or more is
-# reported with its duration. It is a process group of its own, so that an interrupt ends all of it.
+# quietly WHAT LOG COMMAND...: runs a command and appends its output to LOG. On a terminal a
+# progress line shows that the command is running, unless plan.sh shows a line. A command that
+# succeeds after 2 seconds or more is reported with its duration. The command is run in a process
+# group of its own, so that an interrupt ends all of its processes.
 quietly() {
 	local what=$1 log=$2 start=$SECONDS pid rc=0
 	shift 2
@@ -113,22 +117,24 @@ quietly() {
 	done
 	wait "$pid" || rc=$?
 	trap - INT TERM HUP
-	# Short commands are not reported.
+	# A command that takes less than 2 seconds is not reported.
 	[ $rc != 0 ] || [ $((SECONDS - start)) -lt 2 ] || say "    $what: $((SECONDS - start))s"
 	return $rc
 }
 
-# direct: true if the host itself is this clone's tool chain (DIRECT=1 on Debian 13).
+# direct: true if this clone uses the host's own packages as its tool chain (DIRECT=1 on Debian 13).
 direct() { [ "$(cat "$CLONE/mode" 2>/dev/null)" = direct ]; }
 
 ROOTFS=$CACHE/rootfs
 CARGO_CACHE=$CACHE/cargo
-# Flags of rustc in all cargo builds: lld links in a fraction of the default linker's time.
+# Flags of rustc in all cargo builds: lld takes only a fraction of the time that the default linker
+# takes.
 RUST_LINK="-C link-arg=-fuse-ld=lld"
 
-# inside COMMAND...: runs a command with the tool chain's root file system as its root. The project
-# and the cache have their usual paths there, so that paths in messages are those of the host. The
-# mounts are in a private namespace and end with the command. In direct mode there is no chroot.
+# inside COMMAND...: runs a command with the tool chain's root file system as its root. In that file
+# system the project and the cache have the same paths as on the host, so that paths in messages are
+# valid on the host. The mounts are in a private namespace and end with the command. In direct mode
+# (see direct()) the command is run without a chroot.
 inside() {
 	mkdir -p "$CARGO_CACHE"
 	local -a keep=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "TERM=${TERM:-dumb}" LC_ALL=C.UTF-8
@@ -148,14 +154,14 @@ inside() {
 		bash "$TOP/tools/rig/enter.sh" "${keep[@]}" "$@"
 }
 
-# set_up [base]: runs the set-up (kdir.sh) and sets the variables below: the kernel's release, its
-# prepared tree, and the directories in which modules and programs are built. With "base" the tree
-# need not exist.
+# set_up [base]: runs the set-up (kdir.sh) and sets the variables in its last block: the kernel's
+# release, its prepared tree, and the directories in which modules and programs are built. With the
+# argument "base" the prepared tree need not exist.
 set_up() {
 	local found
 	found=$("$TOP/tools/rig/kdir.sh" "${1:-all}") || exit
 	read -r RELEASE KTREE <<<"$found"
-	# Scripts that this one starts must use the same kernel.
+	# Scripts that this script starts must use the same kernel.
 	export KERNEL_RELEASE=$RELEASE
 	# shellcheck disable=SC2034 # for the scripts that source this
 	{
@@ -167,13 +173,13 @@ set_up() {
 		TARGET=$CLONE/target
 		TOOLS_OUT=$TARGET/x86_64-unknown-linux-gnu/release
 		LIB_OUT=$TARGET/x86_64-unknown-linux-gnu/library
-		# How many times longer a test takes in the guest than with the stock kernel.
+		# The factor by which tests take longer on this kernel than on the stock kernel.
 		SLOWNESS=1
 	}
 }
 
-# enter_world WORLD: runs set_up, and sets its variables for the kernel of a world. That kernel is
-# built if it does not exist.
+# enter_world WORLD: runs set_up, and sets its variables for the kernel of a world (stock, debug or
+# kcsan). The kernel is built if it does not exist.
 enter_world() {
 	local dir
 	case $1 in
@@ -189,7 +195,8 @@ enter_world() {
 		STOCK=$dir/root
 		KMAKE=(make -C "${dir%/*}/source" "O=$KTREE" LLVM=1)
 		RELEASE=$(cat "$dir/release")
-		# Named by the kernel's hash: kernels of one release can differ in configuration.
+		# The hash of the kernel is part of the names: kernels of one release can differ in
+		# configuration.
 		KBUILD_OUT=$CLONE/build/${dir##*/}
 		IMAGE=$CLONE/image/${dir##*/}
 		SLOWNESS=3

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The steps of set-up and builds, and which of them must precede others: make runs the rest in
-# parallel. Each target runs a script that makes something if it does not exist. A script also makes
-# its own prerequisites, so one that is missing here costs time but breaks nothing.
-# Run by plan.sh; a test run adds its jobs (test.sh).
+# The steps of the set-up and of builds, with the prerequisites of each step; make runs steps in
+# parallel if neither is a prerequisite of the other. Each target runs a script that makes a thing
+# if it does not exist. A script also makes its own prerequisites, so a prerequisite that is missing
+# in this file costs time but breaks nothing. plan.sh runs make on this file; a test run adds its
+# jobs to it (test.sh).
 
 timed = @tools/rig/timed.sh
 kdir := tools/rig/kdir.sh
@@ -24,8 +25,9 @@ deb-base: base
 
 kernel-stock: base
 	$(timed) set-up tree $(kdir) >/dev/null
-# The builds of debug kernels mostly use CPU time that other jobs leave. Their niceness is only 10,
-# so that they finish even beside busy loops.
+# The builds of debug kernels are run with niceness 10, so that they mostly use CPU time that other
+# jobs do not need. The niceness is not higher, so that the builds also finish when busy loops run
+# at the same time (LOAD=).
 kernel-debug kernel-kcsan: kernel-%: base
 	$(timed) set-up kernel-$* nice -n 10 tools/rig/kernel.sh $* >/dev/null
 modules-stock modules-debug modules-kcsan: modules-%: kernel-%

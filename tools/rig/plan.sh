@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Makes parts of a plan with GNU make, SLOTS of them at a time. The default is one more than there
-# are CPUs, since guests and downloads leave some CPU time unused. On a terminal a line shows the
-# parts that are running.
-# Usage: plan.sh [-f MAKEFILE] [PART...]    (without -f: plan.mk)
+# Makes targets of a makefile (plan.mk) with GNU make, at most SLOTS of them at a time. By default
+# SLOTS is the number of CPUs plus one, since guests and downloads leave some CPU time unused. On a
+# terminal a progress line shows the targets that are being made.
+# Usage: plan.sh [-f MAKEFILE] [TARGET...]    (without -f: plan.mk)
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"

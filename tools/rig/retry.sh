@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash disable=SC2015 # in "A && B || C" here, C is meant for both
 #
-# Second attempts: at the end of a run each unit that failed runs once more, with no other job
-# beside it. Sourced by test.sh.
+# Second attempts: at the end of a test run each unit that failed is run once more, while no other
+# job runs. test.sh sources this file.
 #
-# A unit is a program in one guest, a script of tests/host, or one named cargo test. A guest that
-# hung or died is one unit, and each program that it did not finish runs again in a boot of its
-# own. A report of the kernel (an oops, a warning, lockdep, KASAN, a leak, a lockup) is final: no
-# unit of that boot gets a second attempt. If a job as a whole failed, its units are final, too.
+# A unit is a program in one guest, a script of tests/host, or one named cargo test. If a guest hung
+# or died, the guest is one unit, and each program that it did not finish is run again in a boot of
+# its own. A report of the kernel (an oops, a warning, lockdep, KASAN, a leak, a lockup) is final:
+# no unit of a boot with a report gets a second attempt. If a job as a whole failed, its units are
+# final, too.
 
 : "${work:?}" "${TOP:?}" "${CACHE:?}"
 
 # units_of JOB KIND: prints a line "STATE KIND JOB LABEL PROGRAM" for each unit of a job, with tabs
-# between the fields. STATE is ok, failed, unfinished (its guest hung or died), guest (the boot
-# itself failed; PROGRAM is "guest"), or final (failed, and gets no second attempt).
+# between the fields. STATE is ok, failed, unfinished (the unit's guest hung or died), guest (the
+# boot itself failed; PROGRAM is "guest"), or final (the unit failed, and gets no second attempt).
 units_of() {
 	local whole=""
 	[ ! -e "$work/$1.done" ] || whole=1
@@ -46,10 +47,10 @@ units_of() {
 		}' "$work/$1.tap"
 }
 
-# name_of LABEL PROGRAM: prints the name of a unit as one word.
+# name_of LABEL PROGRAM: prints the name of a unit, without blanks.
 name_of() { tr ' ' _ <<<"$1:$2"; }
 
-# command_of JOB: prints the arguments of job.sh for a job.
+# command_of JOB: prints the arguments with which job.sh runs a job.
 command_of() { awk -F '\t' -v job="$1" '$2 == job { print $4; exit }' "$work/jobs"; }
 
 # failures_of JOB LABEL PROGRAM: prints the failed results of a unit with their diagnostics.
@@ -61,18 +62,19 @@ failures_of() {
 		shown' "$work/$1.tap"
 }
 
-# attempt DIR KIND JOB LABEL PROGRAM: runs a unit with no other job beside it. Its results are in
-# DIR/JOB.tap.
+# attempt DIR KIND JOB LABEL PROGRAM: runs a unit while no other job runs. The results of the unit
+# are written to DIR/JOB.tap.
 attempt() {
 	local dir=$1 kind=$2 job=$3 label=$4 program=$5 path="" world
 	mkdir -p "$dir"
 	if [ "$kind" = guest ]; then
 		IFS=. read -r world _ <<<"$job"
-		# Use the image of this run.
+		# The second attempt uses the image of this test run.
 		ln "$work/$world.cpio" "$dir/" 2>/dev/null || :
 		[ ! -e "$work/$world.programs" ] || ln -s "$work/$world.programs" "$dir/"
 		mkdir "$dir/$job"
-		# For the unit "guest" the list is empty: the attempt is to boot and to end.
+		# For the unit "guest" the list of programs is empty: the guest must only boot and
+		# end.
 		awk -v p="$program" '$1 == p' "$work/$job/list" >"$dir/$job/list"
 	elif [ "$kind" = cargo ]; then
 		path=$(awk -F '\t' -v p="$program" '$1 == p { print $2; exit }' "$work/$job.paths")
@@ -96,8 +98,8 @@ passed() {
 # values, which differ from run to run.
 without_figures() { sed -E '/ # SKIP /!s/ \([^()]*\)$//'; }
 
-# forgive DIR JOB LABEL PROGRAM: replaces the results of a unit by those of its second attempt. The
-# failures of the first attempt are kept in second.tap.
+# forgive DIR JOB LABEL PROGRAM: replaces the results of a unit by the results of its second
+# attempt. The failures of the first attempt are kept in the file second.tap.
 forgive() {
 	local tap=$work/$2.tap
 	{
@@ -115,8 +117,8 @@ forgive() {
 	mv "$tap.new" "$tap"
 }
 
-# forgive_boot JOB LABEL: turns the failures of a boot itself into passed results. Called if each
-# program that the boot did not finish has passed at its second attempt.
+# forgive_boot JOB LABEL: turns the failures of a boot itself into passed results. Must be called
+# only if each program that the boot did not finish has passed at its second attempt.
 forgive_boot() {
 	local tap=$work/$1.tap
 	{
@@ -129,14 +131,15 @@ forgive_boot() {
 	mv "$tap.new" "$tap"
 }
 
-# second_attempts: runs failed units again and takes over the results of those that pass. If too
-# many have failed, none runs again, and that is a failure.
+# second_attempts: runs failed units again, and replaces the results of each unit that passes. If
+# too many units have failed, no unit is run again, and this is recorded as a failure.
 second_attempts() {
 	local job command state kind label program n=0 units wanted guests
 	while IFS=$'\t' read -r _ job _ command; do
 		[ ! -e "$work/$job.tap" ] || units_of "$job" "${command%% *}"
 	done <"$work/jobs" >"$work/units"
-	# After LIMIT= there is no second attempt: a job that was killed has not failed by itself.
+	# If LIMIT= has ended the test run, there are no second attempts: a job that was killed has
+	# not failed by itself.
 	[ -z "$ended" ] || return 0
 	grep -E $'^(failed|unfinished|guest)\t' "$work/units" >"$work/wanted" || return 0
 	units=$(grep -cvE $'^guest\t' "$work/units") wanted=$(grep -cvE $'^unfinished\t' "$work/wanted") guests=$(grep -cE $'^guest\t' "$work/wanted") || :
@@ -157,8 +160,8 @@ second_attempts() {
 			echo "$job" >>"$work/second.failed"
 		fi
 	done < <(sort "$work/wanted")
-	# If a boot failed although all of its programs ended, for example because of its clock, it
-	# is repeated without programs.
+	# If a boot failed although all of its programs ended, for example because of its clock, the
+	# boot is repeated without programs.
 	while IFS=$'\t' read -r _ kind job label program; do
 		n=$((n + 1))
 		if awk -F '\t' -v job="$job" '$1 == "unfinished" && $3 == job { found = 1 } END { exit !found }' "$work/wanted"; then
@@ -171,8 +174,8 @@ second_attempts() {
 	unreliable
 }
 
-# unreliable: records a failure for each unit that needed a second attempt in this run, if it has
-# needed one in three of the last ten whole runs.
+# unreliable: records a failure for each unit that needed a second attempt in this test run, if the
+# unit has needed a second attempt in three of the last ten whole test runs.
 unreliable() {
 	local name times
 	[ -n "$whole" ] || return 0

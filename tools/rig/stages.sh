@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Functions of the scripts of the set-up (kdir.sh, kernel.sh and others). Their results are in
-# directories whose names contain a hash of the inputs, or have a stamp that lists the inputs. A
-# result is complete if its last file exists. Therefore an interrupted run can continue, a changed
-# recipe causes a new build, and clones with different recipes do not disturb each other.
-# Sourced after lib.sh, with LOG set.
+# Functions for the scripts of the set-up (kdir.sh, kernel.sh and others). The scripts put a result
+# into a directory whose name contains a hash of the inputs, or write a stamp that lists the inputs.
+# A result is complete if its last file exists. Therefore the set-up can continue after an
+# interruption, a changed recipe causes a new build, and clones with different recipes do not
+# disturb each other. This file is sourced after lib.sh, with LOG set.
 
 STAMPS=$CACHE/stamps
 mkdir -p "$STAMPS"
@@ -14,12 +14,12 @@ stamped()  { [ "$(cat "$STAMPS/$1" 2>/dev/null)" = "$2" ]; }
 stamp()    { printf '%s' "$2" >"$STAMPS/$1.new" && mv "$STAMPS/$1.new" "$STAMPS/$1"; }
 packages() { sed 's/#.*//' "$TOP/tools/rig/packages" | xargs; }
 
-# remove PATH...: removes files and directories, but not across mounts, which an interrupted build
-# of a base system may have left.
+# remove PATH...: removes files and directories, but does not cross mounts, which an interrupted
+# build of a base system may have left.
 remove() { rm -rf --one-file-system "$@"; }
 
-# outdated DIRECTORY: removes the directories beside it that were made from other inputs (NAME-HASH
-# with another hash) and have not been used for a week.
+# outdated DIRECTORY: removes the directories with the same name but another hash, NAME-HASH, that
+# have not been used for a week. Such directories were made from other inputs.
 outdated() {
 	local other
 	for other in "${1%-*}"-*; do
@@ -29,7 +29,8 @@ outdated() {
 	done
 }
 
-# stage WHAT COMMAND...: runs a command by quietly(). If it fails, the set-up ends with the reason.
+# stage WHAT COMMAND...: runs a command by quietly(). If the command fails, ends the set-up with the
+# reason.
 stage() {
 	local what=$1
 	quietly "$what" "$LOG" "${@:2}" && return
@@ -67,17 +68,18 @@ debian() {
 	uri=$(inside apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian' |
 		awk -v suite="$SUITE" '$2 == suite { print $1; exit }')
 	[ -n "$uri" ] || die "apt of the tool chain has no archive of $SUITE among its sources; add one"
-	# Pass on the options of the tool chain's apt for proxies and for checks of dates.
+	# The new Debian gets the options of the tool chain's apt for proxies and for checks of
+	# dates.
 	inside apt-config dump | grep -E '^Acquire::(https?|Check-)' >"$options" || :
 	stage "$1" inside mmdebstrap --mode=root --variant=apt --aptopt="$options" --dpkgopt=force-unsafe-io \
 		${include:+"--include=$include"} "${@:4}" "$SUITE" "$2" "deb $uri $SUITE main" "deb $uri $SUITE-backports main"
 	rm -f "$options"
 }
 
-# in_debian ROOT "SOURCE:TARGET ..." SCRIPT: runs a script as root in a Debian, by its bash. /proc,
-# /dev and the resolver are mounted, and each SOURCE is mounted at its TARGET. The tool chain has
-# only busybox's mount. In the chroot its mounts are private already, so that propagation need not
-# change.
+# in_debian ROOT "SOURCE:TARGET ..." SCRIPT: runs a bash script as root in the Debian in the
+# directory ROOT. /proc, /dev and the resolver's configuration are mounted, and each SOURCE is
+# mounted at its TARGET. The function uses busybox's mount, as the tool chain has no other mount. In
+# the chroot the mounts are private already, so that propagation need not change.
 in_debian() {
 	local propagation=unchanged
 	! direct || propagation=private

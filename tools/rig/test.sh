@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Runs the tests: collects them, splits them into jobs, has GNU make run the jobs in parallel
+# Runs the tests: collects the tests, splits them into jobs, lets GNU make run the jobs in parallel
 # (plan.sh), repeats failed units (retry.sh), and prints the report.
 #
-# Usage: test.sh          make test: the worlds host (cargo test, tests/host) and stock
+# Usage: test.sh          make test: runs the worlds host (cargo test, tests/host) and stock
 #                         (tests/kselftest in guests)
-#        test.sh all      make test-all: also the long tests and the world debug
-#        test.sh debug    make test-debug: the worlds debug and kcsan, with the long tests
+#        test.sh all      make test-all: also runs the long tests and the world debug
+#        test.sh debug    make test-debug: runs the worlds debug and kcsan, with the long tests
 # Variables:
-#   ONLY=PATTERN    only programs whose source or path matches PATTERN, or a row id such as 1.12
-#   WORLDS='...'    other worlds, of host, stock, debug and kcsan
-#   LIMIT=SECONDS   ends the run after that time; 0 for no limit
-#   LOAD=N          beside N busy loops
+#   ONLY=PATTERN    runs only programs whose source or path matches PATTERN (or a row id: 1.12)
+#   WORLDS='...'    runs these worlds, of host, stock, debug and kcsan
+#   LIMIT=SECONDS   ends the test run after SECONDS; 0 for no limit
+#   LOAD=N          runs N busy loops at the same time
 #
-# Exit status: 0 if at least one test passed and none failed. See Documentation/testing.md.
+# The exit status is 0 if at least one test passed and no test failed. Documentation/testing.md
+# describes the tests.
 
 # shellcheck disable=SC2015 # in "A && B || C" here, C is meant for both
 # shellcheck source=tools/rig/lib.sh
@@ -36,8 +37,8 @@ WORLDS=${WORLDS:-$usual}
 export ONLY=${ONLY:-} ALL LOAD=${LOAD:-}
 # ONLY= also selects long tests, which a plain make test leaves out.
 [ -z "$ONLY" ] || ALL=1
-# With LONG=1 tests run their long forms: in make test-all, in make test-debug and with ONLY=,
-# unless the user sets LONG= (empty).
+# With LONG=1 tests run their long forms. LONG is 1 in make test-all, in make test-debug and with
+# ONLY=, unless the user sets LONG= (empty).
 export LONG=${LONG-${ALL:+1}}
 work=$LOGS/run.$$
 tap=$work/tap
@@ -51,8 +52,8 @@ export TIMES
 # shellcheck source=tools/rig/retry.sh
 . "$TOP/tools/rig/retry.sh"
 
-# mentions FILE|DIRECTORY...: true if ONLY is empty or matches one of the sources or its path. A row
-# id such as 1.12 matches "1.12" and "r1_12_".
+# mentions FILE|DIRECTORY...: true if ONLY is empty or matches the path or the contents of one of
+# the source files. A row id such as 1.12 matches "1.12" and "r1_12_".
 mentions() {
 	[ -n "$ONLY" ] || return 0
 	local pattern="$ONLY|${ONLY// /_}"
@@ -61,11 +62,11 @@ mentions() {
 	grep -rqE --include='*.rs' --include='*.c' --include='*.sh' -e "$pattern" "$@" || grep -qE -e "$pattern" <<<"$*"
 }
 
-# The seconds that each program took in its last run, in any clone that uses the cache.
+# The seconds that each program took when it was last run, in any clone that uses the cache.
 declare -A took
 while read -r label program seconds; do took["$label $program"]=$seconds; done < <(cat "$CACHE/seconds" 2>/dev/null)
-# expected LABEL PROGRAM LIMIT: prints the seconds that a program took in its last run; for an
-# unknown program 3 s plus 5 % of its limit.
+# expected LABEL PROGRAM LIMIT: prints the seconds that a program took when it was last run. For a
+# program that was never run, prints 3 s plus 5 % of LIMIT.
 expected() {
 	echo "${took["$1 $2"]:-$((3 + $3 / 20))}"
 }
@@ -78,7 +79,8 @@ job() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${*:4}" >>"$work/jobs"; }
 host_jobs() {
 	local s name needs
 	if mentions "$TOP/tools" "$TOP/src/engine"; then
-		# cargo builds in one directory wait for each other, so the tools are built first.
+		# cargo builds in the same target directory wait for each other, so the tools are
+		# built before cargo test is run.
 		job "$(expected host cargo_test 1500)" "cargo test" tools cargo "'cargo test' '' --workspace"
 		if [ -z "$ALL" ]; then echo loom >>"$work/left-out"; else job "$(expected host loom 1500)" loom tools cargo "loom '--cfg loom' -p engine --test loom --test loom_ring --test selfpage --release"; fi
 	fi
@@ -93,9 +95,9 @@ host_jobs() {
 	done
 }
 
-# boots_of WORLD: prints "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. The programs of a
-# guest are split over several boots if they need 300 s or more (600 s on debug kernels), so that no
-# single boot delays the end of the run.
+# boots_of WORLD: prints a line "GUEST BOOT PROGRAM LIMIT SECONDS" for each program. The programs of
+# a guest are split over several boots if they need 300 s or more (600 s on debug kernels), so that
+# no single boot delays the end of the test run.
 boots_of() {
 	local world=$1 most=300 guest name limit label
 	[ "$world" = stock ] || most=600
@@ -106,7 +108,8 @@ boots_of() {
 		function boots(  i, b, least) {
 			n = int(total / most) + 1
 			for (b = 1; b <= n; b++) sum[b] = 0
-			# The longest first, each to the boot whose sum is the smallest so far.
+			# The programs are assigned in the order of their durations, the longest
+			# first, each to the boot whose sum is the smallest so far.
 			for (i = 1; i <= count; i++) {
 				least = 1
 				for (b = 2; b <= n; b++) if (sum[b] < sum[least]) least = b
@@ -119,7 +122,7 @@ boots_of() {
 		END { if (count) boots() }' | sort -k1,1 -k2,2 -k3,3
 }
 
-# guest_jobs WORLD: appends the jobs of a world in guests, one for each boot.
+# guest_jobs WORLD: appends the jobs of a world that has guests, one job for each boot.
 guest_jobs() {
 	local world=$1 guest part name limit seconds dir needs disk
 	while read -r guest part name limit seconds; do
@@ -128,8 +131,8 @@ guest_jobs() {
 		printf '%s %s\n' "$name" "$limit" >>"$dir/list"
 		echo "$seconds" >>"$dir/seconds"
 	done < <(boots_of "$world")
-	# Without ONLY the guest plain is booted even if it has no programs: that it boots is a
-	# result.
+	# Without ONLY=, the guest plain is booted even if it has no programs, because a successful
+	# boot is a result as well.
 	[ -n "$ONLY" ] || compgen -G "$work/$world.plain*" >/dev/null || { mkdir -p "$work/$world.plain"; : >"$work/$world.plain/list"; }
 	for dir in "$work/$world".*/; do
 		[ -e "$dir/list" ] || continue
@@ -146,9 +149,9 @@ guest_jobs() {
 	done
 }
 
-# make_plan: writes the makefile of the run. make starts the first target that is ready, so the
-# order matters: first the prerequisites, those of most jobs first, then the jobs, the longest
-# first.
+# make_plan: writes the makefile of the test run. The order of targets matters, because make starts
+# the first target that is ready. The prerequisites come first, those of most jobs at the beginning;
+# then come the jobs, the longest jobs at the beginning.
 make_plan() {
 	local name needs command seconds target
 	{
@@ -164,11 +167,11 @@ make_plan() {
 	} >"$work/plan.mk"
 }
 
-# needs: prints the prerequisites of all jobs, those of most jobs first.
+# needs: prints the prerequisites of all jobs, beginning with those that most jobs have.
 needs() { cut -f3 "$work/jobs" | tr ' ' '\n' | sort | uniq -c | sort -rn | awk 'NF == 2 { print $2 }'; }
 
-# until_limit COMMAND...: runs a command. When the time of the run is over (LIMIT=) it kills the
-# command and sets $ended. The command runs in the background, as bash delays traps while a
+# until_limit COMMAND...: runs a command. When the time of the test run is over (LIMIT=), kills the
+# command and sets $ended. The command is run in the background, as bash delays traps while a
 # foreground child runs.
 until_limit() {
 	local timer="" status=0 left
@@ -177,7 +180,8 @@ until_limit() {
 	local command=$!
 	if [ "$LIMIT" != 0 ]; then
 		left=$((begin + LIMIT - EPOCHSECONDS))
-		# read is a builtin, so that this subshell has no child that could outlive it.
+		# The subshell waits by the builtin read, so that it has no child that could outlive
+		# it.
 		(trap - EXIT INT TERM HUP
 			read -rt $((left > 0 ? left : 1)) <>"$work/nothing" || :
 			: >"$work/ended"
@@ -191,14 +195,14 @@ until_limit() {
 	return $status
 }
 
-# plan ARGUMENT...: runs make on the makefile of the run.
+# plan ARGUMENT...: runs plan.sh, and so make, on the makefile of the test run.
 plan() {
 	SLOTS=$SLOTS until_limit "$TOP/tools/rig/plan.sh" -f "$work/plan.mk" "$@"
 }
 
-# run_jobs: runs all jobs. make starts jobs that are ready first, and the longest jobs have the most
-# prerequisites. So all prerequisites are made in a first pass, unless a debug kernel has to be
-# built.
+# run_jobs: runs all jobs. make would start short jobs first: a job starts when it is ready, and the
+# longest jobs have the most prerequisites. Therefore all prerequisites are made in a first pass,
+# unless a debug kernel has to be built.
 run_jobs() {
 	local -a made=()
 	if [ "$kernels" = 0 ] && plan needs; then
@@ -207,7 +211,8 @@ run_jobs() {
 	plan "${made[@]}" jobs || :
 }
 
-# ticks: prints the ticks of all CPUs since boot, and those in which they were idle.
+# ticks: prints the number of ticks of all CPUs since boot, and the number of ticks in which CPUs
+# were idle.
 ticks() { awk '/^cpu / { print $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9, $5 + $6; exit }' /proc/stat; }
 
 # report_not_run: prints the programs and jobs that had not run when LIMIT= ended the run.
@@ -227,8 +232,8 @@ report_not_run() {
 	done < <(sort -k2 "$work/jobs")
 }
 
-# report_skips: records a failure if a whole run of make test skipped a test that testing.md does
-# not list. The list has shell patterns.
+# report_skips: records a failure if a whole run of make test skipped a test that no shell pattern
+# in the list in testing.md matches.
 report_skips() {
 	local name wrong=""
 	[ -n "$whole" ] && [ -z "$ALL" ] || return 0
@@ -245,7 +250,7 @@ report_skips() {
 	[ -z "$wrong" ] || one host "rig only tests that testing.md lists are skipped" "not ok" "${wrong%$'\n'}"
 }
 
-# report_left_out: prints the tests and worlds that this run left to make test-all and to make
+# report_left_out: prints the tests and worlds that this test run left to make test-all and to make
 # test-debug.
 report_left_out() {
 	local world
@@ -267,8 +272,8 @@ show_failures() {
 		{ on = 0 }' "$1"
 }
 
-# report: numbers the results, and prints the skipped and failed ones, the table of times and the
-# totals. Its status is that of the run.
+# report: numbers the results, and prints the skipped and failed results, the table of times and the
+# totals. The status of this function becomes the exit status of the script.
 report() {
 	local kept=$LOGS/only p f s part boot now idle
 	[ -n "$ONLY" ] || kept=$LOGS/test
@@ -289,7 +294,8 @@ report() {
 		mv -f "$part/console" "$kept.${boot////.}.console.log"
 		mv -f "$part/results" "$kept.${boot////.}.guest.log"
 	done
-	# make rows reads the results of each program's last run without ONLY=.
+	# Results of runs without ONLY= are stored, because make rows reads each program's last
+	# results.
 	[ -n "$ONLY" ] || { cp "$CACHE/seconds" "$work/seconds" 2>/dev/null || :; keep_results; }
 	p=$(grep -E '^ok ' "$kept.tap" | grep -vc ' # SKIP ' || :)
 	f=$(grep -cE '^not ok ' "$kept.tap" || :)
@@ -313,7 +319,8 @@ report() {
 	report_left_out
 	idle=$(awk '{ printf "%.0f%%", ($3 > $1 ? 100 * ($4 - $2) / ($3 - $1) : 0) }' <<<"$before $now")
 	[ -z "$whole" ] || remember "$tree" "$make" "$p" "$([ -z "$ended" ] && echo "$f" || echo $((f + 1)))" "$s" $((EPOCHSECONDS - begin)) "$idle"
-	# The names of the failures once more, for users who see only the end of the output.
+	# The names of the failures are printed once more, for users who see only the end of the
+	# output.
 	[ "$f" = 0 ] || printf '\nFailed, as above:\n%s\n' "$(awk '/^# [^ ]+ / { run = $2 " " $3 }
 		/^not ok / { sub(/^not ok [0-9]+ /, ""); print "  " run ": " $0 }' "$kept.tap")"
 	printf '\nlog: %s\n' "$kept.tap"
@@ -323,12 +330,12 @@ report() {
 	else
 		printf '%d passed, %d failed, %d skipped\n' "$p" "$f" "$s"
 	fi
-	# A run whose tests were all skipped has tested nothing.
+	# A test run whose tests were all skipped counts as failed, because it has tested nothing.
 	[ "$f" = 0 ] && [ "$p" != 0 ]
 }
 
 # forget_results: removes the stored results of programs that no longer exist or did not run, in the
-# worlds of this run. The results of tests that were left to make test-all are kept.
+# worlds of this test run. The stored results of tests that were left to make test-all are kept.
 forget_results() {
 	local f label program name
 	for f in "$LOGS"/results/*; do
@@ -340,15 +347,15 @@ forget_results() {
 	done
 }
 
-# keep_results: stores the results in a file for each world, guest and program, and the durations of
-# the programs.
+# keep_results: stores the results, in a file for each world, guest and program. Also stores the
+# durations of the programs.
 keep_results() {
 	mkdir -p "$LOGS/results"
 	awk -v dir="$LOGS/results" '/^# [^ ]+ / { file = $0; sub(/^# /, "", file); gsub(/[ \/]/, ".", file); file = dir "/" file
 			if (!(file in seen)) print >file; seen[file] = 1 }
 		/^(not )?ok / && file != "" { print >>file }' <(cat "$tap")
 	forget_results
-	# Durations beside busy loops are too long to be kept.
+	# Durations that were measured while busy loops ran (LOAD=) are too long, and not stored.
 	[ -z "$LOAD" ] || return 0
 	{
 		cat "$CACHE/seconds" 2>/dev/null || :
@@ -357,13 +364,13 @@ keep_results() {
 	mv "$CACHE/seconds.$$" "$CACHE/seconds"
 }
 
-# load: starts the busy loops of LOAD=, which run until the second attempts.
+# load: starts the busy loops of LOAD=, which run until the second attempts begin.
 load() {
 	local i
 	neighbours=()
 	for ((i = 0; i < ${LOAD:-0}; i++)); do
-		# A busy loop ends when this script does, even by SIGKILL, and closes its inherited
-		# locks.
+		# A busy loop ends when this script ends, even if SIGKILL ends the script. The loop
+		# first closes the descriptors of inherited locks.
 		(trap - EXIT INT TERM HUP
 			for fd in /proc/self/fd/*; do fd=${fd##*/}; [ "$fd" -lt 10 ] || exec {fd}>&-; done
 			while kill -0 $$ 2>/dev/null; do for ((k = 0; k < 300000; k++)); do :; done; done) &
@@ -377,7 +384,7 @@ for world in $WORLDS; do
 	[[ " host stock debug kcsan " == *" $world "* ]] || die "unknown world '$world' in WORLDS=; the worlds are host, stock, debug, kcsan"
 done
 in_use
-# A killed run with the same process id may have left this directory.
+# A test run that was killed, and that had the same process id, may have left this directory.
 rm -rf "$work"
 mkdir -p "$work"
 : >"$tap"
@@ -386,14 +393,15 @@ mkdir -p "$work"
 mkfifo "$work/nothing"
 begin=$EPOCHSECONDS before=$(ticks) ended="" tree=$(committed_tree)
 export TEST_RUN=$$
-# BASHPID: a subshell that is killed before it has reset the inherited traps must do nothing.
+# The trap does nothing in a subshell ($BASHPID is not $$), which may be killed before it has reset
+# the inherited traps.
 # shellcheck disable=SC2031,SC2154 # the trap itself sets $job
 trap '[ $BASHPID != $$ ] || { trap "" INT TERM HUP; for job in $(jobs -p); do kill_tree "$job"; done; rm -rf "$work"; }' EXIT
 trap 'exit 130' INT TERM HUP
 load
-# SLOTS is one more than there are CPUs, as guests and downloads leave some CPU time unused. If more
-# than one debug kernel has to be built, there is a slot more for each of them instead of one. With
-# LOAD there are more slots, or the run would take hours.
+# SLOTS, the number of jobs that run in parallel, is the number of CPUs plus one, as guests and
+# downloads leave some CPU time unused. If two debug kernels have to be built, it is the number of
+# CPUs plus two. With LOAD=, half of LOAD is added, because the test run would take hours otherwise.
 kernels=0
 for world in $WORLDS; do
 	case $world in debug | kcsan) compgen -G "$CACHE/kernel/*/$world-*/root" >/dev/null || kernels=$((kernels + 1)) ;; esac
@@ -402,7 +410,7 @@ done
 SLOTS=$((JOBS + (kernels > 1 ? kernels : 1) + ${LOAD:-0} / 2))
 make_plan
 [ ! -s "$work/jobs" ] || run_jobs
-# With ONLY= there are no second attempts: the user wants to see the failures.
+# With ONLY= there are no second attempts, because the user wants to see the failures.
 [ -n "$ONLY" ] || {
 	unload
 	second_attempts

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # Prepares a kernel tree in which Rust modules for a stock Debian kernel can be built. Debian's
-# packages of headers have no Rust metadata, so it is generated again, from the same source with the
-# same configuration and compiler. Then each Rust symbol is looked up in the stock kernel's
-# Module.symvers. Run by kdir.sh, and by perfcounters-dkms on users' machines.
+# packages of kernel headers have no Rust metadata, so this script generates the metadata again,
+# from the same source with the same configuration and compiler. Then the script looks up each Rust
+# symbol in the stock kernel's Module.symvers. kdir.sh runs this script, and so does the package
+# perfcounters-dkms on users' machines.
 # Usage: tree.sh RELEASE SOURCE.tar.xz CONFIG MODULE.SYMVERS TREE
 
 set -euo pipefail
@@ -15,8 +16,9 @@ die() { printf 'perfcounters: %s\n' "$*" >&2; exit 1; }
 
 config_of() { sed -nE "s/^CONFIG_$1=\"?([^\"]*)\"?\$/\1/p" "$config"; }
 
-# Checks the compilers. Rust metadata can be read only by the compiler that wrote it. gcc must have
-# the same major version as the kernel's, because of its plugins and the layout of structures.
+# Checks the versions of the compilers. Only the version of rustc that wrote Rust metadata can read
+# the metadata. gcc must have the same major version as the gcc that compiled the kernel, because of
+# gcc's plugins and the layout of structures.
 compilers() {
 	local wanted got
 	[ "$(config_of RUST)" = y ] || die "the kernel $release has no Rust support (CONFIG_RUST); use a Debian kernel from 7.2 on"
@@ -29,10 +31,10 @@ compilers() {
 	[ "${got%%.*}" = $((wanted / 10000)) ] || die "the kernel $release was built with gcc $((wanted / 10000)); $cc is version $got; name another compiler with CC="
 }
 
-# Unpacks the source without the files that no build of a module reads. A third of it remains (640
-# MB), which saves time on a slow disk. Kconfig files and Makefiles are needed everywhere. A star in
-# these patterns also matches slashes, so each begins with the name of the top directory: otherwise
-# net/ would match rust/helpers/net/, too.
+# Unpacks the kernel source without the files that no build of a module reads. Only a third of the
+# source (640 MB) is unpacked, which saves time on a slow disk. Kconfig files and Makefiles of all
+# directories are needed. A star in tar's patterns also matches slashes, so each pattern begins with
+# the name of the top directory: otherwise net/ would also match rust/helpers/net/.
 unpack() {
 	local version top
 	top=linux-source-$(cut -d. -f1,2 <<<"$release")
@@ -57,7 +59,7 @@ prepare() {
 }
 
 # Checks that the stock kernel exports each Rust symbol that a module may import, under the same
-# mangled name. Only then do modules that are built against the tree load into that kernel.
+# mangled name. Otherwise modules that are built for the tree would not load into the stock kernel.
 self_check() {
 	local listed missing
 	listed=$(sed -nE 's/^EXPORT_SYMBOL_RUST_GPL\(([^)]*)\);$/\1/p' "$tree"/rust/exports_*_generated.h | LC_ALL=C sort -u)

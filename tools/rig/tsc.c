@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Prints the frequency of this machine's time stamp counter in kHz, which is also that of the CPUs
- * that QEMU emulates. vm.sh passes it to guests. A guest would measure it with timers that QEMU
- * emulates; on a busy host it measured a tenth of it, so that its clock ran ten times too fast.
+ * Prints the frequency of this machine's time stamp counter (TSC) in kHz, which is also the
+ * frequency of the TSC that QEMU emulates. vm.sh passes the frequency to guests. Otherwise a guest
+ * would measure the frequency with timers that QEMU emulates. On a busy host a guest has measured a
+ * tenth of the frequency, so that the guest's clock ran ten times too fast.
  */
 #include <stdio.h>
 #include <time.h>
@@ -13,7 +14,10 @@ struct moment {
 	unsigned long long tsc;
 };
 
-/* Reads both clocks at once. Of many attempts the shortest counts: nothing interrupted it. */
+/*
+ * Reads both clocks, CLOCK_MONOTONIC_RAW and the TSC, at the same time. Returns the shortest of
+ * many attempts, because nothing has interrupted that attempt.
+ */
 static struct moment look(void)
 {
 	unsigned long long least = -1ULL, before, after;

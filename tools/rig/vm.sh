@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# Boots a kernel in QEMU, without KVM, with the modules and tools that were built for it.
-# Usage: vm.sh demo            shows real counters for $DEMO_SECONDS
-#        vm.sh shell           an interactive shell; CMD='...' or piped input is run instead
-#        vm.sh test DIR        runs the programs of DIR/list ("PROGRAM SECONDS" a line); console and
-#                              results go to DIR
-# WORLD=stock, debug or kcsan selects the kernel, GUEST the guest (tests/vm/guests); PMU=NAME is
-# short for GUEST=pmu-NAME.
+# Boots a kernel in QEMU, without KVM, with the modules and tools that were built for that kernel.
+# Usage: vm.sh demo            shows the guest's counters for $DEMO_SECONDS seconds
+#        vm.sh shell           runs an interactive shell, or CMD='...', or piped input
+#        vm.sh test DIR        runs the programs of DIR/list (lines "PROGRAM SECONDS"), and writes
+#                              console and results to DIR
+# The variable WORLD (stock, debug or kcsan) selects the kernel, and GUEST selects the guest
+# (tests/vm/guests). PMU=NAME is short for GUEST=pmu-NAME.
 
 # shellcheck source=tools/rig/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -21,15 +21,16 @@ DEMO_SECONDS=${DEMO_SECONDS:-10}
 [ "$world" != host ] || die "the world host has no guest; use WORLD=stock, debug or kcsan"
 declare -F "guest_${guest%%-*}" >/dev/null || die "unknown guest '$guest'; tests/vm/guests has the guests"
 
-# The guest's initramfs is the image, followed by the test programs and the orders of this boot:
-# files that tell tests/vm/init what to do.
+# The guest's initramfs consists of the image, the test programs and the orders of this boot. Orders
+# are files that control tests/vm/init.
 run=$CLONE/run.$$
 orders=$run/orders
 results=$run/results
 order() { printf '%s\n' "$2" >"$orders/$1"; }
 
-# wanted_programs NAME...: prints the files of the test programs with these names, and of those that
-# their sources mention as /tests/NAME. Unpacking all programs would take a third of a guest's boot.
+# wanted_programs NAME...: prints the files of the test programs with these names, and of the
+# programs that their sources mention as /tests/NAME. Other programs are left out, because unpacking
+# all programs would take a third of a guest's boot.
 wanted_programs() {
 	local -a names=("$@")
 	local -A seen
@@ -49,8 +50,8 @@ finish() {
 	rm -rf "$run"
 }
 
-# tsc_khz: prints the frequency of the time stamp counter, which a guest on a busy host measures
-# wrong (tsc.c).
+# tsc_khz: prints the frequency of the time stamp counter in kHz, which a guest on a busy host would
+# measure wrong (tsc.c).
 tsc_khz() {
 	local program=$CLONE/tsc
 	if [ ! "$program" -nt "$TOP/tools/rig/tsc.c" ]; then
@@ -66,23 +67,25 @@ boot() {
 	# shellcheck disable=SC2034 # patience is for guest.sh
 	local smp=2 mem=1G append="" disk="" patience=0 cpu=max,pmu=off accel=tcg pmu="" emulator=""
 	local -a qemu=()
-	# A busy host can stop QEMU for so long that the kernel's test of the timer at boot fails,
-	# or that the clocksource watchdog finds a difference between two clocks and distrusts the
-	# TSC.
+	# A busy host can stop QEMU for a long time. Without no_timer_check, the kernel's test of
+	# the timer at boot could then fail. Without tsc=nowatchdog, the clocksource watchdog could
+	# find a difference between two clocks and mark the TSC unstable.
 	append="console=ttyS0 panic=-1 no_timer_check tsc=nowatchdog loglevel=$([ "$mode" = test ] && echo 5 || echo 4)"
 	append+=" tsc_early_khz=$(tsc_khz)"
-	# A debug kernel in an emulator may compute for long without a break (watchdog_thresh).
-	# KASAN must report everything, not only the first error (kasan_multi_shot). KASAN asks the
-	# CPU's features for the number of page table levels: with five levels, an interrupt while
-	# the boot CPU's features are cleared and read again causes many false reports (no5lvl).
+	# Three options for debug kernels. watchdog_thresh: a debug kernel in an emulator may
+	# compute for a long time without a break. kasan_multi_shot: KASAN must report every error,
+	# not only the first one. no5lvl: KASAN gets the number of page table levels from the CPU's
+	# features; with five levels, an interrupt while the boot CPU's features are cleared and
+	# read again would cause many false reports.
 	[ "$SLOWNESS" = 1 ] || append+=" watchdog_thresh=60 kasan_multi_shot no5lvl"
-	# Short test runs (make test) disable the CPU mitigations, which cost a tenth of the time.
+	# Short test runs (make test) disable the mitigations of CPU bugs, which cost a tenth of the
+	# time.
 	[ "$mode" != test ] || [ -n "${LONG:-}" ] || append+=" mitigations=off"
-	# Beside busy loops the kernel's own time limits are longer, too. 300 seconds is the maximum
-	# of the limit for RCU stalls.
+	# While busy loops run (LOAD=), the time limits of the guest's kernel are longer, too. 300
+	# seconds is the maximum of the time limit for RCU stalls.
 	[ "$PATIENCE" = 1 ] || append+=" watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=$((PATIENCE < 14 ? 21 * PATIENCE : 300)) sysctl.kernel.hung_task_timeout_secs=$((120 * PATIENCE))"
-	# Debian's QEMU may execute a stale copy of kernel code that was modified, which ends the
-	# guest. Tests therefore run in the emulator of tests/qemu-pmu.
+	# Debian's QEMU may execute a stale copy of kernel code after the code was modified, which
+	# ends the guest. Tests are therefore run in the emulator of tests/qemu-pmu.
 	[ "$mode" != test ] || emulator=pmu
 	be_guest "$guest"
 	[ -z "$disk" ] || {
@@ -91,18 +94,18 @@ boot() {
 	}
 	order world "$world"
 	[ -z "$pmu" ] || order pmu "$pmu"
-	# slowness is how much slower this kernel is than the stock kernel, patience how much longer
-	# its tests may wait, which includes LOAD.
+	# slowness is the factor by which this kernel is slower than the stock kernel. patience is
+	# the factor by which tests on this kernel may wait longer, which includes LOAD.
 	order slowness "$SLOWNESS"
 	order patience $((SLOWNESS * PATIENCE))
-	# 1 if tests run their long forms.
+	# The order long is 1 if tests run their long forms, otherwise empty.
 	order long "${LONG:-}"
 	# shellcheck disable=SC2046 # words
 	case $mode in
 	demo) ;;
 	test) wanted_programs $(cut -d' ' -f1 "$orders/list") | sort -u ;;
 	*)
-		# The lock prevents another make from replacing the programs meanwhile.
+		# The lock prevents another make from replacing the programs while they are copied.
 		wait_for -s "$programs.lock" "the test programs"
 		(cd "$programs" && find tests -type f)
 		;;
@@ -120,19 +123,20 @@ boot() {
 			-nodefaults -no-user-config -display none -no-reboot -pidfile "$run/pid" \
 			-kernel "$STOCK/usr/lib/modules/$RELEASE/vmlinuz" -initrd "$run/initrd" \
 			-append "$append ${APPEND:-}" "${qemu[@]}" "$@" || rc=$?
-		# A guest writes "# again" if a CPU's timer has stopped before any of this project's
-		# modules was loaded: see timers() in tests/vm/init. It is booted again, twice at
-		# most.
+		# A guest writes "# again" if the timer of a CPU has stopped before any of this
+		# project's modules was loaded: see timers() in tests/vm/init. Such a guest is
+		# booted again, at most twice.
 		grep -a '^# again' "$results" >>"$results.again" 2>/dev/null && [ "$(wc -l <"$results.again")" -lt 3 ] || return $rc
 	done
 }
 
-# builds: true if another make builds the tools, the modules or the image. Prints which process.
+# builds: true if another make is building the tools, the modules or the image. Prints the
+# description of that process in its lock file.
 builds() {
 	local f
 	for f in "$TARGET" "$KBUILD_OUT" "$IMAGE"; do
-		# Read /proc/locks instead of trying the lock, for which another make would have to
-		# wait.
+		# The function reads /proc/locks instead of trying to take the lock, because another
+		# make would have to wait for a lock that was taken.
 		[ ! -e "$f.lock" ] || ! grep -q ":$(stat -c %i "$f.lock") " /proc/locks || { cat "$f.lock"; return; }
 	done
 	return 1
@@ -160,8 +164,8 @@ terminal() {
 	[ ! -t 0 ] || [ ! -t 1 ] || order size "$(stty size)"
 }
 
-# watchdog SECONDS: ends QEMU after that time. Otherwise a guest that does not boot or does not end
-# would keep the user waiting.
+# watchdog SECONDS: ends QEMU after that many seconds. Otherwise the user would have to wait for a
+# guest that does not boot or does not end.
 watchdog() {
 	local until=$((SECONDS + $1))
 	trap - EXIT INT TERM HUP
@@ -177,7 +181,8 @@ demo() {
 	step "booting $(kernel_name) in QEMU"
 	watchdog $((DEMO_SECONDS + 150)) &
 	if [ -t 0 ] && [ -t 1 ]; then
-		# Ctrl-C goes to QEMU, not to the guest, and ends the demo at once (signal=on).
+		# With signal=on, Ctrl-C is handled by QEMU, not by the guest, and ends the demo at
+		# once.
 		boot -chardev stdio,id=terminal,mux=on,signal=on -serial chardev:terminal \
 			-mon chardev=terminal -serial "file:$results"
 	else
@@ -215,7 +220,7 @@ tests() {
 	order mode test
 	cp "$1/list" "$orders/list"
 	results=$1/results
-	# In the background, as bash delays traps while a foreground child runs.
+	# The guest is booted in the background, as bash delays traps while a foreground child runs.
 	boot -serial "file:$1/console" -serial "file:$results" -monitor none </dev/null &
 	wait $!
 }
@@ -224,7 +229,8 @@ mode=${1:?}
 shift
 if [ "$mode" = test ]; then
 	enter_world "$world"
-	# All boots of a test run use one image, even if another one is built meanwhile.
+	# All boots of a test run use the same image, even if another image is built during the test
+	# run.
 	base=${1%/*}/$world.cpio programs=${1%/*}/$world.programs
 	ln "$IMAGE/base.cpio" "$base" 2>/dev/null || [ -e "$base" ]
 	[ -e "$programs" ] || {

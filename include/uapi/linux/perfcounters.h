@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * perfcounters: per-CPU 64-bit kernel counters, mapped read-only into user
- * space from /dev/perfcounters. Reading needs no system call.
+ * space from /dev/perfcounters. A program reads the mapped counters without a
+ * system call.
  *
- * The file, in pages of @page_size bytes:
+ * The contents of /dev/perfcounters, in pages of @page_size bytes:
  *
  *	page 0			struct perfcounters_header and the CPU bitmaps
  *	then chunk 0, 1, 2...	each: for CPU 0 .. nr_cpus - 1,
  *				pages_per_chunk pages of that CPU's slots
  *	at @desc_offset		struct perfcounters_desc desc[max_instances]
  *
- * A slot is one __s64. An instance is a named counter, gauge or histogram; its
- * number is the number of its first slot. Slot 0 of every CPU is that CPU's
- * seqflag. Chunks are only ever appended, so offsets never change and old
- * mappings stay valid.
+ * A slot is one __s64. An instance is a named counter, gauge or histogram; the
+ * number of an instance is the number of its first slot. Slot 0 of every CPU is
+ * that CPU's seqflag. The file grows only by chunks that are appended, so
+ * offsets never change and old mappings stay valid.
  *
- * Documentation/counter-pages.md describes the protocol for readers.
+ * Documentation/counter-pages.md describes how to read a consistent copy.
  */
 #ifndef _UAPI_LINUX_PERFCOUNTERS_H
 #define _UAPI_LINUX_PERFCOUNTERS_H
@@ -32,44 +33,51 @@
 #define PERFCOUNTERS_MAX_INSTANCES	65536
 
 /*
- * The seqflag of a CPU: the low bits count the updates in flight on that CPU,
- * the bits above count the completed updates. A copy of the CPU's slots is
- * consistent if the low bits were zero before the copy and the word has the
- * same value after it.
+ * The seqflag of a CPU is a word with two counts: the low
+ * PERFCOUNTERS_SEQ_SHIFT bits count the updates in flight on that CPU, the
+ * higher bits count the completed updates. A copy of the CPU's slots is
+ * consistent if the low bits of the seqflag were zero before the copy and the
+ * seqflag has the same value after the copy.
  */
 #define PERFCOUNTERS_SEQ_SHIFT		16
 #define PERFCOUNTERS_SEQ_BUSY		((1ULL << PERFCOUNTERS_SEQ_SHIFT) - 1)
 
-/* header.flags */
-#define PERFCOUNTERS_F_ATOMIC64		(1U << 0)	/* loads of a slot never tear */
+/* Bits of perfcounters_header.flags */
+#define PERFCOUNTERS_F_ATOMIC64		(1U << 0)	/* loads of a slot are never torn */
 
 /**
  * struct perfcounters_header - page 0 of /dev/perfcounters
- * @version: PERFCOUNTERS_VERSION; any other value means a different layout
- * @size: bytes of this structure that the kernel fills in; may only grow
- * @min_size: bytes that every kernel of this version fills in
- * @nr_cpus: CPU blocks in each chunk (the kernel's nr_cpu_ids)
- * @gen1: incremented before the set of instances changes
- * @gen2: set to @gen1 after the change. A reader loads @gen2 before it reads
- *	the descriptors and @gen1 after; if they differ, it repeats the read
+ * @version: PERFCOUNTERS_VERSION; any other value identifies a different layout
+ * @size: bytes of this structure that the kernel fills in; a later kernel may
+ *	fill in more, not fewer
+ * @min_size: bytes of this structure that every kernel of this @version fills
+ *	in
+ * @nr_cpus: number of CPU blocks in each chunk (the kernel's nr_cpu_ids)
+ * @gen1: generation, incremented before the set of instances changes
+ * @gen2: generation, set to @gen1 after the set of instances has changed. A
+ *	reader loads @gen2 before it reads the descriptors and @gen1 afterwards;
+ *	if the two differ, the reader reads the descriptors again
  * @page_size: bytes in a page
- * @pages_per_chunk: pages of one CPU in one chunk
- * @nr_chunks: number of chunks at present; an access beyond them raises SIGBUS
- * @nr_slots: slots in use, holes included; every live instance is below this
- * @max_instances: upper limit of nr_slots
+ * @pages_per_chunk: number of pages of one CPU in one chunk
+ * @nr_chunks: number of chunks at present; an access beyond the last chunk
+ *	raises SIGBUS
+ * @nr_slots: number of slots in use, holes included; every live instance has a
+ *	smaller number
+ * @max_instances: maximum value that @nr_slots can reach
  * @flags: PERFCOUNTERS_F_*
  * @counters_offset: file offset of chunk 0
  * @desc_offset: file offset of the descriptor of instance 0
- * @desc_size: bytes from one descriptor to the next
+ * @desc_size: distance in bytes from one descriptor to the next
  * @possible_offset: offset in the header page of the bitmap of possible CPUs;
  *	CPU n is bit n % 64 of __u64 word n / 64
- * @online_offset: offset in the header page of the bitmap of online CPUs, in
- *	the same format
+ * @online_offset: offset in the header page of the bitmap of online CPUs, which
+ *	has the format of the bitmap of possible CPUs
  * @tsc_khz: RDTSC ticks per millisecond; 0 if the time stamp counter is not
  *	constant, or stops in idle states
- * @boot_id: random number, chosen when perfcounters.ko is loaded; if it has
- *	changed, instance numbers from before are not valid any longer
- * @loaded_ns: CLOCK_REALTIME when perfcounters.ko was loaded
+ * @boot_id: random number, chosen when perfcounters.ko is loaded; after the
+ *	boot id has changed, instance numbers that were read before are no
+ *	longer valid
+ * @loaded_ns: CLOCK_REALTIME in nanoseconds when perfcounters.ko was loaded
  */
 struct perfcounters_header {
 	__u32	version;
@@ -94,14 +102,17 @@ struct perfcounters_header {
 	__u64	loaded_ns;
 };
 
-/* desc.state */
+/* Values of perfcounters_desc.state */
 enum perfcounters_state {
-	PERFCOUNTERS_FREE	= 0,	/* unused, or not the first slot of an instance */
-	PERFCOUNTERS_LIVE	= 1,	/* in use by the module that added it */
-	PERFCOUNTERS_DORMANT	= 2,	/* deleted by its owner; number and values stay */
+	PERFCOUNTERS_FREE	= 0,	/* unused slot, or not the first one of an instance */
+	PERFCOUNTERS_LIVE	= 1,	/* the module that added the instance uses it */
+	PERFCOUNTERS_DORMANT	= 2,	/* the owner deleted it; number and values stay */
 };
 
-/* desc.kind: how the values of several CPUs, and of two reads, are combined */
+/*
+ * Values of perfcounters_desc.kind: how the values of several CPUs, and of two
+ * reads, are combined
+ */
 enum perfcounters_kind {
 	PERFCOUNTERS_COUNTER	= 0,	/* only grows; sum over CPUs */
 	PERFCOUNTERS_GAUGE	= 1,	/* grows and shrinks; sum over CPUs */
@@ -110,7 +121,10 @@ enum perfcounters_kind {
 	PERFCOUNTERS_HISTOGRAM	= 4,	/* nr_slots log2 buckets; sum each over CPUs */
 };
 
-/* desc.unit: a slot that holds v means v * 10^exponent of this unit */
+/*
+ * Values of perfcounters_desc.unit: the value v of a slot means v * 10^exponent
+ * of this unit
+ */
 enum perfcounters_unit {
 	PERFCOUNTERS_NONE	= 0,
 	PERFCOUNTERS_EVENTS	= 1,
@@ -124,25 +138,30 @@ enum perfcounters_unit {
 
 /**
  * struct perfcounters_desc - the descriptor of an instance
- * @instance: the instance's number, which is also the index of this descriptor;
- *	0 if @state is PERFCOUNTERS_FREE
+ * @instance: number of the instance, which is also the index of this
+ *	descriptor; 0 if @state is PERFCOUNTERS_FREE
  * @state: enum perfcounters_state
  * @kind: enum perfcounters_kind
  * @unit: enum perfcounters_unit; for a histogram, the unit of the values that
- *	are sorted into its buckets
- * @exponent: power of ten, -9 for nanoseconds in PERFCOUNTERS_SECONDS
+ *	its buckets count
+ * @exponent: power of ten by which values are multiplied: -9 with the unit
+ *	PERFCOUNTERS_SECONDS means nanoseconds
  * @reserved0: zero
  * @nr_slots: number of consecutive slots: 1, or the number of buckets of a
  *	histogram. Bucket 0 of a histogram counts values <= 0, bucket b counts
- *	values in [2^(b-1), 2^b), and the last bucket all larger values as well
+ *	values in [2^(b-1), 2^b), and the last bucket counts all larger values
+ *	as well
  * @incarnation: how often an instance of this name has been added since
- *	perfcounters.ko was loaded; values restart at zero each time
+ *	perfcounters.ko was loaded; its values start at zero each time
  * @reserved1: zero
- * @created_ns: CLOCK_REALTIME when the instance was last added
- * @ended_ns: CLOCK_REALTIME when the instance became dormant; 0 while it is live
+ * @created_ns: CLOCK_REALTIME in nanoseconds when the instance was last added
+ * @ended_ns: CLOCK_REALTIME in nanoseconds when the instance became dormant; 0
+ *	while the instance is live
  * @reserved2: zero
- * @name: UTF-8 without control characters, NUL-terminated and padded with NULs
- * @help: one sentence in the format of @name; may be empty
+ * @name: name of the instance: UTF-8 without control characters, NUL-terminated
+ *	and padded with NULs
+ * @help: a sentence that describes the instance, in the format of @name; may be
+ *	empty
  */
 struct perfcounters_desc {
 	__u32	instance;
@@ -163,12 +182,13 @@ struct perfcounters_desc {
 
 /**
  * perfcounters_offset() - compute the file offset of a CPU's slot
- * @h: the header
- * @cpu: 0 .. nr_cpus - 1
- * @slot: an instance number, plus the bucket for a histogram; 0 is the seqflag
+ * @h: the header page of the mapped /dev/perfcounters
+ * @cpu: number of the CPU, 0 .. nr_cpus - 1
+ * @slot: number of the instance, plus the bucket for a histogram; slot 0 is the
+ *	seqflag
  *
- * Return: the offset in /dev/perfcounters of an __s64. The offset is inside the
- * file if @slot < h->nr_slots.
+ * Return: the offset of the slot, an __s64, in /dev/perfcounters. The offset is
+ * inside the file if @slot < h->nr_slots.
  */
 static inline __u64 perfcounters_offset(const struct perfcounters_header *h,
 					__u32 cpu, __u32 slot)

@@ -2,7 +2,7 @@
 /*
  * perfmon: the sampling formats "n-way" and "histogram".
  *
- * See Documentation/sampling.md.
+ * Documentation/sampling.md describes these formats.
  */
 #ifndef _UAPI_LINUX_PERFMON_FORMATS_H
 #define _UAPI_LINUX_PERFMON_FORMATS_H
@@ -10,14 +10,14 @@
 #include <linux/types.h>
 
 /**
- * struct perfmon_nway_arg - argument of the format "n-way"
- * @size: bytes of each buffer, a multiple of 8, 552 to 64 Mi
+ * struct perfmon_nway_arg - argument of the sampling format "n-way"
+ * @size: size of each buffer in bytes, a multiple of 8, from 552 to 64 Mi
  * @nr: number of buffers, 2 to 16
  * @reserved1: zero
  * @reserved: zero
  *
- * The format fills several buffers in turn, so that the context is masked only when all of
- * them are full.
+ * The format "n-way" fills several buffers, one after the other, and masks the context only when
+ * all of these buffers are full.
  */
 struct perfmon_nway_arg {
 	__u64	size;
@@ -27,20 +27,21 @@ struct perfmon_nway_arg {
 };
 
 /**
- * struct perfmon_nway_hdr - header of the memory of "n-way"
+ * struct perfmon_nway_hdr - header of the memory that the sampling format "n-way" writes
  * @nr: number of buffers
- * @size: bytes of each buffer
- * @nr_full: number of full buffers, from buffer @first on
- * @first: the oldest full buffer; if there is none, the buffer that is being filled
+ * @size: size of each buffer in bytes
+ * @nr_full: number of full buffers; buffer @first is the oldest of them
+ * @first: index of the oldest full buffer; if no buffer is full, of the buffer that is being filled
  * @total: number of buffers that have become full so far
- * @masked: how often all buffers were full
- * @lost: samples before the last entry that were not taken because sampling was throttled
+ * @masked: how often the context was masked because all buffers were full
+ * @lost: number of samples before the last entry that were not taken because sampling was throttled
  * @reserved: zero
- * @used: bytes of entries in each buffer
+ * @used: size of the entries in each buffer in bytes
  *
- * A buffer that becomes full queues a message if the PMD has PFM_REGFL_OVFL_NOTIFY.
- * PERFMON_RESTART empties buffer @first. Buffer n begins at offset 192 + n * @size; its
- * entries are struct pfm_dfl_smpl_entry, as in the format "default".
+ * When a buffer becomes full, a message is queued if the PMD that overflowed has
+ * PFM_REGFL_OVFL_NOTIFY. PERFMON_RESTART empties buffer @first. The offset of buffer n is
+ * 192 + n * @size. The entries of a buffer are struct pfm_dfl_smpl_entry, as in the format
+ * "default".
  */
 struct perfmon_nway_hdr {
 	__u64	nr;
@@ -55,13 +56,13 @@ struct perfmon_nway_hdr {
 };
 
 /**
- * struct perfmon_histogram_arg - argument of the format "histogram"
- * @base: lowest address that has a bucket
- * @shift: log2 of the bytes of code that share a bucket, 0 to 63
+ * struct perfmon_histogram_arg - argument of the sampling format "histogram"
+ * @base: lowest instruction address that has a bucket
+ * @shift: log2 of the number of addresses that share a bucket, 0 to 63
  * @nr: number of buckets, 1 to 2^14
  * @reserved: zero
  *
- * The format counts samples by instruction address.
+ * The format "histogram" counts samples by instruction address.
  */
 struct perfmon_histogram_arg {
 	__u64	base;
@@ -71,17 +72,19 @@ struct perfmon_histogram_arg {
 };
 
 /**
- * struct perfmon_histogram - the buffer of "histogram"
- * @base: as in the argument
- * @shift: as in the argument
+ * struct perfmon_histogram - the buffer of the sampling format "histogram"
+ * @base: same as in struct perfmon_histogram_arg
+ * @shift: same as in struct perfmon_histogram_arg
  * @nr: number of buckets
- * @samples: number of samples, those in @outside included
- * @outside: samples whose address has no bucket
- * @lost: samples before the last one that were not taken because sampling was throttled
+ * @samples: number of samples, including those that @outside counts
+ * @outside: number of samples whose instruction address has no bucket
+ * @lost: number of samples before the last counted one that were not taken because sampling was
+ *	throttled
  * @reserved: zero
  * @buckets: number of samples in each bucket
  *
- * The buffer is never full. PERFMON_RESTART sets @samples, @outside, @lost and @buckets to 0.
+ * The buffer of the format "histogram" never becomes full. PERFMON_RESTART sets @samples, @outside,
+ * @lost and @buckets to 0.
  */
 struct perfmon_histogram {
 	__u64	base;

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * ppa: precise process accounting. Measures with time stamps how each task and each CPU
+ * ppa: precise process accounting, which measures with time stamps how each task and each CPU
  * spends its time.
  *
- * A read() of /dev/ppa returns an array of struct ppa_task: as many as fit the buffer, at most
- * 256. A sequence of reads returns all tasks, in no particular order, and after them the tasks
- * that have ended. An ended task is returned once and then discarded. A read that returns 0
- * ends the sequence; lseek() to 0 starts it again. A task that ends during the sequence may be
- * returned twice, with the same pid and began; the second one has the final values. read()
- * needs CAP_PERFMON.
+ * A read() of /dev/ppa returns an array of struct ppa_task: as many as fit into the buffer, at most
+ * 256. A program reads until read() returns 0, and then has all tasks, in no particular order,
+ * followed by the tasks that have ended. lseek() to 0 starts with the first task again. An ended
+ * task is returned once and then discarded. A task that ends between two reads may be returned
+ * twice, with the same @pid and @began; the second structure has the final values. read() needs
+ * CAP_PERFMON.
  *
- * PPA_GETTASK is open to every user, for tasks that the caller may read by the rules of ptrace.
- * It uses the caller's pid and user namespaces.
+ * PPA_GETTASK needs no capability for tasks that the caller may read by the rules of ptrace. Ids in
+ * its structure are those of the caller's pid and user namespaces.
  *
- * Times are in ticks; struct ppa_info has the number of ticks per millisecond.
+ * All times are in ticks of the time stamp counter, unless their field says otherwise; struct
+ * ppa_info has the number of ticks per millisecond.
  *
- * See Documentation/accounting.md.
+ * Documentation/accounting.md describes the accounting.
  */
 #ifndef _UAPI_LINUX_PPA_H
 #define _UAPI_LINUX_PPA_H
@@ -23,16 +24,16 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Indices of a task's values; /proc/ppa/PID/rawppa has the values of each group of CPUs. */
-#define PPA_SCHEDACCUM		0	/* time on a CPU, without interrupts */
-#define PPA_SCACCUM		1	/* part of it that was in system calls */
+/* Indices of ppa_task.values, and of the values of each group of CPUs in /proc/ppa/PID/rawppa. */
+#define PPA_SCHEDACCUM		0	/* time on a CPU, without time in interrupts */
+#define PPA_SCACCUM		1	/* part of PPA_SCHEDACCUM in system calls */
 #define PPA_INTACCUM		2	/* time of interrupts that interrupted the task */
 #define PPA_RSCHEDCNT		3	/* calls of the scheduler that switched to no other task */
 #define PPA_SCHEDOUTCNT		4	/* switches away because the task blocked */
-#define PPA_PRMPTCTXTCNT	5	/* switches away at the end of the slice, or by yield */
-#define PPA_PRMPTPRICNT		6	/* other preemptions, such as by a more urgent task */
-#define PPA_SCHLATACCUM		7	/* time from wakeup to run */
-#define PPA_SYSCALLCNT		8	/* system calls */
+#define PPA_PRMPTCTXTCNT	5	/* switches at the end of the slice, or by yield */
+#define PPA_PRMPTPRICNT		6	/* other preemptions, for example by priority */
+#define PPA_SCHLATACCUM		7	/* time from wakeups until the task ran */
+#define PPA_SYSCALLCNT		8	/* number of system calls */
 #define PPA_INTCNT		9	/* interrupts that interrupted the task */
 #define PPA_AVGCTXT		10	/* time spent in context switches to the task */
 #define PPA_NR_VALUES		11
@@ -42,36 +43,36 @@
 /* Counters of delivered signals, by signal number: 0 to SIGRTMAX. */
 #define PPA_NR_SIGNALS		65
 
-/* Levels of measurement, set in /proc/sys/kernel/ppa_levels. */
-#define PPA_LEVEL_SCHED		0x01	/* scheduling; always set */
+/* Bits of /proc/sys/kernel/ppa_levels, which selects the events that accounting measures. */
+#define PPA_LEVEL_SCHED		0x01	/* scheduling; the bit is always set */
 #define PPA_LEVEL_IRQ		0x02	/* interrupts and softirqs */
 #define PPA_LEVEL_SYSCALL	0x04	/* system calls */
 #define PPA_LEVEL_SWITCH	0x08	/* PPA_AVGCTXT and PPA_RSCHEDCNT */
 
-/* ppa_task.flags */
-#define PPA_TASK_KERNEL		0x01	/* a kernel thread */
+/* Bits of ppa_task.flags */
+#define PPA_TASK_KERNEL		0x01	/* the task is a kernel thread */
 #define PPA_TASK_ENDED		0x02	/* the task has ended */
 #define PPA_TASK_RUNNING	0x04	/* the task is on a CPU */
 #define PPA_TASK_LATENCIES	0x08	/* @latencies are counted */
 
 /**
- * struct ppa_task - the accounting of a task
- * @size: bytes of this structure
+ * struct ppa_task - the accounting of a task, that is, of a thread
+ * @size: size of this structure in bytes
  * @flags: PPA_TASK_*
- * @pid: id of the thread; read() uses the initial pid namespace
- * @tgid: id of its process
- * @ppid: id of its parent process
- * @uid: its real user id
- * @cpu: the CPU that it ran on last
+ * @pid: id of the thread; read() returns ids of the initial pid namespace
+ * @tgid: id of the thread's process
+ * @ppid: id of the parent process
+ * @uid: real user id of the task
+ * @cpu: number of the CPU that the task ran on last
  * @reserved: 0
  * @began: CLOCK_BOOTTIME in nanoseconds when the task was created
- * @counted: ticks from the start of its accounting to now, or to its end
- * @values: PPA_*, summed over all CPUs
+ * @counted: ticks from the start of the task's accounting to the call, or to the end of the task
+ * @values: values PPA_SCHEDACCUM to PPA_AVGCTXT, summed over all CPUs
  * @runq: ticks that the task waited for a CPU after a preemption
- * @latencies: number of wakeups in each bucket of latencies
- * @signals: number of signals delivered, by signal number
+ * @latencies: number of wakeups in each bucket of latencies, see PPA_NR_LATENCIES
+ * @signals: number of delivered signals, by signal number
  * @reserved2: 0
- * @comm: its name
+ * @comm: name of the task
  */
 struct ppa_task {
 	__u32	size;
@@ -93,8 +94,8 @@ struct ppa_task {
 };
 
 /*
- * Indices of a CPU's values in /proc/rawsysppa. PPA_CPU_SYSCALLS and *_COUNT are counts, the
- * others are times in ticks.
+ * Indices of a CPU's values in /proc/rawsysppa. The values PPA_CPU_SYSCALLS and PPA_CPU_*_COUNT are
+ * counts; all other values are times in ticks.
  */
 enum ppa_cpu_value {
 	PPA_CPU_USER,
@@ -119,20 +120,20 @@ enum ppa_cpu_value {
 };
 
 /**
- * struct ppa_info - the state of accounting
- * @size: bytes of this structure
+ * struct ppa_info - the state of accounting, returned by PPA_GETINFO
+ * @size: size of this structure in bytes
  * @version: PPA_VERSION
  * @khz: ticks per millisecond
  * @levels: PPA_LEVEL_* that are measured; 0 while accounting is off
  * @flags: the first three values of /proc/sys/kernel/ppa, as bits 0 to 2
- * @scaling: the fourth value: CPUs per group
+ * @scaling: the fourth value of /proc/sys/kernel/ppa: CPUs per group
  * @nr_cpus: number of CPU ids (the kernel's nr_cpu_ids)
  * @nr_groups: number of groups of CPUs
- * @nr_tasks: number of tasks that are accounted
- * @nr_ended: number of tasks that have ended and were not read yet
- * @lost: number of ended tasks that were dropped unread because of a limit
+ * @nr_tasks: number of tasks that are being accounted
+ * @nr_ended: number of tasks that have ended and were not read from /dev/ppa yet
+ * @lost: number of ended tasks that were discarded unread because a limit was reached
  * @refused: number of tasks that are not accounted because memory was short
- * @now: the time in ticks
+ * @now: the current time in ticks
  */
 struct ppa_info {
 	__u32	size;
@@ -154,8 +155,9 @@ struct ppa_info {
 
 #define PPA_GETINFO	_IOR('A', 0xa0, struct ppa_info)
 /*
- * Returns the task with the given @pid. ESRCH: there is no such task; EPERM: the caller may not
- * read it; ENODATA: it is not accounted; EAGAIN: no consistent copy was possible.
+ * Returns the accounting of the task with the given @pid. ESRCH: the task does not exist; EPERM:
+ * the caller may not read the task; ENODATA: the task is not accounted; EAGAIN: no consistent copy
+ * was possible.
  */
 #define PPA_GETTASK	_IOWR('A', 0xa1, struct ppa_task)
 

@@ -430,7 +430,7 @@ impl<R: Send + Sync> Family<R> {
             Err(error) => {
                 if self.refused.cmpxchg(0, SAID, Relaxed).is_ok() {
                     kernel::pr_notice!(
-                        "no instances for {}, {} {} the first of them (error {}): all without are counted together\n",
+                        "cannot add counters for {}, first for {} {} (error {}); those without are counted together\n",
                         self.what,
                         key.text(),
                         key.number(),
@@ -566,7 +566,7 @@ impl<R: Send + Sync> Family<R> {
         }
         if this.full.cmpxchg(TO_SAY, SAID, Relaxed).is_ok() {
             kernel::pr_notice!(
-                "no place for more than {} {}: all others are counted together\n",
+                "limit of {} {} reached; all others are counted together\n",
                 ROWS,
                 this.what
             );

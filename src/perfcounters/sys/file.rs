@@ -105,7 +105,7 @@ unsafe extern "C" fn counters_mmap(
     from_result(|| {
         if misc::is_32bit() {
             if misc::may_log(misc::Line::Reader) {
-                pr_notice!("a 32-bit program reads a counter in two halves, which may not belong together: use a 64-bit one\n");
+                pr_notice!("32-bit programs cannot map the counters, as they cannot read 64 bits at once; use a 64-bit program\n");
             }
             return Err(EOPNOTSUPP);
         }

@@ -542,7 +542,7 @@ unsafe extern "C" fn perfmon_format_register(raw: *const RawFormat) -> c_int {
         // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
         // structure.
         if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawFormat>() {
-            pr_err!("perfmon: a sampling format of another version; build it anew\n");
+            pr_err!("perfmon: sampling format has an unexpected struct size; rebuild it against this module's headers\n");
             return Err(EINVAL);
         }
         // INVARIANT: By the function's requirement the format stays valid while it is registered.

@@ -300,7 +300,7 @@ pub(crate) unsafe extern "C" fn perfmon_pmu_register(raw: *const RawPmu) -> c_in
         // SAFETY: `raw` is not NULL, and `size` is the first field of every version of the
         // structure.
         if raw.is_null() || unsafe { (*raw).size } as usize != size_of::<RawPmu>() {
-            pr_err!("perfmon: a PMU description of another version; build it anew\n");
+            pr_err!("perfmon: PMU description has an unexpected struct size; rebuild it against this module's headers\n");
             return Err(EINVAL);
         }
         // INVARIANT: By the function's requirement the description stays valid while it is

@@ -389,7 +389,10 @@ impl<T> Probes<T> {
         // SAFETY: The event's name is a C string.
         let tracepoint = unsafe { shim::pfc_tracepoint_find(E::NAME.as_char_ptr()) };
         if tracepoint.is_null() {
-            kernel::pr_err!("this kernel has no tracepoint {:?}\n", E::NAME);
+            kernel::pr_err!(
+                "tracepoint {:?} not found; is this a supported kernel?\n",
+                E::NAME
+            );
             return Err(ENOENT);
         }
         self.attached.reserve(1, GFP_KERNEL)?;

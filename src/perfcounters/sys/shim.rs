@@ -244,7 +244,7 @@ extern "C" {
     pub(crate) static pfm_expected_since: u64;
     pub(crate) static pfm_storm_left: u32;
     pub(crate) fn pfm_expected() -> bool;
-    pub(crate) fn pfm_storm(began: u64) -> u64;
+    pub(crate) fn pfm_storm(began: u64, regs: *const bindings::pt_regs) -> u64;
     pub(crate) fn pfm_memory_new(size: u64) -> *mut c_void;
     pub(crate) fn pfm_memory_free(memory: *mut c_void);
     pub(crate) fn pfm_memory_map(

@@ -8,19 +8,19 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::thread::sleep;
 use std::time::Duration;
 
-use perfcounters::{Counters, Pattern};
+use perfcounters::{Counters, Pattern, Selection, Stamp};
 use perfmon::Pmd;
 use rustix::thread::{sched_setaffinity, CpuSet};
-use rustix::time::{clock_gettime, ClockId};
 
 use crate::count::{count, MOST_OPERATIONS};
 use crate::events::Traced;
-use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS, PAGE_FAULTS};
-use crate::record::{Adds, Count, Failure, Record};
+use crate::operations::{Operation, Run, Stage, OPERATIONS};
+use crate::peers::{cpus, PerfEvent, PerfGroup, PerfSelf, ProcFile, INSTRUCTIONS};
+use crate::record::{tell, Adds, Count, Failure, Record};
 use crate::sample;
-use crate::switch::{context, PingPong, Turns, TwoGroups, TwoSets, COUNTERS};
+use crate::switch::{context, PingPong, Turns, COUNTERS};
 use crate::sys::{close_nothing, first_in_line, getppid, nops, PerCpuArray};
-use crate::trace::{Job, WAYS};
+use crate::trace::{Job, Way};
 
 /// Rounds of [`nops`], of a microsecond each, during which event sets are switched. In a guest with
 /// several CPUs timers run at clock ticks only, every 4 ms. The rounds then have 50 switches, more
@@ -28,9 +28,6 @@ use crate::trace::{Job, WAYS};
 const TURNS: u32 = 200_000;
 /// Calls of close(-1) in one operation.
 const CLOSES: u32 = 100;
-/// Name and levels: the scheduler; interrupts as well; system calls as well; the time of switches
-/// as well.
-const ACCOUNTING: [(&str, &str); 4] = [("sched", "1"), ("irq", "3"), ("calls", "7"), ("all", "15")];
 /// CPU of all measurements: perf events of this CPU are read.
 const CPU: usize = 0;
 /// Limit of measurements of one operation until enough windows agree. If they never do, the report
@@ -43,42 +40,37 @@ const KEYS: u32 = 1000;
 /// Keys per batch, for few, more and many CPUs, so that a batch fits into a window.
 const BATCH: [usize; 3] = [1000, 200, 50];
 
-fn tell(record: &Record) {
-    match serde_json::to_string(record) {
-        Ok(line) => println!("{line}"),
-        Err(error) => eprintln!("bench: {error}"),
+/// Measures until enough windows agree, at most [`TRIES`] times, and prints the record.
+fn tried(mut measure: impl FnMut() -> io::Result<Count>) -> io::Result<()> {
+    let mut last = measure()?;
+    for _ in 1..TRIES {
+        if last.doubt().is_none() {
+            break;
+        }
+        last = measure()?;
     }
+    tell(&Record::Count(last));
+    Ok(())
 }
 
-struct Guest {
+/// The guest in which the operations are measured. Its methods each measure an operation and print
+/// the record; `name` is that of the operation.
+#[derive(Clone, Copy)]
+pub struct Guest {
     cpus: u32,
     /// Limit of operations in a window.
     most: u32,
+    traced: Traced,
 }
 
 impl Guest {
-    fn operation(&self, name: &str, values: u64, run: &mut dyn FnMut(u32) -> io::Result<()>) {
-        self.rested(name, values, self.most, &|| {}, run);
-    }
-
-    /// Measures like [`operation`](Self::operation), with a limit of `most` operations and with
-    /// `rest` called before each window.
-    fn rested(
+    fn operation(
         &self,
         name: &str,
         values: u64,
-        most: u32,
-        rest: &dyn Fn(),
         run: &mut dyn FnMut(u32) -> io::Result<()>,
-    ) {
-        for again in (0..TRIES).rev() {
-            match count(name, self.cpus, values, most, rest, run) {
-                Ok(count) if again > 0 && count.doubt().is_some() => continue,
-                Ok(count) => tell(&Record::Count(count)),
-                Err(error) => self.failed(name, &error),
-            }
-            break;
-        }
+    ) -> io::Result<()> {
+        tried(|| count(name, self.cpus, values, self.most, &|| {}, run))
     }
 
     fn failed(&self, what: &str, why: &dyn ToString) {
@@ -89,69 +81,76 @@ impl Guest {
         }));
     }
 
+    /// Measures what `run` executes as often as its argument says.
+    pub fn simple(&self, name: &str, run: impl Fn(u32)) -> io::Result<()> {
+        self.operation(name, 1, &mut |n| {
+            run(n);
+            Ok(())
+        })
+    }
+
     /// Measures the library's reader with a whole snapshot of 1,000 counters.
-    fn reader(&self) -> Result<(), perfcounters::Error> {
-        let mut counters = Counters::open()?;
-        let selection = counters.select(&Pattern::new(["bench/*"]))?;
-        let mut values = Vec::new();
-        counters.fill(&selection, &mut values)?;
-        let nr = values.len() as u64;
+    pub fn snapshot(
+        &self,
+        name: &str,
+        fill: impl Fn(&Counters, &Selection, &mut Vec<i64>) -> Result<Stamp, perfcounters::Error>,
+    ) -> io::Result<()> {
         let broke = |e: perfcounters::Error| io::Error::other(e.to_string());
-        self.operation("snapshot", nr, &mut |n| {
+        let mut counters = Counters::open().map_err(broke)?;
+        let selection = counters.select(&Pattern::new(["bench/*"])).map_err(broke)?;
+        let mut values = Vec::new();
+        counters.fill(&selection, &mut values).map_err(broke)?;
+        let nr = values.len() as u64;
+        self.operation(name, nr, &mut |n| {
             (0..n)
-                .try_for_each(|_| counters.fill(&selection, &mut values).map(drop))
+                .try_for_each(|_| fill(&counters, &selection, &mut values).map(drop))
                 .map_err(broke)
-        });
-        self.operation("snapshot_unchecked", nr, &mut |n| {
-            (0..n)
-                .try_for_each(|_| counters.fill_each(&selection, &mut values).map(drop))
-                .map_err(broke)
-        });
-        Ok(())
+        })
     }
 
+    /// Measures reading a file of /proc, whose name is part of the operation's.
     fn proc_file(&self, name: &str) -> io::Result<()> {
-        let mut file = ProcFile::open(&format!("/proc/{name}"))?;
+        let file = name.trim_start_matches("proc_");
+        let mut file = ProcFile::open(&format!("/proc/{}", file.trim_end_matches("_parsed")))?;
         let (values, _) = file.parse()?;
-        self.operation(&format!("proc_{name}"), values, &mut |n| {
-            (0..n).try_for_each(|_| file.read().map(drop))
-        });
-        self.operation(&format!("proc_{name}_parsed"), values, &mut |n| {
-            (0..n).try_for_each(|_| file.parse().map(drop))
-        });
-        Ok(())
-    }
-
-    fn perf(&self, name: &str, event: PerfEvent, count: usize) {
-        match PerfGroup::new(event, count, CPU as i32) {
-            Ok(mut group) => self.operation(name, count as u64, &mut |n| {
-                (0..n).try_for_each(|_| group.read())
-            }),
-            Err(error) => self.failed(name, &error),
+        if name.ends_with("_parsed") {
+            self.operation(name, values, &mut |n| {
+                (0..n).try_for_each(|_| file.parse().map(drop))
+            })
+        } else {
+            self.operation(name, values, &mut |n| {
+                (0..n).try_for_each(|_| file.read().map(drop))
+            })
         }
     }
 
-    fn rdpmc(&self) {
-        match PerfSelf::new(INSTRUCTIONS) {
-            Ok(event) => self.operation("perf_rdpmc", 1, &mut |n| {
-                (0..n).try_for_each(|_| event.read().map(drop))
-            }),
-            Err(error) => self.failed("perf_rdpmc", &error),
-        }
+    /// Measures reading a group of `count` perf events.
+    pub fn perf(&self, name: &str, event: PerfEvent, count: u16) -> io::Result<()> {
+        let mut group = PerfGroup::new(event, count.into(), CPU as i32)?;
+        self.operation(name, count.into(), &mut |n| {
+            (0..n).try_for_each(|_| group.read())
+        })
+    }
+
+    /// Measures reading a perf event by RDPMC.
+    pub fn rdpmc(&self, name: &str) -> io::Result<()> {
+        let event = PerfSelf::new(INSTRUCTIONS)?;
+        self.operation(name, 1, &mut |n| {
+            (0..n).try_for_each(|_| event.read().map(drop))
+        })
     }
 
     /// Measures two threads that run alternately, each counted by what `counted` returns.
-    fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) {
-        let first = first_in_line(true).and_then(|()| counted());
-        let pair = first.and_then(|own| Ok((own, PingPong::new(counted)?)));
-        match pair {
-            Ok((_own, mut pair)) => {
-                self.operation(name, 2, &mut |n| (0..n).try_for_each(|_| pair.turn()));
-                let _ = pair.end();
-            }
-            Err(error) => self.failed(name, &error),
-        }
+    pub fn switch<T: 'static>(&self, name: &str, counted: fn() -> io::Result<T>) -> io::Result<()> {
+        first_in_line(true)?;
+        let measured = counted().and_then(|_own| {
+            let mut pair = PingPong::new(counted)?;
+            let measured = self.operation(name, 2, &mut |n| (0..n).try_for_each(|_| pair.turn()));
+            let _ = pair.end();
+            measured
+        });
         let _ = first_in_line(false);
+        measured
     }
 
     /// Makes a record of the shortest call of a handler and the number of calls of the same length.
@@ -167,132 +166,119 @@ impl Guest {
         }
     }
 
-    /// Measures the part of a sample that the handler of the overflow interrupt takes.
-    fn handler(&self, name: &str) {
-        let name = format!("{name}_handler");
+    /// Measures a loop of known length with one sample per round, taken by what `sampled` returns,
+    /// and the part of a sample that the handler of the overflow interrupt takes.
+    pub fn samples<T>(&self, name: &str, sampled: fn() -> io::Result<T>) -> io::Result<()> {
+        let _sampled = sampled()?;
+        let _ = nmis();
+        let measured = self.simple(name, sample::periods);
+        let handler = format!("{name}_handler");
         match nmis() {
-            Ok(nmi) => tell(&Record::Count(self.shortest(&name, nmi))),
-            Err(error) => self.failed(&name, &error),
+            Ok(nmi) => tell(&Record::Count(self.shortest(&handler, nmi))),
+            Err(error) => self.failed(&handler, &error),
         }
-    }
-
-    /// Measures a loop of known length with one sample per round, taken by what `sampled` returns.
-    fn samples<T>(&self, name: &str, sampled: impl FnOnce() -> io::Result<T>) {
-        match sampled() {
-            Ok(_sampled) => {
-                let _ = nmis();
-                self.operation(name, 1, &mut |n| {
-                    sample::periods(n);
-                    Ok(())
-                });
-                self.handler(name);
-            }
-            Err(error) => self.failed(name, &error),
-        }
+        measured
     }
 
     /// Measures one switch of event sets, or rotation of perf's groups, by the callback of its
     /// timer. The interrupt around it, other timers and other CPUs do not count.
-    fn turns<T: Turns>(&self, name: &str) {
-        match T::new().and_then(|mut turns| self.turn(name, &mut turns)) {
-            Ok(count) => tell(&Record::Count(count)),
-            Err(error) => self.failed(name, &error),
-        }
+    pub fn turns<T: Turns>(&self, name: &str) -> io::Result<()> {
+        let mut turns = T::new()?;
+        tried(|| self.turn(name, &mut turns))
     }
 
     fn turn<T: Turns>(&self, name: &str, turns: &mut T) -> io::Result<Count> {
-        let mut tries = TRIES;
-        loop {
-            let before = turns.counts()?;
-            callbacks()?;
-            nops(TURNS);
-            let callback = callbacks()?
-                .into_iter()
-                .find(|callback| T::is_callback(&callback.function));
-            let callback = callback.ok_or_else(|| io::Error::other("no turn ended"))?;
-            let after = turns.counts()?;
-            let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
-            if !T::took_turns(callback.calls, counts) {
-                let calls = callback.calls;
-                return Err(io::Error::other(format!(
-                    "{calls} callbacks of the timer, but the two counted {counts:?}"
-                )));
-            }
-            let count = self.shortest(name, (callback.ticks, callback.agree));
-            tries -= 1;
-            if tries == 0 || count.doubt().is_none() {
-                return Ok(count);
-            }
+        let before = turns.counts()?;
+        callbacks()?;
+        nops(TURNS);
+        let callback = callbacks()?
+            .into_iter()
+            .find(|callback| T::is_callback(&callback.function));
+        let callback = callback.ok_or_else(|| {
+            io::Error::other("no timer callback has switched event sets or groups")
+        })?;
+        let after = turns.counts()?;
+        let counts = [0, 1].map(|n: usize| after[n].wrapping_sub(before[n]));
+        if !T::took_turns(callback.calls, counts) {
+            let calls = callback.calls;
+            return Err(io::Error::other(format!(
+                "{calls} timer callbacks do not match the counts of the two, {counts:?}"
+            )));
         }
+        Ok(self.shortest(name, (callback.ticks, callback.agree)))
     }
 
     /// Measures a hundred calls of close(-1), the operation with which overwritten rings were
     /// measured first. `begin` is called before the calls of each window.
-    fn closes<T>(
+    pub fn closes<T>(
         &self,
         name: &str,
-        sampled: impl FnOnce() -> io::Result<T>,
+        sampled: T,
         begin: fn(&T) -> io::Result<()>,
-    ) {
-        match sampled() {
-            Ok(sampled) => self.operation(name, CLOSES.into(), &mut |n| {
-                begin(&sampled)?;
-                (0..n * CLOSES).for_each(|_| close_nothing());
-                Ok(())
-            }),
-            Err(error) => self.failed(name, &error),
-        }
+    ) -> io::Result<()> {
+        self.operation(name, CLOSES.into(), &mut |n| {
+            begin(&sampled)?;
+            (0..n * CLOSES).for_each(|_| close_nothing());
+            Ok(())
+        })
     }
 
-    /// Measures reading a thread's context, by a call and by its self page.
-    fn contexts(&self) -> io::Result<()> {
+    /// Measures reading PMDs of a thread's context by a call.
+    pub fn context_read(&self, name: &str, count: u16) -> io::Result<()> {
         let context = context(COUNTERS)?;
-        for (name, count) in [("context_read_1", 1), ("context_read_4", COUNTERS)] {
-            let mut pmds: Vec<Pmd> = (0..count)
-                .map(|n| Pmd {
-                    reg_num: n,
-                    ..Pmd::default()
-                })
-                .collect();
-            self.operation(name, count.into(), &mut |n| {
-                (0..n).try_for_each(|_| context.refresh(&mut pmds))
-            });
-        }
+        let mut pmds: Vec<Pmd> = (0..count)
+            .map(|n| Pmd {
+                reg_num: n,
+                ..Pmd::default()
+            })
+            .collect();
+        self.operation(name, count.into(), &mut |n| {
+            (0..n).try_for_each(|_| context.refresh(&mut pmds))
+        })
+    }
+
+    /// Measures reading a PMD of a thread's context by its self page.
+    pub fn self_read(&self, name: &str) -> io::Result<()> {
+        let context = context(COUNTERS)?;
         let page = selfpage::Mapping::new(context.as_fd().as_raw_fd())
             .map_err(io::Error::from_raw_os_error)?;
-        self.operation("self_read", 1, &mut |n| {
+        self.operation(name, 1, &mut |n| {
             (0..n).try_for_each(|_| match page.counter(0) {
                 Some(_) => Ok(()),
                 None => Err(io::Error::other("the page does not allow RDPMC")),
             })
-        });
-        Ok(())
+        })
     }
 
     /// Measures the life of a context from open to close, with [`COUNTERS`] that count in between.
     /// Deferred work has ended before the next one begins, and does not count, neither for contexts
     /// nor for perf.
-    fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) {
-        self.rested(name, 1, 1, &|| sleep(LIFE_REST), &mut |n| {
-            (0..n).try_for_each(|_| life().map(drop))
-        });
+    pub fn life<T>(&self, name: &str, life: fn() -> io::Result<T>) -> io::Result<()> {
+        let mut lives = |n: u32| (0..n).try_for_each(|_| life().map(drop));
+        tried(|| count(name, self.cpus, 1, 1, &|| sleep(LIFE_REST), &mut lives))
     }
 
-    fn bpf(&self) -> io::Result<()> {
+    /// Measures the lookup of a key of a BPF per-CPU array.
+    pub fn bpf_lookup(&self, name: &str) -> io::Result<()> {
         let possible = cpus("possible")?;
         let mut map = PerCpuArray::new(KEYS, possible)?;
-        self.operation("bpf_lookup", possible as u64, &mut |n| {
+        self.operation(name, possible as u64, &mut |n| {
             (0..n).try_for_each(|k| map.lookup(k).map(drop))
-        });
+        })
+    }
+
+    /// Measures the lookup of a batch of keys of a BPF per-CPU array.
+    pub fn bpf_batch(&self, name: &str) -> io::Result<()> {
+        let possible = cpus("possible")?;
+        let mut map = PerCpuArray::new(KEYS, possible)?;
         let batch = match self.cpus {
             0..4 => BATCH[0],
             4..32 => BATCH[1],
             _ => BATCH[2],
         };
-        self.operation("bpf_batch", (possible * batch) as u64, &mut |n| {
+        self.operation(name, (possible * batch) as u64, &mut |n| {
             (0..n).try_for_each(|_| map.batch(batch).map(drop))
-        });
-        Ok(())
+        })
     }
 
     /// Prints what bench.ko measured with interrupts off.
@@ -306,83 +292,47 @@ impl Guest {
         Ok(())
     }
 
-    /// Measures what accounting adds to a system call, to a switch of threads and to an interrupt,
-    /// level by level.
-    fn accounting(&self) {
-        for (name, level) in ACCOUNTING {
-            let set = |on: &str| -> io::Result<()> {
-                std::fs::write("/proc/sys/kernel/ppa_levels", level)?;
-                std::fs::write("/proc/sys/kernel/ppa", on)
-            };
-            if let Err(error) = set("1 0 0 1") {
-                self.failed(&format!("getppid_{name}"), &error);
-                continue;
-            }
-            self.job(Job::Calls, name);
-            self.job(Job::Switches, name);
-            self.job(Job::Interrupts, name);
-            if let Err(error) = set("0 0 0 1") {
-                self.failed(name, &error);
-            }
-        }
-    }
-
-    /// Measures an operation while it is observed; `by` names the observer.
-    fn job(&self, job: Job, by: &str) {
+    /// Measures a system call, a switch of threads or an interrupt.
+    pub fn job(&self, name: &str, job: Job) -> io::Result<()> {
         match job {
-            Job::Calls => self.operation(&format!("getppid_{by}"), 1, &mut |n| {
-                (0..n).for_each(|_| getppid());
-                Ok(())
-            }),
-            Job::Switches => self.switch(&format!("switch_{by}"), || Ok(())),
-            Job::Interrupts => self.interrupt(&format!("interrupt_{by}")),
+            Job::Calls => self.simple(name, |n| (0..n).for_each(|_| getppid())),
+            Job::Switches => self.switch(name, || Ok(())),
+            Job::Interrupts => self.interrupt(name),
         }
     }
 
-    /// Measures the operations while other tools observe them.
-    fn others(&self) {
-        let jobs = [
-            (Job::Calls, "getppid"),
-            (Job::Switches, "switch"),
-            (Job::Interrupts, "interrupt"),
-        ];
-        // With 8 operations the records of most windows fit into one page of a ring, so the step to
-        // the next page does not count.
-        let few = Self {
-            cpus: self.cpus,
-            most: 8,
+    /// Measures an operation with accounting on.
+    fn accounting(&self, name: &str, job: Job, levels: &str) -> io::Result<()> {
+        std::fs::write("/proc/sys/kernel/ppa_levels", levels)?;
+        std::fs::write("/proc/sys/kernel/ppa", "1 0 0 1")?;
+        let measured = self.job(name, job);
+        std::fs::write("/proc/sys/kernel/ppa", "0 0 0 1")?;
+        measured
+    }
+
+    /// Measures an operation while another tool observes it.
+    fn observed(&self, name: &str, job: Job, way: Way) -> io::Result<()> {
+        let guest = Self {
+            most: way.most.min(self.most),
+            ..*self
         };
-        for (name, way) in WAYS {
-            for (job, what) in jobs {
-                let measures = if ["ftrace", "perf"].contains(&name) {
-                    &few
-                } else {
-                    self
-                };
-                match way(job) {
-                    Ok(_looks) => measures.job(job, name),
-                    Err(error) => self.failed(&format!("{what}_{name}"), &error),
-                }
-                settle();
-            }
-        }
+        let measured = (way.start)(job).and_then(|_looks| guest.job(name, job));
+        settle();
+        measured
     }
 
     /// Measures an interrupt that bench.ko sends to its own CPU.
-    fn interrupt(&self, name: &str) {
-        for again in (0..TRIES).rev() {
-            let line = std::fs::read_to_string("/proc/bench_interrupt");
-            match line.map(|line| module_line(line.trim_end(), self.cpus)) {
-                Ok(Some(count)) if again > 0 && count.doubt().is_some() => continue,
-                Ok(Some(count)) => tell(&Record::Count(Count {
-                    operation: name.into(),
-                    ..count
-                })),
-                Ok(None) => self.failed(name, &"/proc/bench_interrupt cannot be understood"),
-                Err(error) => self.failed(name, &error),
-            }
-            break;
-        }
+    fn interrupt(&self, name: &str) -> io::Result<()> {
+        tried(|| {
+            let line = std::fs::read_to_string("/proc/bench_interrupt")?;
+            let count = module_line(line.trim_end(), self.cpus);
+            let count =
+                count.ok_or_else(|| io::Error::other("cannot parse /proc/bench_interrupt"))?;
+            Ok(Count {
+                operation: name.into(),
+                ..count
+            })
+        })
     }
 
     fn adds(&self) -> io::Result<()> {
@@ -397,6 +347,30 @@ impl Guest {
             }));
         }
         Ok(())
+    }
+
+    /// Measures the operations of a stage.
+    fn stage(&self, stage: Stage) {
+        for &Operation { name, run, .. } in OPERATIONS {
+            if run.stage() == Some(stage) {
+                if let Err(error) = self.run(name, run) {
+                    self.failed(name, &error);
+                }
+            }
+        }
+    }
+
+    fn run(&self, name: &str, run: Run) -> io::Result<()> {
+        match run {
+            Run::Guest(_, run) => run(self, name),
+            Run::Proc => self.proc_file(name),
+            Run::Event(run, flags) => self
+                .traced
+                .measure(run, flags, |run| self.operation(name, 1, run)),
+            Run::Accounted(job, levels) => self.accounting(name, job, levels),
+            Run::Observed(job, way) => self.observed(name, job, way),
+            Run::Module | Run::Handler | Run::Host(_) | Run::Lttng => Ok(()),
+        }
     }
 }
 
@@ -419,7 +393,7 @@ fn nmis() -> io::Result<(u64, u32)> {
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
         (Some(Ok(ticks)), Some(Ok(agree))) => Ok((ticks, agree as u32)),
-        _ => Err(io::Error::other("/proc/bench_nmi says nothing")),
+        _ => Err(io::Error::other("cannot parse /proc/bench_nmi")),
     }
 }
 
@@ -439,7 +413,9 @@ struct Callback {
 fn callbacks() -> io::Result<Vec<Callback>> {
     let text = std::fs::read_to_string("/proc/bench_timers")?;
     let callback = |line| {
-        callback_line(line).ok_or_else(|| io::Error::other(format!("/proc/bench_timers: {line}")))
+        callback_line(line).ok_or_else(|| {
+            io::Error::other(format!("cannot parse a line of /proc/bench_timers: {line}"))
+        })
     };
     text.lines().map(callback).collect()
 }
@@ -485,85 +461,32 @@ pub fn run(adds: bool, late: u32) -> io::Result<()> {
     here.set(CPU);
     sched_setaffinity(None, &here)?;
     nops(late);
+    let cpus = cpus("online")? as u32;
     let guest = Guest {
-        cpus: cpus("online")? as u32,
+        cpus,
         most: MOST_OPERATIONS,
+        traced: Traced::new(cpus),
     };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     tell(&Record::Place {
         what: "guest kernel".into(),
         name: release.trim().into(),
     });
-    guest.operation("self_check_user", 1, &mut |n| {
-        nops(n);
-        Ok(())
-    });
     if let Err(error) = guest.module() {
         guest.failed("bench.ko", &error);
     }
-    guest.operation("getppid", 1, &mut |n| {
-        (0..n).for_each(|_| getppid());
-        Ok(())
-    });
-    guest.operation("clock_gettime", 1, &mut |n| {
-        (0..n).for_each(|_| _ = clock_gettime(ClockId::Monotonic));
-        Ok(())
-    });
-    if let Err(error) = guest.reader() {
-        guest.failed("snapshot", &error);
-    }
-    let measured = Traced::new(guest.cpus).each(&mut |name, run| guest.operation(name, 1, run));
-    if let Err(error) = measured {
-        guest.failed("event", &error);
-    }
-    for name in ["stat", "interrupts", "softirqs", "vmstat"] {
-        if let Err(error) = guest.proc_file(name) {
-            guest.failed(&format!("proc_{name}"), &error);
-        }
-    }
-    for count in [1, 8, 16] {
-        guest.perf(&format!("perf_read_{count}"), PAGE_FAULTS, count);
-    }
-    // perf releases the PMU some time after its last event, so contexts are measured first.
-    guest.samples("sample_forward", || sample::context("ring"));
-    guest.samples("sample_backward", || sample::context("flight-recorder"));
-    let deep = |format| move || sample::deep_context(format);
-    guest.closes("close_forward", deep("ring"), sample::begin_again);
-    guest.closes(
-        "close_backward",
-        deep("flight-recorder"),
-        sample::begin_again,
-    );
-    guest.closes("close", || Ok(()), |()| Ok(()));
-    if let Err(error) = guest.contexts() {
-        guest.failed("context_read_1", &error);
-    }
+    guest.stage(Stage::First);
+    guest.stage(Stage::Context);
     rest();
-    guest.switch("switch", || Ok(()));
-    guest.switch("switch_context_4", || context(COUNTERS));
-    guest.life("life_context", || context(COUNTERS));
+    guest.stage(Stage::ContextSwitch);
     rest();
-    guest.switch("switch_perf_4", || {
-        PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
-    });
+    guest.stage(Stage::PerfSwitch);
     settle();
     rest();
-    guest.interrupt("interrupt");
-    guest.accounting();
-    guest.others();
-    guest.turns::<TwoSets>("turns_context");
-    guest.turns::<TwoGroups>("turns_perf");
-    guest.life("life_perf", || {
-        PerfGroup::of_thread(INSTRUCTIONS, COUNTERS.into())
-    });
-    guest.samples("sample_perf", sample::events);
-    for count in [1, 4] {
-        guest.perf(&format!("perf_pmu_{count}"), INSTRUCTIONS, count);
-    }
-    guest.rdpmc();
-    if let Err(error) = guest.bpf() {
-        guest.failed("bpf_lookup", &error);
-    }
+    guest.stage(Stage::Observed);
+    guest.stage(Stage::PerfGroups);
+    guest.stage(Stage::PerfSample);
+    guest.stage(Stage::Last);
     if adds {
         if let Err(error) = guest.adds() {
             guest.failed("perf_add", &error);

@@ -126,23 +126,19 @@ pub struct PerfGroup {
 impl PerfGroup {
     /// Opens `count` events on one CPU for all threads, as the counter pages count.
     pub fn new(event: PerfEvent, count: usize, cpu: i32) -> io::Result<Self> {
-        let attr = event.attr(if count > 1 { FORMAT_GROUP } else { 0 });
-        let mut events: Vec<File> = Vec::new();
-        for _ in 0..count {
-            events.push(perf_event_open(&attr, -1, cpu, events.first())?);
-        }
-        Ok(Self {
-            events,
-            buffer: vec![0; 8 * (count + 1)],
-        })
+        Self::open(event, count, -1, cpu)
     }
 
     /// Opens `count` events of the calling thread on all CPUs.
     pub fn of_thread(event: PerfEvent, count: usize) -> io::Result<Self> {
+        Self::open(event, count, 0, -1)
+    }
+
+    fn open(event: PerfEvent, count: usize, pid: i32, cpu: i32) -> io::Result<Self> {
         let attr = event.attr(if count > 1 { FORMAT_GROUP } else { 0 });
         let mut events: Vec<File> = Vec::new();
         for _ in 0..count {
-            events.push(perf_event_open(&attr, 0, -1, events.first())?);
+            events.push(perf_event_open(&attr, pid, cpu, events.first())?);
         }
         Ok(Self {
             events,
@@ -161,7 +157,9 @@ impl PerfGroup {
             None => 0,
         };
         if got != want {
-            return Err(io::Error::other("a group came back short"));
+            return Err(io::Error::other(
+                "incomplete read of a group of perf events",
+            ));
         }
         Ok(())
     }
@@ -174,7 +172,7 @@ impl PerfGroup {
         let word = self.buffer.get(at..at + 8).map(<[u8; 8]>::try_from);
         match word {
             Some(Ok(word)) => Ok(u64::from_ne_bytes(word)),
-            _ => Err(io::Error::other("a group has no event")),
+            _ => Err(io::Error::other("a group without perf events")),
         }
     }
 }
@@ -217,8 +215,8 @@ pub fn cpus_listed(list: &str) -> usize {
 /// Returns the number of CPUs in the list `what`, for example possible or online.
 pub fn cpus(what: &str) -> io::Result<usize> {
     let path = format!("/sys/devices/system/cpu/{what}");
-    match cpus_listed(&std::fs::read_to_string(path)?) {
-        0 => Err(io::Error::other("no CPU")),
+    match cpus_listed(&std::fs::read_to_string(&path)?) {
+        0 => Err(io::Error::other(format!("{path}: no CPU"))),
         n => Ok(n),
     }
 }

@@ -36,6 +36,14 @@ pub enum Record {
     },
 }
 
+/// Prints a record as a line of JSON.
+pub fn tell(record: &Record) {
+    match serde_json::to_string(record) {
+        Ok(line) => println!("{line}"),
+        Err(error) => eprintln!("bench: {error}"),
+    }
+}
+
 /// The instructions of one operation, from the difference of two window sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Count {
@@ -74,7 +82,7 @@ impl Count {
         let [few, many] = self.operations;
         let [short, long] = self.ticks;
         if many <= few || long < short {
-            return Some("the windows have no difference".into());
+            return Some("the long window is not longer than the short one".into());
         }
         if long >= LONGEST {
             return Some(format!("a window of {long} instructions is too long"));

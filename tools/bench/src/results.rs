@@ -64,7 +64,7 @@ impl Results {
             if let Some(why) = results.void(cpus) {
                 results.counts.retain(|count| count.cpus != cpus);
                 results.adds.retain(|adds| adds.cpus != cpus);
-                results.failed("guest", cpus, format!("void: {why}"));
+                results.failed("guest", cpus, format!("invalid guest: {why}"));
             }
         }
         let doubts: Vec<_> = results

@@ -27,17 +27,24 @@ pub fn periods(n: u32) {
     nops(n * ROUNDS);
 }
 
-/// Creates a context that also samples the kernel, every [`DEEP_PERIOD`] instructions.
-pub fn deep_context(format: &str) -> io::Result<Context> {
+/// Creates a context for the calling thread, with a ring that is overwritten.
+fn started(format: &str, pmcs: &[Value], pmd: perfmon::Pmd) -> io::Result<Context> {
     let mut argument = [0u8; 64];
     argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
+    // perfmon_ring_arg.flags: the ring is overwritten.
     argument[8] = 2;
     let context = Context::create_format(Scope::Thread, format, &argument)?;
-    context.write_pmcs(&[Value::new(0, INSTRUCTIONS | (1 << 17))])?;
-    context.write(&[sampled(0, DEEP_PERIOD, 0)])?;
+    context.write_pmcs(pmcs)?;
+    context.write(&[pmd])?;
     context.load(gettid().as_raw_nonzero().get() as u32)?;
     context.start()?;
     Ok(context)
+}
+
+/// Creates a context that also samples the kernel, every [`DEEP_PERIOD`] instructions.
+pub fn deep_context(format: &str) -> io::Result<Context> {
+    let pmc = Value::new(0, INSTRUCTIONS | (1 << 17));
+    started(format, &[pmc], sampled(0, DEEP_PERIOD, 0))
 }
 
 /// Restarts the first period of a [`deep_context`], so that the following instructions are sampled
@@ -51,18 +58,10 @@ pub fn begin_again(context: &Context) -> io::Result<()> {
 /// Creates a context for the calling thread. Each sample has instruction, process, thread, time,
 /// CPU and another PMD.
 pub fn context(format: &str) -> io::Result<Context> {
-    let mut argument = [0u8; 64];
-    argument[..8].copy_from_slice(&(PAGES as u64 * 4096).to_ne_bytes());
-    // perfmon_ring_arg.flags: the ring is overwritten.
-    argument[8] = 2;
-    let context = Context::create_format(Scope::Thread, format, &argument)?;
-    context.write_pmcs(&[Value::new(0, INSTRUCTIONS), Value::new(1, INSTRUCTIONS)])?;
     let mut pmd = sampled(0, PERIOD, 0);
     pmd.reg_smpl_pmds.set(1);
-    context.write(&[pmd])?;
-    context.load(gettid().as_raw_nonzero().get() as u32)?;
-    context.start()?;
-    Ok(context)
+    let pmcs = [Value::new(0, INSTRUCTIONS), Value::new(1, INSTRUCTIONS)];
+    started(format, &pmcs, pmd)
 }
 
 /// Opens perf events with the same fields: PERF_SAMPLE_IP, TID, TIME, CPU and READ of a group of

@@ -75,7 +75,7 @@ impl Turns for TwoSets {
     fn counts(&mut self) -> io::Result<[u64; 2]> {
         match self.0.set_infos(&[0, 1])?[..] {
             [first, second] => Ok([first.set_runs, second.set_runs]),
-            _ => Err(io::Error::other("there are not two sets")),
+            _ => Err(io::Error::other("the context does not have two event sets")),
         }
     }
 

@@ -210,7 +210,7 @@ impl PerCpuArray {
         };
         checked(bpf(MAP_LOOKUP_BATCH, &mut attr))?;
         if attr.count as usize != count {
-            return Err(io::Error::other("a batch came back short"));
+            return Err(io::Error::other("incomplete batch of the BPF map"));
         }
         Ok(&self.values[..count * self.possible_cpus])
     }

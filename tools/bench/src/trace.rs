@@ -8,6 +8,7 @@ use std::any::Any;
 use std::fs;
 use std::io;
 
+use crate::count::MOST_OPERATIONS;
 use crate::peers::perf_tracepoint;
 use crate::sys::{Attached, Map, Ring};
 
@@ -36,16 +37,31 @@ impl Job {
     }
 }
 
-/// Starts to observe an operation. It ends when the returned value is dropped.
-pub type Way = fn(Job) -> io::Result<Box<dyn Any>>;
+/// A way to observe an operation.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// Starts to observe. It ends when the returned value is dropped.
+    pub start: fn(Job) -> io::Result<Box<dyn Any>>,
+    /// Limit of operations in a window.
+    pub most: u32,
+}
 
-/// All ways to observe, with their names in the results.
-pub const WAYS: [(&str, Way); 4] = [
-    ("empty", empty),
-    ("ftrace", ftrace),
-    ("perf", perf),
-    ("bpf", bpf),
-];
+/// Operations whose records fit into one page of a ring in most windows, so that the step to the
+/// next page does not count.
+const IN_A_PAGE: u32 = 8;
+
+/// Probes of bench.ko that do nothing.
+pub const EMPTY: Way = way(empty, MOST_OPERATIONS);
+/// ftrace, into its ring.
+pub const FTRACE: Way = way(ftrace, IN_A_PAGE);
+/// perf, into a ring that is overwritten.
+pub const PERF: Way = way(perf, IN_A_PAGE);
+/// BPF programs that add up.
+pub const BPF: Way = way(bpf, MOST_OPERATIONS);
+
+const fn way(start: fn(Job) -> io::Result<Box<dyn Any>>, most: u32) -> Way {
+    Way { start, most }
+}
 
 /// A file to which another text is written when this is dropped.
 struct Switched {
@@ -70,7 +86,6 @@ impl Drop for Switched {
 
 const TRACING: &str = "/sys/kernel/tracing";
 
-/// Attaches probes of bench.ko that do nothing.
 fn empty(job: Job) -> io::Result<Box<dyn Any>> {
     let which = match job {
         Job::Switches => "7",

@@ -224,7 +224,7 @@ fn scale_deleting_and_reviving_cost_the_same_too() {
     assert!(looks.mean() < 1.8 && looks.most <= 12, "{looks:?}");
 }
 
-#[expect(deprecated, reason = "see the import")]
+#[expect(deprecated, reason = "as for the import")]
 fn bucket(key: (u64, u64), name: &str) -> u64 {
     let mut hasher = SipHasher::new_with_keys(key.0, key.1);
     hasher.write(name.as_bytes());

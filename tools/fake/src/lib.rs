@@ -45,8 +45,6 @@ struct Pages {
     shared: Arc<Shared>,
     heads: Vec<u32>,
     nexts: Vec<u32>,
-    /// [`Store::grow`] fails beyond this number of slots.
-    max_slots: u32,
 }
 
 impl Fake {
@@ -89,7 +87,6 @@ impl Fake {
             shared: Arc::clone(&shared),
             heads: vec![0; BUCKETS as usize],
             nexts: vec![0; abi::MAX_INSTANCES as usize],
-            max_slots: abi::MAX_INSTANCES,
         };
         let registry =
             Registry::new(layout, (1, 2), store).map_err(|e| io::Error::other(e.advice()))?;
@@ -117,11 +114,6 @@ impl Fake {
     /// Returns the number of a name, live or dormant.
     pub fn find(&self, name: &str) -> Option<u32> {
         self.registry.find(name.as_bytes())
-    }
-
-    /// Simulates a lack of memory: additions that need more than `max` slots fail from now on.
-    pub fn limit_slots(&mut self, max: u32) {
-        self.registry.store_mut().max_slots = max;
     }
 
     /// Returns the writer of a CPU's counters.
@@ -295,7 +287,7 @@ impl Shared {
 
 impl Store for Pages {
     fn grow(&mut self, slots: u32) -> Result<(), Error> {
-        if slots > self.max_slots {
+        if slots > abi::MAX_INSTANCES {
             return Err(Error::NoMemory);
         }
         // The file is sparse, so all chunks exist already. Readers may access them only after

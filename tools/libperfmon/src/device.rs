@@ -19,7 +19,7 @@ use engine::calls::{Create, Ctx, Vector, CREATE, CREATE_FORMAT};
 /// `ENOSYS` if there is no device, `EPERM` if it may not be opened.
 #[expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 pub(crate) fn open() -> c_int {
     // SAFETY: The path is a NUL-terminated string that is static.

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "a C library")]
 #![expect(
     clippy::disallowed_methods,
-    reason = "the rule is the kernel's, for its own kind of char"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString};

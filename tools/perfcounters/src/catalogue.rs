@@ -83,10 +83,14 @@ impl Instance {
             _ => Kind::Histogram,
         });
         if desc.instance != number || desc.nr_slots == 0 {
-            return Err(Error::Corrupt("a descriptor is not where it belongs"));
+            return Err(Error::Corrupt(
+                "descriptor with the number of another instance, or without slots",
+            ));
         }
         if kind != Kind::Histogram && desc.nr_slots != 1 {
-            return Err(Error::Corrupt("a plain instance has several slots"));
+            return Err(Error::Corrupt(
+                "several slots in an instance that is not a histogram",
+            ));
         }
         Ok(Some(Self {
             number,
@@ -175,10 +179,12 @@ impl Catalogue {
             };
             let run = instance.run();
             if run.start < free || run.end > nr_slots {
-                return Err(Error::Corrupt("two instances share a slot"));
+                return Err(Error::Corrupt(
+                    "slot shared by two instances, or beyond the last one",
+                ));
             }
             if run.start / per_chunk != (run.end - 1) / per_chunk {
-                return Err(Error::Corrupt("a histogram crosses its chunk"));
+                return Err(Error::Corrupt("histogram crosses the end of its chunk"));
             }
             free = run.end;
             by_name.insert(instance.name.clone(), instances.len());

@@ -68,7 +68,7 @@ impl Counters {
         let map = Map::open(&path)?;
         let cpus = bitmap(&map, map.header().possible_offset);
         if cpus.is_empty() {
-            return Err(Error::Corrupt("it has no possible CPU"));
+            return Err(Error::Corrupt("no possible CPU"));
         }
         let mut counters = Self {
             catalogue: Arc::new(Catalogue::empty(map.header().boot_id, cpus.into())),
@@ -231,7 +231,7 @@ impl Counters {
     /// Copies one CPU's values, with no update of that CPU in between.
     fn copy_together(&self, cpu: u32, selection: &Selection, row: &mut [i64]) -> Result<(), Error> {
         let Some(flag) = self.map.block(cpu, 0).and_then(<[Word]>::first) else {
-            return Err(Error::Corrupt("a possible CPU has no counters"));
+            return Err(Error::Corrupt("no counters for a possible CPU"));
         };
         for tries in 0..TRIES {
             if seqflag::try_read(flag, || self.copy_row(cpu, selection, row)).is_some() {

@@ -34,21 +34,21 @@ impl fmt::Display for Error {
         match self {
             Self::Open(path, e) => write!(f, "{}: {e}", path.display()),
             Self::Io(what, e) => write!(f, "cannot {what} the counters: {e}"),
-            Self::NotCounters(why) => write!(f, "these are no counters: {why}"),
+            Self::NotCounters(why) => write!(f, "not perfcounters data: {why}"),
             Self::Version(n) => write!(
                 f,
-                "the kernel lays out its counters in version {n}; this reader knows version {}",
+                "the kernel uses version {n} of the counter layout, but this program only version {}",
                 engine::abi::VERSION
             ),
-            Self::Corrupt(why) => write!(f, "these counters can not be read: {why}"),
+            Self::Corrupt(why) => write!(f, "invalid counter data: {why}"),
             Self::Changed => f.write_str("the set of instances has changed; select again"),
-            Self::Unsettled => f.write_str("the set of instances changes all the time; try again"),
+            Self::Unsettled => f.write_str("the set of instances changed at every attempt; try again"),
             Self::Busy(cpu) => write!(
                 f,
-                "CPU {cpu} updates its counters all the time, no consistent snapshot was had; \
-                 try again, or select less"
+                "no consistent snapshot: CPU {cpu} was updating its counters at every attempt; \
+                 try again, or select fewer instances"
             ),
-            Self::OtherBoot => f.write_str("the counters were loaded anew; open them again"),
+            Self::OtherBoot => f.write_str("perfcounters.ko was loaded again; open the counters again"),
         }
     }
 }

@@ -51,7 +51,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     fn map(file: &File, offset: u64, bytes: u64) -> Result<Self, Error> {
-        let len = usize::try_from(bytes).map_err(|_| Error::Corrupt("it is too large to map"))?;
+        let len = usize::try_from(bytes).map_err(|_| Error::Corrupt("too large to map"))?;
         // SAFETY: The kernel chooses the address, so no existing mapping is replaced.
         let at = unsafe {
             mmap(
@@ -64,7 +64,7 @@ impl Region {
             )
         }
         .map_err(|e| Error::Io("map", e.into()))?;
-        let at = NonNull::new(at.cast()).ok_or(Error::Corrupt("it was mapped nowhere"))?;
+        let at = NonNull::new(at.cast()).ok_or(Error::Corrupt("mapped at address 0"))?;
         // INVARIANT: mmap returns a page-aligned address. All callers pass a multiple of the page
         // size as length, and nothing else has the address, so nothing else unmaps it.
         Ok(Self {
@@ -140,7 +140,7 @@ impl Map {
                 kind if kind.is_dir() => "it is a directory",
                 kind if kind.is_fifo() => "it is a pipe",
                 kind if kind.is_block_device() => "it is a block device",
-                _ => "it is neither a device nor a file",
+                _ => "it is neither a character device nor a regular file",
             };
             return Err(Error::NotCounters(what));
         }
@@ -149,7 +149,7 @@ impl Map {
             false => None,
         };
         if size.is_some_and(|size| size < PAGE) {
-            return Err(Error::NotCounters("it is shorter than a page"));
+            return Err(Error::NotCounters("it is shorter than one page"));
         }
 
         let page = Region::map(&file, 0, PAGE)?;
@@ -175,7 +175,7 @@ impl Map {
         };
         map.follow()?;
         if map.extent.chunks == 0 {
-            return Err(Error::Corrupt("it has no chunk"));
+            return Err(Error::Corrupt("no chunk"));
         }
         Ok(map)
     }
@@ -198,7 +198,9 @@ impl Map {
             || extent.slots > self.header.max_instances
             || self.layout.chunks_for(extent.slots) > extent.chunks
         {
-            return Err(Error::Corrupt("its counts of chunks and slots disagree"));
+            return Err(Error::Corrupt(
+                "numbers of chunks and slots contradict each other",
+            ));
         }
         if let Some(file) = &self.file {
             let size = file_size(file)?;
@@ -206,7 +208,7 @@ impl Map {
             let descs_end = self.header.desc_offset
                 + u64::from(extent.slots) * u64::from(self.header.desc_size);
             if size < chunks_end || size < descs_end {
-                return Err(Error::Corrupt("it is shorter than its header says"));
+                return Err(Error::Corrupt("file is shorter than its header says"));
             }
         }
         // INVARIANT: The kernel creates pages before it raises the counts, and never lowers the
@@ -242,7 +244,7 @@ impl Map {
         const GEN1: usize = std::mem::offset_of!(Header, gen1) / size_of::<u64>();
         match self.page0(GEN1, 2) {
             [gen1, gen2] => Generation::new(gen1, gen2),
-            _ => unreachable!("two words were asked for"),
+            _ => unreachable!("the slice has two words"),
         }
     }
 
@@ -273,44 +275,48 @@ impl Map {
 }
 
 fn file_size(file: &File) -> Result<u64, Error> {
-    Ok(file.metadata().map_err(|e| Error::Io("look at", e))?.len())
+    Ok(file.metadata().map_err(|e| Error::Io("stat", e))?.len())
 }
 
 /// Checks that this library can read the file. Returns its geometry.
 fn check(h: &Header) -> Result<Layout, Error> {
     // Versions are small numbers. A file of zeroes or text does not begin with one.
     if !(1..0x10000).contains(&h.version) {
-        return Err(Error::NotCounters("it does not begin like them"));
+        return Err(Error::NotCounters(
+            "it does not start with a version number",
+        ));
     }
     if h.version != abi::VERSION {
         return Err(Error::Version(h.version));
     }
     if (h.min_size as usize) < size_of::<Header>() || h.size < h.min_size {
-        return Err(Error::Corrupt("its header is too short"));
+        return Err(Error::Corrupt("header is too short"));
     }
     if h.page_size as usize != abi::PAGE_SIZE {
-        return Err(Error::Corrupt("its pages have another size than ours"));
+        return Err(Error::Corrupt("unsupported page size"));
     }
     if h.flags & abi::F_ATOMIC64 == 0 {
-        return Err(Error::Corrupt("its counters may tear"));
+        return Err(Error::Corrupt(
+            "64-bit reads may tear (PERFCOUNTERS_F_ATOMIC64 is not set)",
+        ));
     }
     if h.nr_cpus > abi::MAX_CPUS || h.max_instances > abi::MAX_INSTANCES {
-        return Err(Error::Corrupt("it has too many CPUs or instances"));
+        return Err(Error::Corrupt("too many CPUs or instances"));
     }
     if (h.desc_size as usize) < size_of::<Desc>()
         || h.desc_size % WORD as u32 != 0
         || h.desc_size as usize > abi::PAGE_SIZE
         || h.max_instances == 0
     {
-        return Err(Error::Corrupt("its descriptors have no possible size"));
+        return Err(Error::Corrupt("invalid size of descriptors"));
     }
     let layout = Layout::new(h.nr_cpus, h.pages_per_chunk)
-        .ok_or(Error::Corrupt("its chunks have no possible size"))?;
+        .ok_or(Error::Corrupt("invalid size of chunks"))?;
     let bitmap = h.nr_cpus.div_ceil(64) * WORD as u32;
     for offset in [h.possible_offset, h.online_offset] {
         let end = offset.checked_add(bitmap);
         if offset % WORD as u32 != 0 || end.is_none_or(|end| end as usize > abi::PAGE_SIZE) {
-            return Err(Error::Corrupt("its CPU bitmaps lie outside the header"));
+            return Err(Error::Corrupt("CPU bitmap outside of the header page"));
         }
     }
     let chunks_bytes = layout.end(layout.max_chunks());
@@ -321,7 +327,9 @@ fn check(h: &Header) -> Result<Layout, Error> {
         || h.desc_offset < h.counters_offset + chunks_bytes
         || h.desc_offset > 1 << 60
     {
-        return Err(Error::Corrupt("its parts overlap"));
+        return Err(Error::Corrupt(
+            "invalid or overlapping offsets of counters and descriptors",
+        ));
     }
     Ok(layout)
 }

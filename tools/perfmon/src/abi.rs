@@ -13,9 +13,7 @@ use rustix::io;
 use rustix::ioctl::{ioctl, Getter, NoArg, Opcode, Setter};
 
 /// `PFM_REGFL_OVFL_NOTIFY`: an overflow of the PMD sends a notification.
-pub const OVFL_NOTIFY: u32 = 0x01;
-/// `PFM_REGFL_RANDOM`: the periods of the PMD are randomised.
-pub const RANDOM: u32 = 0x02;
+pub(crate) const OVFL_NOTIFY: u32 = 0x01;
 /// Size of a message in bytes.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 

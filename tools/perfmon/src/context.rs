@@ -142,12 +142,6 @@ impl Context {
         Ok(())
     }
 
-    /// Reads PMDs of event set 0. The values are in the order of `numbers`.
-    pub fn read_pmds(&self, numbers: &[u16]) -> io::Result<Vec<Reading>> {
-        let registers: Vec<(u16, u16)> = numbers.iter().map(|n| (0, *n)).collect();
-        self.read_sets(&registers)
-    }
-
     /// Reads PMDs, given as pairs of event set and number. The values are in the order of
     /// `registers`.
     pub fn read_sets(&self, registers: &[(u16, u16)]) -> io::Result<Vec<Reading>> {

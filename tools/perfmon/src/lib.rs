@@ -30,10 +30,10 @@ pub mod solve;
 
 pub use abi::{
     CONTEXT_SWITCHES, CPU_CLOCK, FIRST_SOFT, INSTANCE, MAJOR_FAULTS, MIGRATIONS, NR_INSTANCES,
-    OVFL_NOTIFY, PAGE_FAULTS, RANDOM, TASK_CLOCK,
+    PAGE_FAULTS, TASK_CLOCK,
 };
 pub use context::{on_cpu, sampled, Context, Message, Reading, Scope, Value, DEVICE};
 pub use engine::calls::{status, Pmd, Runs, SetDesc, SetInfo, Status};
 pub use engine::context::SHORT;
 pub use engine::sets::{EXPL_NEXT, OVFL_SWITCH, TIME_SWITCH};
-pub use map::{Control, Data, Description, Map, MAP};
+pub use map::{Control, Data, Description, Map};

@@ -8,7 +8,7 @@ use crate::abi::FIRST_SOFT;
 use crate::context::{Context, Scope};
 
 /// Path of the map.
-pub const MAP: &str = "/proc/perfmon_map";
+const MAP: &str = "/proc/perfmon_map";
 
 /// A PMC: a register that configures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

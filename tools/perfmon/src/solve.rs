@@ -54,10 +54,10 @@ pub enum Unplaceable {
 impl fmt::Display for Unplaceable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCounter(event) => write!(f, "no counter counts event {event}"),
+            Self::NoCounter(event) => write!(f, "no counter can count event {event}"),
             Self::Together { group, event } => write!(
                 f,
-                "the events of group {group} want the same counters; there is none left for event {event}"
+                "the events of group {group} compete for the same counters; none is left for event {event}"
             ),
         }
     }

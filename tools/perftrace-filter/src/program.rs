@@ -50,7 +50,7 @@ pub(crate) fn assemble(node: &Node) -> Result<Vec<u8>, Error> {
     match program.too_much {
         Some(position) => error(
             position,
-            format!("the filter is too large: all of it takes more than {FILTER_MAX} bytes"),
+            format!("the filter is too long: more than {FILTER_MAX} bytes when compiled"),
         ),
         None => Ok(program.bytes()),
     }

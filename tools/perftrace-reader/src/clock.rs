@@ -38,7 +38,7 @@ impl Clock {
     }
 
     /// Returns the nanoseconds from one time to a later one.
-    pub fn between(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn between(&self, from: u64, to: u64) -> u64 {
         let ns = u128::from(to.saturating_sub(from)) * 1_000_000 / u128::from(self.khz);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }

@@ -65,7 +65,7 @@ impl Device {
             let mut raw = raw_info(slot);
             match again(|| abi::next_trace(self.file.as_fd(), &mut raw)) {
                 Ok(()) if raw.slot >= slot => {}
-                Ok(()) => return Err(Error::Corrupt("a trace comes again".to_owned())),
+                Ok(()) => return Err(Error::Corrupt("trace listed twice".to_owned())),
                 Err(Errno::NOENT) => break,
                 Err(e) => return Err(Error::Call("list traces", e.into())),
             }
@@ -88,11 +88,11 @@ impl Device {
             }
             // Processes may be in any order, but the numbers of a process's markers must increase.
             if raw.key == next.0 && raw.number < next.1 {
-                return Err(Error::Corrupt("a marker comes again".to_owned()));
+                return Err(Error::Corrupt("marker listed twice".to_owned()));
             }
             next = match raw.number.checked_add(1) {
                 Some(number) => (raw.key, number),
-                None => return Err(Error::Corrupt("a marker without a number".to_owned())),
+                None => return Err(Error::Corrupt("marker number out of range".to_owned())),
             };
             all.push(description(&raw));
         }
@@ -123,9 +123,11 @@ impl Device {
         };
         match again(|| abi::release(self.file.as_fd(), &mut release)) {
             Ok(()) => Ok(release.left),
-            Err(Errno::PERM) => Err(Error::Denied("the module is for CAP_SYS_MODULE")),
+            Err(Errno::PERM) => Err(Error::Denied(
+                "releasing and arming processes needs CAP_SYS_MODULE",
+            )),
             Err(Errno::BUSY) => Err(Error::Traces),
-            Err(e) => Err(Error::Call("let processes go", e.into())),
+            Err(e) => Err(Error::Call("release the traced processes", e.into())),
         }
     }
 
@@ -135,19 +137,19 @@ impl Device {
         raw.flags = recipe.flags;
         raw.bytes = recipe.bytes;
         raw.wait_ms = recipe.wait_ms;
-        put(&mut raw.name, &recipe.name, "the name")?;
-        put(&mut raw.markers, &recipe.markers, "the list of markers")?;
+        put(&mut raw.name, &recipe.name, "trace name")?;
+        put(&mut raw.markers, &recipe.markers, "list of markers")?;
         let made = again(|| abi::create(self.file.as_fd(), &mut raw, &recipe.filter));
         made.map_err(|e| match e {
             Errno::EXIST => Error::Exists(recipe.name.clone()),
             Errno::BUSY => Error::Full,
             Errno::PERM | Errno::ACCESS => Error::Denied(match recipe.flags & ALL_USERS {
-                0 => "the kernel's markers are for CAP_PERFMON",
-                _ => "traces of all users are for CAP_PERFMON",
+                0 => "markers of the kernel need CAP_PERFMON",
+                _ => "traces of all users need CAP_PERFMON",
             }),
             Errno::INVAL if raw.position != u32::MAX => Error::Filter(raw.position),
-            Errno::INVAL => Error::Invalid("this name, marker or size".to_owned()),
-            e => Error::Call("make a trace", e.into()),
+            Errno::INVAL => Error::Invalid("name, marker or size".to_owned()),
+            e => Error::Call("create the trace", e.into()),
         })?;
         Ok(Trace { file: self.file })
     }
@@ -161,7 +163,7 @@ impl Device {
         }
         again(|| abi::open(self.file.as_fd(), &mut raw)).map_err(|e| match e {
             Errno::NOENT | Errno::INVAL => Error::NoTrace(name.to_owned()),
-            Errno::PERM | Errno::ACCESS => Error::Denied("it is somebody else's trace"),
+            Errno::PERM | Errno::ACCESS => Error::Denied("the trace belongs to another user"),
             e => Error::Call("open the trace", e.into()),
         })?;
         Ok(Trace { file: self.file })
@@ -211,9 +213,9 @@ impl Source for Trace {
     fn info(&self) -> Result<Info, Error> {
         let mut raw = raw_info(0);
         again(|| abi::info(self.file.as_fd(), &mut raw))
-            .map_err(|e| Error::Call("ask for the trace", e.into()))?;
+            .map_err(|e| Error::Call("query the trace", e.into()))?;
         if raw.khz == 0 {
-            return Err(Error::Corrupt("ticks have no length".to_owned()));
+            return Err(Error::Corrupt("tick frequency is 0".to_owned()));
         }
         Ok(info(&raw))
     }
@@ -241,7 +243,7 @@ impl Source for Trace {
                         ticks: raw.ticks,
                     }));
                 }
-                Ok(()) => return Err(Error::Corrupt("more was read than asked for".to_owned())),
+                Ok(()) => return Err(Error::Corrupt("more bytes than requested".to_owned())),
                 Err(Errno::NOENT) => {
                     to.clear();
                     return Ok(None);
@@ -267,7 +269,7 @@ impl Source for Trace {
         match again(|| abi::describe(self.file.as_fd(), &mut raw)) {
             Ok(()) => Ok(Some(description(&raw))),
             Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
-            Err(e) => Err(Error::Call("ask for a marker", e.into())),
+            Err(e) => Err(Error::Call("query a marker", e.into())),
         }
     }
 }
@@ -286,7 +288,7 @@ fn task(fd: BorrowedFd<'_>, key: u64) -> Result<Option<Task>, Error> {
             comm: text(&raw.comm),
         })),
         Err(Errno::NOENT | Errno::SRCH | Errno::INVAL) => Ok(None),
-        Err(e) => Err(Error::Call("ask for a process", e.into())),
+        Err(e) => Err(Error::Call("query a process", e.into())),
     }
 }
 
@@ -311,7 +313,7 @@ fn put(to: &mut [u8], text: &str, what: &str) -> Result<(), Error> {
     if text.len() >= to.len() || text.contains('\0') {
         let most = to.len() - 1;
         return Err(Error::Invalid(format!(
-            "{what}: it has more than {most} bytes, or a NUL"
+            "{what}: more than {most} bytes, or a NUL byte"
         )));
     }
     to[..text.len()].copy_from_slice(text.as_bytes());

@@ -40,19 +40,19 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(e) => write!(f, "{DEVICE}: {e}"),
-            Self::NoTrace(name) => write!(f, "there is no trace '{name}'"),
-            Self::Exists(name) => write!(f, "there is a trace '{name}' already"),
+            Self::NoTrace(name) => write!(f, "no trace '{name}'"),
+            Self::Exists(name) => write!(f, "trace '{name}' already exists"),
             Self::Full => write!(
                 f,
-                "there is no room for another trace: 16 at most, 8 of one user"
+                "too many traces: the limits are 16, and without CAP_PERFMON 8 for each user"
             ),
-            Self::Traces => write!(f, "there are traces"),
-            Self::Busy => write!(f, "somebody else reads this trace"),
-            Self::Denied(what) => write!(f, "not permitted: {what}"),
-            Self::Filter(step) => write!(f, "the kernel refuses step {step} of the filter"),
-            Self::Invalid(what) => write!(f, "the kernel refuses {what}"),
+            Self::Traces => write!(f, "traces exist"),
+            Self::Busy => write!(f, "another process reads this trace"),
+            Self::Denied(what) => write!(f, "permission denied: {what}"),
+            Self::Filter(step) => write!(f, "the kernel rejects step {step} of the filter"),
+            Self::Invalid(what) => write!(f, "invalid {what}"),
             Self::Call(what, e) => write!(f, "cannot {what}: {e}"),
-            Self::Corrupt(why) => write!(f, "this trace can not be read: {why}"),
+            Self::Corrupt(why) => write!(f, "invalid trace data: {why}"),
             Self::Write(e) => write!(f, "cannot write: {e}"),
         }
     }

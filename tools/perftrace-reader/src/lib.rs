@@ -48,6 +48,6 @@ pub use engine::trace::{
     KEY_SHARED, LOST, NAME_MAX, NR_MARKERS, NR_TRACES, PAD, RECORD_MAX, WAKE,
 };
 pub use error::Error;
-pub use metadata::{Marker, Metadata, Process};
+pub use metadata::{Marker, Process};
 pub use reader::{Reader, Totals};
 pub use source::{Chunk, Description, Info, Place, Source, Task};

@@ -88,7 +88,7 @@ impl Reader {
         let result = loop {
             match source.read(after, &mut buffer) {
                 Ok(Some(chunk)) if chunk.place == after => {
-                    break Err(Error::Corrupt("a buffer comes again".to_owned()));
+                    break Err(Error::Corrupt("buffer returned twice".to_owned()));
                 }
                 Ok(Some(chunk)) => {
                     after = chunk.place;

@@ -238,7 +238,7 @@ mod tests {
         for (bad, why) in [
             (record(3, 0, 1, &[]), "no words"),
             (record(3, 1, 1, &[]), "no time"),
-            (record(3, 4, 1, &[0]), "longer than what is there"),
+            (record(3, 4, 1, &[0]), "longer than the data"),
             (record(3, 0xffff, 1, &[0]), "longer than any"),
             (record(LOST, 2, 1, &[]), "lost without a number"),
             (record(LOST, 4, 1, &[1, 2]), "lost with two"),

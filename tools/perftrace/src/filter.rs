@@ -3,7 +3,7 @@
 //! Evaluates a trace's filter: runs the engine's evaluator on the page that the kernel has mapped.
 #![expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 #![expect(unsafe_code, reason = "a marker's texts, fields as bytes")]
 

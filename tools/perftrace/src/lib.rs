@@ -48,7 +48,7 @@
 extern crate std;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-compile_error!("events are written by x86-64's Linux only");
+compile_error!("perftrace supports only Linux on x86-64");
 
 #[macro_use]
 mod sequence;
@@ -184,7 +184,7 @@ macro_rules! kind {
         5
     };
     ($other:ident) => {
-        compile_error!(concat!("there is no field type ", stringify!($other)))
+        compile_error!(concat!("unknown field type ", stringify!($other)))
     };
 }
 

@@ -5,7 +5,7 @@
 //! process of its own when it reaches its first marker.
 #![expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 #![expect(
     unsafe_code,
@@ -241,7 +241,7 @@ impl Registry {
         }
         // SAFETY: getauxval() only reads the auxiliary vector.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-            return self.say(c"this program has more rights than its user");
+            return self.say(c"the program has more privileges than its user");
         }
         // A process without sequences takes no part in shared traces. It would lock a buffer by
         // `owner`, which the sequences of other processes do not check.
@@ -285,7 +285,7 @@ impl Registry {
             }
         }
         self.stage = Stage::Waiting;
-        self.say(c"until there is /dev/perftrace");
+        self.say(c"waiting for /dev/perftrace");
     }
 
     /// Attaches from the beginning, with all markers, because the device has appeared or may have.
@@ -315,7 +315,7 @@ impl Registry {
             VERSION => {}
             // The mappings were another copy's, and the kernel has taken them back meanwhile.
             0 => return self.wait(),
-            _ => return self.say(c"the kernel's version is another one"),
+            _ => return self.say(c"the kernel uses another version of the interface"),
         }
         thread::find_sequences(control.clock.load(Relaxed) == crate::abi::CLOCK_TSC);
         self.stage = Stage::Attached;
@@ -424,7 +424,7 @@ impl Registry {
         };
         match crate::simulate::attach(Some(&over)) {
             Some(Ok(pieces)) => self.attached(pieces),
-            Some(Err(error)) => self.fail(c"simulated, in a child", error),
+            Some(Err(error)) => self.fail(c"simulation in a child process", error),
             None => {}
         }
         self.all(|module| self.register(module));

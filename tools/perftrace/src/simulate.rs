@@ -10,7 +10,7 @@
 //! library wakes the reader.
 #![expect(
     clippy::disallowed_methods,
-    reason = "it is the kernel whose char is unsigned"
+    reason = "the lint is for the kernel, whose char is unsigned"
 )]
 #![expect(unsafe_code, reason = "mappings")]
 #![allow(clippy::missing_panics_doc, reason = "for tests")]
@@ -450,7 +450,7 @@ impl Kernel {
         let mut records = Vec::new();
         while tail != head {
             let (record, words) = self.record(trace, buffer, tail);
-            assert!(tail + words * 8 <= head, "a record ends behind head");
+            assert!(tail + words * 8 <= head, "a record ends after head");
             records.extend(record.filter(|record| record.marker != PAD));
             tail += words * 8;
         }
@@ -493,7 +493,7 @@ impl Kernel {
             if after.wrapping_neg() < whole {
                 break;
             }
-            assert!(words > 0, "a record without words at {at:x}");
+            assert!(words > 0, "a record of 0 words at {at:x}");
             if first as u16 != PAD {
                 records.push(Record {
                     marker: first as u16,
@@ -526,10 +526,10 @@ impl Kernel {
         let word = |n: u64| self.at(buffer, at.wrapping_add(n * 8) & mask);
         let first = word(0);
         let words = (first >> 16) & 0xffff;
-        assert!(words > 0, "a record without words at {at:x}");
+        assert!(words > 0, "a record of 0 words at {at:x}");
         assert!(
             (at & mask) + words * 8 <= mask + 1,
-            "a record lies across the end"
+            "a record crosses the end of the buffer"
         );
         if first as u16 == PAD {
             return (None, words);

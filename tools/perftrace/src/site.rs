@@ -115,19 +115,19 @@ const fn check(text: &[u8]) {
     while text[end] != 0 {
         assert!(
             is_letter(text[end]) || text[end] == b':',
-            "a marker is called by ASCII letters, digits and _"
+            "a name of a marker may have only ASCII letters, digits and _"
         );
         end += 1;
     }
-    assert!(end < NAME_MAX, "\"provider:event\" has less than 64 bytes");
+    assert!(end < NAME_MAX, "\"provider:event\" is longer than 63 bytes");
     assert!(
         !is_same(text, 0, b"kernel:", 0),
-        "\"kernel\" is the kernel's own provider"
+        "the provider name \"kernel\" is reserved"
     );
     // The text has a blank before the first field and a NUL after the last one.
     assert!(
         text.len() < end + 3 + FIELDS_MAX,
-        "a marker's fields have less than 256 bytes, with their types"
+        "names and types of the fields are longer than 255 bytes"
     );
     let mut at = end + 1;
     while at < text.len() {
@@ -143,11 +143,14 @@ const fn check_field(text: &[u8], at: usize) {
     while text[end] != b':' {
         assert!(
             is_letter(text[end]),
-            "a field is called by ASCII letters, digits and _"
+            "the name of a field may have only ASCII letters, digits and _"
         );
         end += 1;
     }
-    assert!(end - at <= FIELD_NAME_MAX, "a field's name is too long");
+    assert!(
+        end - at <= FIELD_NAME_MAX,
+        "the name of a field is longer than 31 bytes"
+    );
     let mut other = end;
     while other < text.len() {
         assert!(
@@ -229,7 +232,7 @@ pub struct Value<'a> {
 }
 
 /// Functions that convert values to fields. They are named like the types in a marker's text.
-#[allow(missing_docs, reason = "as their names say")]
+#[allow(missing_docs, reason = "the names are those of the field types")]
 pub mod value {
     use super::{PhantomData, Value};
 

@@ -65,7 +65,7 @@ impl fmt::Display for Failure {
             Self::Write(e) => write!(f, "cannot write: {e}"),
             Self::Create(path, e) => {
                 let hint = match e.kind() {
-                    ErrorKind::PermissionDenied => "; its directory must be writable too",
+                    ErrorKind::PermissionDenied => "; its directory must be writable, too",
                     _ => "",
                 };
                 write!(f, "cannot write to {}: {e}{hint}", path.display())
@@ -74,12 +74,12 @@ impl fmt::Display for Failure {
             Self::Listen(at, e) => write!(f, "cannot listen on {at}: {e}"),
             Self::Command(program, e) => match e.kind() {
                 ErrorKind::NotFound => {
-                    write!(f, "cannot run '{program}': there is no such command")
+                    write!(f, "cannot run '{program}': command not found")
                 }
                 ErrorKind::PermissionDenied => {
                     write!(
                         f,
-                        "cannot run '{program}': it is no program, or not yours to run"
+                        "cannot run '{program}': permission denied, or not an executable file"
                     )
                 }
                 _ => write!(f, "cannot run '{program}': {e}"),
@@ -95,7 +95,7 @@ impl Failure {
         Self::NoMatch(if words.is_empty() {
             ": there are no live instances; load a provider, such as pfc_sched, or try --all".into()
         } else {
-            format!(" '{words}'; 'pfc list --all' shows every name")
+            format!(" '{words}'; pfc list --all shows all names")
         })
     }
 
@@ -122,9 +122,11 @@ fn advice(error: &Error) -> String {
     match error {
         Error::Open(path, e) => {
             let todo = match e.kind() {
-                ErrorKind::NotFound => "load the module: modprobe perfcounters (is it built? make)",
-                ErrorKind::PermissionDenied => "this needs root or group perfcounters",
-                _ => "is the module loaded? lsmod | grep perfcounters",
+                ErrorKind::NotFound => {
+                    "load the module: modprobe perfcounters (build it first: make)"
+                }
+                ErrorKind::PermissionDenied => "only root and group perfcounters may open it",
+                _ => "check that the module is loaded: lsmod | grep perfcounters",
             };
             // Omits the "(os error 2)" that `io::Error` appends.
             let what = match e.kind() {
@@ -134,9 +136,9 @@ fn advice(error: &Error) -> String {
             };
             format!("{}: {what}; {todo}", path.display())
         }
-        Error::Version(_) => format!("{error}; take the pfc that was built with the module"),
+        Error::Version(_) => format!("{error}; use the pfc that was built with the module"),
         Error::NotCounters(_) | Error::Corrupt(_) => {
-            format!("{error}; is --device right, and pfc as new as the module?")
+            format!("{error}; check --device, and that pfc is as new as the module")
         }
         _ => error.to_string(),
     }
@@ -147,27 +149,31 @@ fn accounting(error: &ppa::Error) -> String {
     use ppa::Error;
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
-            "{}: no such device; load the module: modprobe perfcounters (is it built? make)",
+            "{}: no such device; load the module: modprobe perfcounters (build it first: make)",
             ppa::DEVICE
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => format!(
             "{}: permission denied; this needs root or CAP_PERFMON",
             ppa::DEVICE
         ),
-        Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep perfcounters"),
+        Error::Open(_) => {
+            format!("{error}; check that the module is loaded: lsmod | grep perfcounters")
+        }
         Error::Read(path, e) if e.kind() == ErrorKind::PermissionDenied => format!(
-            "{path}: permission denied; all tasks and CPUs are for root or CAP_PERFMON, \
-             your own tasks are yours: pfc ppa PID"
+            "{path}: permission denied; all tasks and CPUs need root or CAP_PERFMON; \
+             for one of your own tasks use pfc ppa PID"
         ),
         Error::NotAccounted(_) => {
-            format!("{error}; pfc ppa on accounts all tasks, pfc ppa on PID this one")
+            format!("{error}; turn accounting on for all tasks with pfc ppa on, or for one with pfc ppa on PID")
         }
         Error::Read(_, e) if e.raw_os_error() == Some(rustix::io::Errno::NODATA.raw_os_error()) => {
-            "accounting is off; pfc ppa on begins it".to_owned()
+            "accounting is off; turn it on with pfc ppa on".to_owned()
         }
-        Error::Denied(_) => format!("{error}; this needs root, its user, or CAP_PERFMON"),
+        Error::Denied(_) => {
+            format!("{error}; this needs root, the owner of the task, or CAP_PERFMON")
+        }
         Error::Version(_) | Error::Corrupt(_) => {
-            format!("{error}; take the pfc that was built with the module")
+            format!("{error}; use the pfc that was built with the module")
         }
         Error::Read(..) | Error::NoTask(_) => error.to_string(),
     }
@@ -178,20 +184,19 @@ fn tracing(error: &perftrace_reader::Error) -> String {
     use perftrace_reader::{Error, DEVICE};
     match error {
         Error::Open(e) if e.kind() == ErrorKind::NotFound => format!(
-            "{DEVICE}: no such device; load the module: modprobe perfcounters (is it built? make)"
+            "{DEVICE}: no such device; load the module: modprobe perfcounters (build it first: make)"
         ),
         Error::Open(e) if e.kind() == ErrorKind::PermissionDenied => {
             format!("{DEVICE}: permission denied; {}", rights::remedy(DEVICE, true))
         }
-        Error::Open(_) => format!("{error}; is the module loaded? lsmod | grep perfcounters"),
-        Error::NoTrace(_) => format!("{error}, or it is not yours; pfc trace list shows those that are there"),
-        Error::Exists(name) => format!("{error}; take another name, or end it: pfc trace stop {name}"),
-        Error::Full => format!("{error}; pfc trace list shows them, pfc trace stop NAME ends one"),
-        Error::Traces => format!("{error}; pfc trace list shows them, pfc trace stop NAME ends one"),
-        Error::Busy => format!("{error}: the pfc trace that made it, perhaps; a flight recorder (--flight) may be read by several, one after the other"),
+        Error::Open(_) => format!("{error}; check that the module is loaded: lsmod | grep perfcounters"),
+        Error::NoTrace(_) => format!("{error}, or it belongs to another user; see pfc trace list"),
+        Error::Exists(name) => format!("{error}; choose another name, or end it: pfc trace stop {name}"),
+        Error::Full | Error::Traces => format!("{error}; list them with pfc trace list, end one with pfc trace stop NAME"),
+        Error::Busy => format!("{error}, perhaps the pfc trace that created it; only a flight recorder (--flight) can be read by several processes, one after the other"),
         Error::Denied(_) => format!("{error}; run this as root"),
         Error::Filter(_) | Error::Corrupt(_) => {
-            format!("{error}; take the pfc that was built with the module")
+            format!("{error}; use the pfc that was built with the module")
         }
         Error::Invalid(_) | Error::Call(..) | Error::Write(_) => error.to_string(),
     }

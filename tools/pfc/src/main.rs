@@ -24,7 +24,7 @@
 #![allow(
     rustdoc::broken_intra_doc_links,
     rustdoc::bare_urls,
-    reason = "what clap shows as help is text for people, not markdown"
+    reason = "clap prints doc comments as help, which is not Markdown"
 )]
 
 mod cli;

@@ -34,14 +34,14 @@ pub fn run(args: &JsonArgs, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     if map.hardware.is_none() {
-        writeln!(out, "no PMU is described; 'pfc doctor' says why\n")?;
+        writeln!(out, "no PMU description is registered; see pfc doctor\n")?;
     }
     for description in map.all() {
         writeln!(out, "{}", description.name)?;
         registers(description, out)?;
         writeln!(out)?;
     }
-    writeln!(out, "libpfm4's tables of event names that fit:")?;
+    writeln!(out, "Matching event tables of libpfm4:")?;
     let mut table = Table::new()
         .column("NAME", Lean::Left)
         .column("EVENTS", Lean::Right)

@@ -38,8 +38,8 @@ pub fn run(device: &Path, args: &ReadArgs, out: &mut Out) -> Result<(), Failure>
 pub fn warn_if_inconsistent(snapshot: &Snapshot) {
     if !snapshot.stamp().consistent {
         eprintln!(
-            "pfc: a CPU updates its counters all the time: each value is right, \
-             but groups may have been seen half; select less for a consistent look"
+            "pfc: no consistent snapshot, as a CPU was updating its counters at every attempt: each \
+             value is right, but a group of updates may be seen in part; select fewer instances"
         );
     }
 }

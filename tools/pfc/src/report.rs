@@ -151,7 +151,7 @@ pub fn run(args: &ReportArgs, out: &mut Out) -> Result<(), Failure> {
     let profile = Profile::load(input)?.only(args.input.event.as_deref())?;
     if args.pprof && out.is_terminal() {
         return Err(Failure::Refused(
-            "pprof's format is not for terminals; say where to: -o FILE".to_owned(),
+            "pprof's format is not written to a terminal; write it to a file: -o FILE".to_owned(),
         ));
     }
     match (args.json, args.firefox, args.pprof) {

@@ -49,16 +49,16 @@ impl Owners {
         };
         match (self.gid, self.mode & bits == bits, self.member) {
             (0, ..) => format!(
-                "run this as root, or give a group the file by a udev rule; until the next boot: chgrp perfcounters {path}"
+                "run this as root, or give the device to a group by a udev rule; until the next boot: chgrp perfcounters {path}"
             ),
             (_, true, false) => {
-                format!("join its group: adduser USER {group}, and log in anew; or run this as root")
+                format!("join its group: adduser USER {group}, and log in again; or run this as root")
             }
             (_, false, _) => {
-                format!("run this as root, or have root do for its group {group}: chmod g+{word} {path}")
+                format!("run this as root, or let root permit it to group {group}: chmod g+{word} {path}")
             }
             (_, true, true) => {
-                format!("its group {group} is yours and may, so something else forbids it (a sandbox, a container); run this as root")
+                format!("your group {group} has the permission, but something else denies it (a sandbox, a container); run this as root")
             }
         }
     }

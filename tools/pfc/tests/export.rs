@@ -61,8 +61,8 @@ fn pfc_export_counters_have_type_unit_help_and_birth() {
 fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
     let mut device = Device::new(1);
     for (name, help) in [
-        ("perfcounters/interrupts/time", "In the handler of NMIs"),
-        ("perfcounters/faults/time", "In these page faults"),
+        ("perfcounters/interrupts/time", "Time in the NMI handler"),
+        ("perfcounters/faults/time", "Time in page faults"),
         ("perfcounters/faults/served", "Page faults"),
     ] {
         let spec = Spec {
@@ -80,7 +80,7 @@ fn pfc_export_help_is_of_the_family_not_of_its_first_instance() {
     assert_eq!(
         of(&all, help),
         [
-            format!("{help}_time_seconds values named time of perfcounters/; the label name tells them apart"),
+            format!("{help}_time_seconds values named time of perfcounters/; distinguished by the label name"),
             format!("{help}_served_seconds Page faults"),
         ]
     );
@@ -235,7 +235,10 @@ fn pfc_export_leaves_out_what_would_spoil_the_rest() {
     // The text and a warning say that the values of a busy CPU are not consistent.
     device.fake.cpu(1).begin();
     let run = device.run(&["export", "--openmetrics", "switches"]);
-    assert!(run.out.contains("pfc_snapshot_consistent 0\n") && run.err.contains("half"));
+    assert!(
+        run.out.contains("pfc_snapshot_consistent 0\n")
+            && run.err.contains("no consistent snapshot")
+    );
 }
 
 #[test]

@@ -29,13 +29,13 @@ pub const SYSCALLCNT: usize = 8;
 /// Index of a task's value: number of interrupts.
 pub const INTCNT: usize = 9;
 /// Index of a task's value: ticks that the switches to the task took.
-pub const AVGCTXT: usize = 10;
+pub(crate) const AVGCTXT: usize = 10;
 /// Number of values of a task.
 pub const NR_VALUES: usize = 11;
 /// Number of classes by length in which latencies are counted.
 pub const NR_LATENCIES: usize = 8;
 /// Number of signals, counted by signal number.
-pub const NR_SIGNALS: usize = 65;
+pub(crate) const NR_SIGNALS: usize = 65;
 
 /// Level: switches, wakeups and run times are measured.
 pub const LEVEL_SCHED: u32 = 0x01;

@@ -31,14 +31,16 @@ impl Cursor<'_> {
 }
 
 /// Appends the tasks of one read() to `tasks`.
-pub fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error> {
+pub(crate) fn parse_tasks(mut bytes: &[u8], tasks: &mut Vec<Task>) -> Result<(), Error> {
     while !bytes.is_empty() {
         let size = Cursor(bytes).u32() as usize;
         if bytes.len() < 4 || bytes.len() < size {
-            return Err(Error::Corrupt("a task is cut off".to_owned()));
+            return Err(Error::Corrupt("truncated record of a task".to_owned()));
         }
         if size < size_of::<Task>() || size % 8 != 0 {
-            return Err(Error::Corrupt(format!("a task of {size} bytes")));
+            return Err(Error::Corrupt(format!(
+                "record of a task with {size} bytes"
+            )));
         }
         let (one, rest) = bytes.split_at(size);
         tasks.push(task(one));
@@ -71,11 +73,13 @@ fn task(bytes: &[u8]) -> Task {
 }
 
 /// Parses the contents of `/proc/rawsysppa`.
-pub fn parse_cpus(bytes: &[u8]) -> Result<Vec<Cpu>, Error> {
+pub(crate) fn parse_cpus(bytes: &[u8]) -> Result<Vec<Cpu>, Error> {
     const EACH: usize = 8 * NR_CPU_VALUES;
     if bytes.is_empty() || bytes.len() % EACH != 0 {
         let len = bytes.len();
-        return Err(Error::Corrupt(format!("CPUs of {len} bytes")));
+        return Err(Error::Corrupt(format!(
+            "{len} bytes are not a multiple of a CPU record"
+        )));
     }
     let cpu = |bytes: &[u8]| {
         let mut at = Cursor(bytes);

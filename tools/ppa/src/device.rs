@@ -53,12 +53,14 @@ impl Device {
             e => Error::Read(DEVICE, e.into()),
         })?;
         match task {
-            Task { size, .. } if (size as usize) < size_of::<Task>() => {
-                Err(Error::Corrupt(format!("a task of {size} bytes")))
-            }
+            Task { size, .. } if (size as usize) < size_of::<Task>() => Err(Error::Corrupt(
+                format!("record of a task with {size} bytes"),
+            )),
             task if task.pid != pid => {
                 let got = task.pid;
-                Err(Error::Corrupt(format!("asked for task {pid}, got {got}")))
+                Err(Error::Corrupt(format!(
+                    "record of task {got} instead of task {pid}"
+                )))
             }
             task => Ok(task),
         }
@@ -123,7 +125,7 @@ fn may_read(mut file: impl Read) -> Result<(), Error> {
 fn checked(info: Info) -> Result<Info, Error> {
     match info {
         Info { version, .. } if version != VERSION => Err(Error::Version(version)),
-        Info { khz: 0, .. } => Err(Error::Corrupt("ticks have no length".to_owned())),
+        Info { khz: 0, .. } => Err(Error::Corrupt("tick frequency is 0".to_owned())),
         info => Ok(info),
     }
 }

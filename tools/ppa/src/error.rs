@@ -32,14 +32,14 @@ impl fmt::Display for Error {
         match self {
             Self::Open(e) => write!(f, "{DEVICE}: {e}"),
             Self::Read(path, e) => write!(f, "cannot read {path}: {e}"),
-            Self::NoTask(pid) => write!(f, "there is no task {pid}"),
+            Self::NoTask(pid) => write!(f, "no task {pid}"),
             Self::NotAccounted(pid) => write!(f, "task {pid} is not accounted"),
-            Self::Denied(pid) => write!(f, "task {pid} is not yours to look at"),
+            Self::Denied(pid) => write!(f, "task {pid}: permission denied"),
             Self::Version(n) => write!(
                 f,
-                "the kernel accounts in version {n}; this reader knows version {VERSION}"
+                "the kernel uses version {n} of process accounting, but this program only version {VERSION}"
             ),
-            Self::Corrupt(why) => write!(f, "this accounting can not be read: {why}"),
+            Self::Corrupt(why) => write!(f, "invalid accounting data: {why}"),
         }
     }
 }

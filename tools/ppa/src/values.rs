@@ -160,7 +160,10 @@ pub(crate) fn latest(tasks: Vec<Task>) -> Vec<Task> {
 
 /// Index of a value of a CPU: `enum ppa_cpu_value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "names say it; what is no count is ticks")]
+#[expect(
+    missing_docs,
+    reason = "see the names; values other than counts are in ticks"
+)]
 pub enum CpuValue {
     User,
     System,

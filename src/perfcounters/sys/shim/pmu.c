@@ -92,7 +92,7 @@ static_assert((EX_TYPE_IMM_REG | EX_DATA_REG(1)) == (17 | 1 << 8) && EX_DATA_IMM
  */
 void pfm_say_fault(void)
 {
-	pr_notice_ratelimited("perfmon: a context ends: CPU %d has not all of its registers; see Documentation/perfmon.md, \"Processors that differ\"\n",
+	pr_notice_ratelimited("perfmon: a context ended: CPU %d lacks some of its registers; see Documentation/perfmon.md, \"Processors that differ\"\n",
 			      smp_processor_id());
 }
 
@@ -100,9 +100,9 @@ void pfm_say_fault(void)
 void pfm_say_lacking(int cpu)
 {
 	if (cpu < 0)
-		pr_notice_ratelimited("perfmon: no CPU has all registers of a context; /proc/perfmon_map says which CPUs have which\n");
+		pr_notice_ratelimited("perfmon: no CPU has all registers of a context; see /proc/perfmon_map\n");
 	else
-		pr_notice_ratelimited("perfmon: CPU %d does not have all registers of a context; /proc/perfmon_map says which CPUs have which\n",
+		pr_notice_ratelimited("perfmon: CPU %d does not have all registers of a context; see /proc/perfmon_map\n",
 				      cpu);
 }
 

@@ -62,7 +62,7 @@ u64 pfm_missed(void);
 u64 pfm_missed_since(void);
 bool pfm_late_nmis(void);
 bool pfm_expected(void);
-u64 pfm_storm(u64 began);
+u64 pfm_storm(u64 began, const struct pt_regs *regs);
 DECLARE_PER_CPU(u64, pfm_expected_since);
 DECLARE_PER_CPU(u32, pfm_storm_left);
 void *pfm_memory_new(u64 size);

@@ -82,19 +82,19 @@ static const char *why(bool markers, int error)
 {
 	switch (error) {
 	case -EDQUOT:
-		return "needs more memory than user_kb allows its user";
+		return "exceeds the memory limit of its user (parameter user_kb)";
 	case -ENOSPC:
-		return markers ? "has more than " __stringify(PERFTRACE_NR_MARKERS) " markers" :
-				 "is one process too many, or has too many descriptors";
+		return markers ? "exceeds the limit of " __stringify(PERFTRACE_NR_MARKERS) " markers" :
+				 "exceeds the limit of traced processes, or of its open descriptors";
 	default:
-		return "needs memory that is not there";
+		return "got no memory";
 	}
 }
 
 /* Logs that the caller, or some of its markers, cannot be traced. */
 void pt_say_refused(bool markers, int error)
 {
-	pr_warn_ratelimited("perftrace: %s[%d] %s; %s not traced (%d)\n", current->comm,
+	pr_warn_ratelimited("perftrace: %s[%d] %s; %s not traced (error %d)\n", current->comm,
 			    task_tgid_nr(current), why(markers, error),
 			    markers ? "some of its markers are" : "it is", error);
 }
@@ -291,7 +291,7 @@ static void add_untold(unsigned long mm)
 			untold[nr_untold++] = mm;
 	}
 	queue_work(system_dfl_wq, &untold_work);
-	pr_warn_ratelimited("perftrace: %s[%d] has a child that shares its memory and writes as its thread (%d)\n",
+	pr_warn_ratelimited("perftrace: %s[%d]: no memory to trace a child that shares its memory; its events appear as those of its parent (error %d)\n",
 			    current->comm, task_tgid_nr(current), -ENOMEM);
 }
 

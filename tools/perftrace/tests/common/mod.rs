@@ -2,7 +2,7 @@
 
 //! System calls that the tests need: signals, affinity, fork, shared memory, single-stepping.
 #![allow(unsafe_code, reason = "signals, affinity, fork, mappings")]
-#![allow(dead_code, reason = "not each test does all of it")]
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::arch::asm;
 use std::fs::File;

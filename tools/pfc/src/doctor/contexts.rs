@@ -106,11 +106,11 @@ fn description(modules: &Modules, map: &Map, cpu: &Cpu, has_pmu: bool) -> Check 
         );
     }
     if !has_pmu {
-        return well(what, "none, as there is no PMU");
+        return well(what, "not needed: there is no PMU");
     }
-    let (none, name) = ("no description of the processor's registers", cpu.module());
+    let (none, name) = ("no PMU description for this processor", cpu.module());
     let found = match module::log(|said| said.starts_with("perfcounters: perfmon: ")).pop() {
-        Some(said) => format!("{none}; the kernel said: {said}"),
+        Some(said) => format!("{none}; kernel log: {said}"),
         None => none.to_owned(),
     };
     match modules.has((name, true)) {
@@ -118,7 +118,7 @@ fn description(modules: &Modules, map: &Map, cpu: &Cpu, has_pmu: bool) -> Check 
         true => problem(
             what,
             found,
-            format!("{name} is loaded and knows no such PMU: dmesg | grep {name}"),
+            format!("{name} is loaded but does not support this PMU; see dmesg | grep {name}"),
         ),
     }
 }
@@ -126,16 +126,16 @@ fn description(modules: &Modules, map: &Map, cpu: &Cpu, has_pmu: bool) -> Check 
 fn pmu(cpu: &Cpu, there: bool) -> Check {
     let what = "PMU";
     match (there, cpu.has("hypervisor")) {
-        (true, _) => well(what, format!("{} has one", cpu.vendor)),
+        (true, _) => well(what, format!("PMU of {} found", cpu.vendor)),
         (false, true) => note(
             what,
-            "a virtual machine whose hypervisor shows no PMU: the kernel's own events are counted",
+            "the hypervisor provides no PMU to this virtual machine; only software events are counted",
         )
-        .or("for the processor's have its host turn it on (QEMU/KVM: -cpu host,pmu=on)"),
+        .or("for hardware events, enable the virtual PMU on the host (QEMU/KVM: -cpu host,pmu=on)"),
         (false, false) => note(
             what,
             format!(
-                "none that is known, by {}: the kernel's own events are counted",
+                "no known PMU (vendor {}); only software events are counted",
                 cpu.vendor
             ),
         ),
@@ -146,12 +146,15 @@ fn watchdog(has_pmu: bool) -> Check {
     let what = "watchdog";
     match text("/proc/sys/kernel/nmi_watchdog").as_deref() {
         Some("0") => well(what, "the NMI watchdog is off"),
-        None => well(what, "there is no NMI watchdog"),
-        Some(_) if !has_pmu => well(what, "the NMI watchdog wants a counter, and there is none"),
+        None => well(what, "no NMI watchdog in this kernel"),
+        Some(_) if !has_pmu => well(
+            what,
+            "the NMI watchdog is on, but there is no counter for it",
+        ),
         Some(_) => problem(
             what,
-            "the NMI watchdog has a counter on each CPU",
-            "sysctl kernel.nmi_watchdog=0 frees it until the next boot",
+            "the NMI watchdog uses a counter on each CPU",
+            "free it until the next boot: sysctl kernel.nmi_watchdog=0",
         ),
     }
 }
@@ -165,22 +168,22 @@ fn guests() -> Check {
     });
     let found = processes_with("anon_inode:kvm-vm");
     match (found.is_empty(), mediated) {
-        (true, _) => well(what, "nobody is seen to have a guest of KVM"),
+        (true, _) => well(what, "no process with a KVM guest found"),
         (false, false) => note(
             what,
             format!(
-                "guests of KVM: {}: their own counters stop while a context has the PMU, and \
-                 samples in them have no address",
+                "KVM guests: {}; their own counters stop while a context uses the PMU, and \
+                 samples in guests have no address",
                 found.join(", ")
             ),
         ),
         (false, true) => problem(
             what,
             format!(
-                "guests of KVM: {}, which have the PMU for themselves as long as they run",
+                "KVM guests: {}; they have exclusive use of the PMU while they run",
                 found.join(", ")
             ),
-            "load kvm_intel or kvm_amd with enable_mediated_pmu=N, or end them",
+            "load kvm_intel or kvm_amd with enable_mediated_pmu=N, or end the guests",
         ),
     }
 }
@@ -215,14 +218,14 @@ fn processes_with(link: &str) -> Vec<String> {
 fn holders(what: &'static str, link: &str, in_the_way: bool) -> Check {
     let found = processes_with(link);
     if found.is_empty() {
-        return well(what, "nobody is seen to have any open");
+        return well(what, "no process found that has any open");
     }
     let who = format!("open in: {}", found.join(", "));
     match in_the_way {
         true => problem(
             what,
             who,
-            "end them, or wait for them: perf and contexts do not share the PMU",
+            "end these processes or wait for them; perf and contexts cannot share the PMU",
         ),
         false => note(what, who),
     }
@@ -232,13 +235,13 @@ fn create(made: Option<io::Result<()>>) -> Check {
     let what = "create";
     match made {
         None => note(what, "not tried: perfcounters is not loaded"),
-        Some(Ok(())) => well(what, "a context can be made"),
+        Some(Ok(())) => well(what, "a context can be created"),
         Some(Err(e)) if is_busy(&e) => problem(
             what,
-            "a context cannot be made: no register is described",
-            "load a description: modprobe pfm_intel, pfm_amd, or pfm_soft for the kernel's own",
+            "cannot create a context: no PMU description is registered",
+            "load a description: modprobe pfm_intel or pfm_amd, or pfm_soft for software events",
         ),
-        Some(Err(e)) => problem(what, format!("a context cannot be made: {e}"), advice(&e)),
+        Some(Err(e)) => problem(what, format!("cannot create a context: {e}"), advice(&e)),
     }
 }
 
@@ -255,35 +258,39 @@ fn attempt() -> Option<io::Result<()>> {
 fn load(loaded: Option<io::Result<()>>, has_pmu: bool) -> Check {
     let what = "load";
     match loaded {
-        None if !has_pmu => well(what, "nothing to try: there is no PMU"),
+        None if !has_pmu => well(what, "not tried: there is no PMU"),
         None => problem(
             what,
-            "there is no hardware counter to try",
-            "see the description and the PMU above",
+            "not tried: no hardware counter is available",
+            "see the checks PMU and description above",
         ),
         Some(Ok(())) => well(what, "a context with a hardware counter can be attached"),
         Some(Err(e)) if is_busy(&e) => problem(
             what,
             "the PMU is in use",
-            "end who is named above; if nobody is, the kernel's log says more (dmesg)",
+            "end the users listed above; if there are none, see the kernel log (dmesg)",
         ),
-        Some(Err(e)) => problem(what, format!("it cannot be attached: {e}"), advice(&e)),
+        Some(Err(e)) => problem(
+            what,
+            format!("cannot attach a context with a hardware counter: {e}"),
+            advice(&e),
+        ),
     }
 }
 
 fn rdpmc(has_pmu: bool) -> Check {
     let what = "RDPMC";
     if !has_pmu {
-        return well(what, "nothing to read: there is no PMU");
+        return well(what, "not available: there is no PMU");
     }
     match text("/sys/bus/event_source/devices/cpu/rdpmc").as_deref() {
-        None => note(what, "perf says nothing of it"),
+        None => note(what, "unknown: perf has no file rdpmc"),
         Some("0") => note(
             what,
-            "not for programs; 1 in /sys/bus/event_source/devices/cpu/rdpmc lets those use it that perf counts",
+            "disabled for programs; writing 1 to /sys/bus/event_source/devices/cpu/rdpmc allows it to those that perf counts",
         ),
-        Some("1") => well(what, "for programs that perf counts"),
-        Some(_) => well(what, "for all programs"),
+        Some("1") => well(what, "allowed for programs that perf counts"),
+        Some(_) => well(what, "allowed for all programs"),
     }
 }
 
@@ -292,8 +299,11 @@ fn rights() -> Check {
     match privileged() {
         true => well(
             what,
-            "the kernel, CPUs and everybody's threads can be counted",
+            "kernel mode, CPUs and threads of all users can be counted",
         ),
-        false => note(what, "not there: only own programs, in user mode"),
+        false => note(
+            what,
+            "missing: only own programs can be counted, in user mode",
+        ),
     }
 }

@@ -36,7 +36,7 @@ fn proc(there: bool) -> Option<Check> {
     (!there).then(|| {
         problem(
             "proc",
-            "/proc is not mounted; most of this cannot be seen",
+            "/proc is not mounted; most checks need it",
             "mount -t proc proc /proc",
         )
     })
@@ -47,7 +47,7 @@ fn has_sys() -> bool {
 }
 
 fn no_sys(what: &'static str) -> Check {
-    note(what, "cannot be seen, /sys is not mounted").or("mount -t sysfs sysfs /sys")
+    note(what, "unknown: /sys is not mounted").or("mount -t sysfs sysfs /sys")
 }
 
 fn kernel() -> Check {
@@ -56,9 +56,9 @@ fn kernel() -> Check {
     match (cfg!(target_arch = "x86_64"), found.starts_with(KNOWN)) {
         (true, true) => well(what, found),
         (true, false) => note(what, found).or(
-            "the modules are tested on 7.2; on another kernel they have to be built for it, and may not build",
+            "the modules are tested on 7.2; for another kernel they must be built, which may fail",
         ),
-        (false, _) => problem(what, found, "there are modules for x86-64 only"),
+        (false, _) => problem(what, found, "the modules support x86-64 only"),
     }
 }
 
@@ -66,8 +66,8 @@ fn kernel() -> Check {
 fn signatures(modules: &Modules) -> Check {
     let enforced = text("/sys/module/module/parameters/sig_enforce").as_deref() == Some("Y");
     match (enforced, modules.is_loaded()) {
-        (false, _) => well("signatures", "modules need none"),
-        (true, true) => well("signatures", "modules must be signed, and ours were taken"),
+        (false, _) => well("signatures", "not required"),
+        (true, true) => well("signatures", "required; the loaded modules were accepted"),
         (true, false) => wanted(modules.signature()),
     }
 }
@@ -75,33 +75,33 @@ fn signatures(modules: &Modules) -> Check {
 /// Makes the check of a module's signature for a machine that requires one.
 fn wanted(signature: Signature) -> Check {
     let what = "signatures";
-    let enrol = "mokutil --import CERTIFICATE, then boot";
+    let enrol = "mokutil --import CERTIFICATE, then reboot";
     let unseen = |why: &str| {
-        let found = "modules must be signed; cannot tell whether ours are signed";
+        let found = "required; unknown whether the installed modules are signed";
         note(what, format!("{found}: {why}"))
     };
     match signature {
         Signature::There => note(
             what,
-            "modules must be signed, and ours are: by a key that the kernel knows?",
+            "required; the installed modules are signed, maybe by a key that the kernel does not trust",
         )
-        .or(format!("if it refuses them, enrol that key: {enrol}")),
+        .or(format!("if the kernel rejects them, enrol the key: {enrol}")),
         Signature::None => problem(
             what,
-            "modules must be signed, and ours are not",
-            format!("sign them with a key of your own and enrol it: {enrol}"),
+            "required, but the installed modules are not signed",
+            format!("sign them with a key of your own, and enrol it: {enrol}"),
         ),
-        Signature::NotInstalled => note(what, "modules must be signed, and ours are not installed")
+        Signature::NotInstalled => note(what, "required; the modules are not installed")
             .or(format!(
-                "when they are, sign them with a key of your own and enrol it: {enrol}"
+                "after the installation, sign them with a key of your own, and enrol it: {enrol}"
             )),
         Signature::Unseen(Unread::NoModinfo) => {
-            unseen("modinfo is missing").or("it is in Debian's package kmod")
+            unseen("modinfo is missing").or("install Debian's package kmod")
         }
         Signature::Unseen(Unread::Closed) => {
-            unseen("their file is not for this user").or("run this as root")
+            unseen("this user may not read the file").or("run this as root")
         }
-        Signature::Unseen(Unread::NoModule) => unseen("their file is no module"),
+        Signature::Unseen(Unread::NoModule) => unseen("the file is not a module"),
     }
 }
 
@@ -110,11 +110,11 @@ fn secure_boot() -> Check {
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     match fs::read(variable).ok().as_deref() {
         // The variable has four bytes of attributes and one byte of value.
-        Some([_, _, _, _, 1]) => note(what, "on: Debian's kernel locks itself down then"),
+        Some([_, _, _, _, 1]) => note(what, "on: Debian's kernel then enables lockdown"),
         Some(_) => well(what, "off"),
         None => well(
             what,
-            "none: the machine was not booted by UEFI, or does not show it",
+            "none: the machine was not booted by UEFI, or its variables are not visible",
         ),
     }
 }
@@ -124,16 +124,16 @@ fn lockdown(modules: &Modules) -> Check {
     let modes = text("/sys/kernel/security/lockdown").unwrap_or_default();
     let mode = modes.split('[').nth(1).and_then(|m| m.split(']').next());
     let signed = "modules must be signed";
-    let kernel = "of the kernel nothing is counted, sampled or traced";
+    let kernel = "the kernel cannot be counted, sampled or traced";
     match (mode, modules.is_loaded()) {
         (None | Some("none"), _) => well(what, "off"),
-        (Some("integrity"), true) => note(what, "integrity; the modules are loaded nevertheless"),
-        (Some(mode), true) => note(what, format!("{mode}: {kernel}; programs are as ever"))
-            .or("it lasts until the machine is booted without lockdown="),
+        (Some("integrity"), true) => note(what, "integrity: the modules are loaded"),
+        (Some(mode), true) => note(what, format!("{mode}: {kernel}; programs can"))
+            .or("to end lockdown, boot without lockdown="),
         (Some(mode), false) => problem(
             what,
             format!("{mode}: {signed}"),
-            "sign them with a key that the machine trusts, or turn Secure Boot off",
+            "sign them with a key that the machine trusts, or turn off Secure Boot",
         ),
     }
 }
@@ -141,12 +141,10 @@ fn lockdown(modules: &Modules) -> Check {
 fn paranoid() -> Check {
     let what = "paranoid";
     match text("/proc/sys/kernel/perf_event_paranoid") {
-        None => well(what, "there is no perf"),
+        None => well(what, "no perf in this kernel"),
         Some(level) => well(
             what,
-            format!(
-                "perf_event_paranoid is {level}, which is perf's; contexts ask for CAP_PERFMON"
-            ),
+            format!("perf_event_paranoid is {level}; contexts follow it in kernel mode"),
         ),
     }
 }
@@ -166,10 +164,10 @@ fn memlock() -> Check {
         Some(bytes) => problem(
             what,
             format!(
-                "{} KiB of locked memory: too little for rings of samples",
+                "{} KiB of locked memory are too little for the rings of samples",
                 bytes >> 10
             ),
-            "ulimit -l 8192, or memlock in /etc/security/limits.conf",
+            "raise the limit: ulimit -l 8192, or memlock in /etc/security/limits.conf",
         ),
     }
 }
@@ -186,8 +184,9 @@ pub fn rseq() -> Check {
         .any(|pair| word(&pair[..8]) == SIZE && word(&pair[8..]) != 0);
     match there {
         true => well(what, "the kernel has restartable sequences"),
-        false => note(what, "the kernel has no restartable sequences")
-            .or("events take a locked instruction more; a kernel with CONFIG_RSEQ spares it"),
+        false => note(what, "the kernel has no restartable sequences").or(
+            "each event needs a locked instruction more; use a kernel with CONFIG_RSEQ to avoid it",
+        ),
     }
 }
 
@@ -209,8 +208,8 @@ fn clock_seen() -> (String, bool) {
 
 /// Advice for a time stamp counter that the kernel considers unstable.
 const UNSTABLE: &str =
-    "dmesg | grep -i tsc says why; in a virtual machine have its host show an invariant TSC, \
-     on a machine whose TSC is known to be right boot with tsc=reliable";
+    "for the reason see dmesg | grep -i tsc; in a virtual machine, let the host provide an \
+     invariant TSC; if the TSC is known to be reliable, boot with tsc=reliable";
 
 pub fn clock_of_accounting() -> Check {
     let what = "clock";
@@ -218,11 +217,11 @@ pub fn clock_of_accounting() -> Check {
         None => no_sys(what),
         Some((now, true)) => well(
             what,
-            format!("the time stamp counter (the kernel's own clock is {now})"),
+            format!("the time stamp counter (the kernel's clock source is {now})"),
         ),
         Some((now, false)) => note(
             what,
-            format!("{now}: the time stamp counter cannot be used, so the scheduler's clock is, which costs more"),
+            format!("{now}: the time stamp counter is unusable; the scheduler's clock is used, which costs more"),
         )
         .or(UNSTABLE),
     }
@@ -235,12 +234,12 @@ pub fn clock_of_tracing() -> Check {
         Some((now, true)) if now == "tsc" => well(what, "the time stamp counter"),
         Some((now, true)) => note(
             what,
-            format!("the time stamp counter for events; the kernel's own clock is {now}, so programs that ask for the time make system calls"),
+            format!("the time stamp counter for events; as the kernel's clock source is {now}, a program needs a system call to read the time"),
         )
         .or(format!("echo tsc >{CLOCKS}current_clocksource")),
         Some((now, false)) => note(
             what,
-            format!("{now}: each event asks the kernel for CLOCK_MONOTONIC, by a system call"),
+            format!("{now}: each event reads CLOCK_MONOTONIC by a system call"),
         )
         .or(UNSTABLE),
     }
@@ -259,12 +258,14 @@ mod tests {
         };
         let (state, found) = of(Signature::Unseen(Unread::NoModinfo));
         assert_eq!(state, State::Note);
-        assert!(found.contains("cannot tell whether ours are signed: modinfo is missing"));
+        assert!(
+            found.contains("unknown whether the installed modules are signed: modinfo is missing")
+        );
         assert_eq!(of(Signature::There).0, State::Note);
         assert_eq!(of(Signature::NotInstalled).0, State::Note);
         let (state, found) = of(Signature::None);
         assert_eq!(state, State::Problem);
-        assert!(found.contains("ours are not"));
+        assert!(found.contains("are not signed"));
     }
 
     #[test]
@@ -275,6 +276,6 @@ mod tests {
         assert!(proc(true).is_none());
         let check = no_sys("lockdown");
         assert_eq!(check.state, State::Note);
-        assert_eq!(check.found, "cannot be seen, /sys is not mounted");
+        assert_eq!(check.found, "unknown: /sys is not mounted");
     }
 }

@@ -66,8 +66,8 @@ pub fn allowed(address: SocketAddr, remote: bool) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Refused(format!(
-        "{} is not a loopback address, and this server neither encrypts nor asks who is there; \
-         listen on 127.0.0.1 or [::1] behind a proxy that does, or say --allow-remote",
+        "{} is not a loopback address, and this server has no encryption and no authentication; \
+         listen on 127.0.0.1 or [::1] behind a proxy that has, or use --allow-remote",
         address.ip()
     )))
 }
@@ -190,10 +190,16 @@ impl Server {
 
     fn answer(&self, request: &Request<Incoming>, held: &Rc<Cell<usize>>) -> Response<Full<Bytes>> {
         if request.uri().path() != "/metrics" {
-            return sorry(StatusCode::NOT_FOUND, "the counters are at /metrics\n");
+            return sorry(
+                StatusCode::NOT_FOUND,
+                "not found; the counters are at /metrics\n",
+            );
         }
         if ![Method::GET, Method::HEAD].contains(request.method()) {
-            let mut no = sorry(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD it\n");
+            let mut no = sorry(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method not allowed; use GET or HEAD\n",
+            );
             let methods = HeaderValue::from_static("GET, HEAD");
             no.headers_mut().insert(ALLOW, methods);
             return no;
@@ -201,7 +207,10 @@ impl Server {
         let mut accepts = request.headers().get_all(ACCEPT).iter().peekable();
         let any = accepts.peek().is_none();
         if !any && !accepts.any(|a| a.to_str().is_ok_and(|a| self.media.accepted_by(a))) {
-            let what = format!("it comes as {} only\n", self.media.content_type);
+            let what = format!(
+                "not acceptable; the only format is {}\n",
+                self.media.content_type
+            );
             return sorry(StatusCode::NOT_ACCEPTABLE, &what);
         }
         match self.text() {
@@ -222,7 +231,7 @@ impl Server {
         written.map_err(|_| {
             let size = BUDGET >> 20;
             Failure::Refused(format!(
-                "this is more than {size} MiB; select less, or --sum"
+                "the response exceeds {size} MiB; select fewer instances, or use --sum"
             ))
         })?;
         Ok(text.0)

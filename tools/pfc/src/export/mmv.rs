@@ -105,7 +105,7 @@ impl Bridge {
         if !names::is_word(name) || name.len() > 32 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("'{name}' begins no metric: letters, digits and _, a letter first, 32 at the most"),
+                format!("invalid metric name '{name}'; use at most 32 letters, digits and _, a letter first"),
             ));
         }
         let bridge = Self {
@@ -122,7 +122,7 @@ impl Bridge {
                 let path = path.display();
                 return Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
-                    format!("process {process} keeps {path}; take another name"),
+                    format!("process {process} uses {path}; choose another name"),
                 ));
             }
             fs::remove_file(path)?;

@@ -82,13 +82,16 @@ pub fn run(device: &Path, args: &ExportArgs, file: Option<&Path>) -> Result<(), 
         return mmv::run(device, args);
     };
     if args.interval.is_some() && file.is_none() {
-        let why = "--interval is for what is kept up to date: -o FILE, or --mmv NAME";
+        let why = "--interval needs -o FILE or --mmv NAME";
         return Err(Failure::Refused(why.into()));
     }
     let writer = (format.writer)(&Options { sum: args.sum });
     if let Some(address) = args.listen {
         let media = format.media.ok_or_else(|| {
-            Failure::Refused(format!("--{} is for files, not for --listen", format.flag))
+            Failure::Refused(format!(
+                "--{} cannot be served by --listen; write it to a file: -o FILE",
+                format.flag
+            ))
         })?;
         http::allowed(address, args.allow_remote)?;
         let source = Source::open(device, args)?;
@@ -110,7 +113,7 @@ fn once(format: &Format, mut writer: Box<dyn Writer>, look: &Look) -> Result<(),
     let out = io::stdout();
     if format.media.is_none() && out.is_terminal() {
         let why = format!(
-            "--{} is not for terminals; give it a file: -o FILE",
+            "--{} is not written to a terminal; write it to a file: -o FILE",
             format.flag
         );
         return Err(Failure::Refused(why));

@@ -132,7 +132,7 @@ fn help(all: &[(&str, &str)]) -> String {
     if before > 0 {
         text.push_str(&format!(" of {}/", first[..before].join("/")));
     }
-    format!("{text}; the label name tells them apart")
+    format!("{text}; distinguished by the label name")
 }
 
 /// The parts of an instance's name: the metric, and the labels.
@@ -297,13 +297,13 @@ mod tests {
 
     #[test]
     fn pfc_export_help_is_true_of_the_whole_family() {
-        let of = |all: &[(&str, &str)]| help(all).replace("; the label name tells them apart", "");
+        let of = |all: &[(&str, &str)]| help(all).replace("; distinguished by the label name", "");
         let own = [
-            ("perfcounters/interrupts/time", "In the handler of NMIs"),
-            ("perfcounters/faults/time", "In these page faults"),
+            ("perfcounters/interrupts/time", "Time in the NMI handler"),
+            ("perfcounters/faults/time", "Time in page faults"),
         ];
         assert_eq!(of(&own), "values named time of perfcounters/");
-        assert_eq!(help(&own[..1]), "In the handler of NMIs");
+        assert_eq!(help(&own[..1]), "Time in the NMI handler");
         let disks = [("block/sda/reads", "Done"), ("block/sdb/reads", "Done")];
         assert_eq!(help(&disks), "Done");
         let some = [("a/x/n", "one"), ("a/y/n", "")];

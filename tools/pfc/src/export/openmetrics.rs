@@ -18,7 +18,7 @@ use crate::units::{bucket_bounds, canonical, decimal};
 
 pub const FORMAT: Format = Format {
     flag: "openmetrics",
-    help: "OpenMetrics 1.0 text, for Prometheus and its like",
+    help: "Write OpenMetrics 1.0 text, for Prometheus and compatible systems",
     media: Some(Media {
         kind: "application",
         subtype: "openmetrics-text",
@@ -184,7 +184,7 @@ fn describe(
 /// counters start at 0. Therefore the name of the task is a label, too.
 fn busiest(tasks: &Tasks, out: &mut dyn Write) -> io::Result<()> {
     let all = tasks.all.len();
-    let help = "tasks that are accounted, of which the busiest are here";
+    let help = "number of accounted tasks, of which the busiest are exported";
     describe("pfc_tasks", Type::Gauge, None, help, out)?;
     writeln!(out, "pfc_tasks {all}")?;
     for (total, sum) in tasks.totals() {
@@ -224,17 +224,17 @@ fn about(snapshot: &Snapshot, left_out: u64, out: &mut dyn Write) -> io::Result<
     for (name, help, value) in [
         (
             "pfc_snapshot_consistent",
-            "1: values of a CPU belong together; 0: a CPU was never quiet, each value stands alone",
+            "1: the values of each CPU are consistent; 0: a CPU was updating its counters at every attempt",
             u64::from(stamp.consistent),
         ),
         (
             "pfc_snapshot_generation",
-            "changes of the set of instances since the counters were loaded",
+            "changes of the set of instances since the module was loaded",
             stamp.generation,
         ),
         (
             "pfc_snapshot_left_out",
-            "values left out because they are below zero and only grow, says their driver",
+            "values omitted because they are negative, although their driver declared a counter",
             left_out,
         ),
     ] {

@@ -50,35 +50,37 @@ const fn count(name: &'static str, help: &'static str, of: fn(&Task) -> u64) -> 
 pub const VALUES: [Value; 9] = [
     time(
         "user_time",
-        "In user mode; all of a kernel thread's time",
+        "Time in user mode; for a kernel thread, all of its time",
         Task::user,
     ),
-    time("system_time", "In system calls", Task::system),
+    time("system_time", "Time in system calls", Task::system),
     time(
         "interrupt_time",
-        "In interrupts that came while it ran, besides its own time",
+        "Time in interrupts while the task ran, not part of its own time",
         Task::interrupts,
     ),
     time(
         "waiting_time",
-        "Ready to run, but not running",
+        "Time ready to run, but not running",
         Task::waiting,
     ),
-    time("latency_time", "Of the waiting, from wakeup to run", |t| {
-        t.values[SCHLATACCUM]
-    }),
+    time(
+        "latency_time",
+        "Part of the waiting time, from wakeup to run",
+        |t| t.values[SCHLATACCUM],
+    ),
     count(
         "blocked",
-        "How often it gave up its CPU because it had to wait",
+        "Context switches because the task had to wait",
         |t| t.values[SCHEDOUTCNT],
     ),
     count(
         "preempted",
-        "How often it gave up its CPU and would have gone on",
+        "Context switches although the task could have continued",
         Task::involuntary,
     ),
     count("syscalls", "System calls", |t| t.values[SYSCALLCNT]),
-    count("interrupts", "Interrupts that came while it ran", |t| {
+    count("interrupts", "Interrupts while the task ran", |t| {
         t.values[INTCNT]
     }),
 ];
@@ -87,15 +89,15 @@ pub const VALUES: [Value; 9] = [
 pub const TOTALS: [Value; 3] = [
     time(
         "waiting_time",
-        "Ready to run, but not running: all tasks together",
+        "Time ready to run, but not running, of all tasks",
         Task::waiting,
     ),
     time(
         "latency_time",
-        "Of the waiting, from wakeup to run: all tasks together",
+        "Part of the waiting time, from wakeup to run, of all tasks",
         |t| t.values[SCHLATACCUM],
     ),
-    count("wakeups", "How often tasks were woken up", Task::wakeups),
+    count("wakeups", "Wakeups of all tasks", Task::wakeups),
 ];
 
 impl Value {
@@ -178,7 +180,7 @@ impl Source {
 pub fn allowed<T>(tasks: Result<T, Failure>, runs: bool) -> Result<Option<T>, Failure> {
     match tasks {
         Err(failure) if runs && is_denied(&failure) => {
-            eprintln!("pfc: tasks are left out: {failure}");
+            eprintln!("pfc: tasks are not exported: {failure}");
             Ok(None)
         }
         other => other.map(Some),

@@ -171,7 +171,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
         profile.samples.retain(|s| s.event == first);
     }
     if !profile.has_stacks {
-        eprintln!("pfc: the file has no stacks; pfc record -g takes them");
+        eprintln!("pfc: the file has no call stacks; record them with pfc record -g");
     }
     let event = profile.samples.first().map_or(0, |s| s.event);
     let title = args.title.clone().unwrap_or_else(|| {
@@ -182,7 +182,7 @@ pub fn run(args: &FlamegraphArgs, out: &mut Out) -> Result<(), Failure> {
         )
     });
     let text = svg(&folded::folded(&profile), &title)
-        .map_err(|_| Failure::Refused("the picture could not be drawn".to_owned()))?;
+        .map_err(|_| Failure::Refused("cannot draw the flame graph".to_owned()))?;
     out.write_all(text.as_bytes())?;
     Ok(())
 }

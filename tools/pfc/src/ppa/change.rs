@@ -61,7 +61,7 @@ impl Change {
 
     pub fn title(&self, by: Sort) -> String {
         let mut title = format!(
-            "{} tasks did something in {:.1} s, by {}",
+            "{} active tasks in {:.1} s, by {}",
             self.tasks.len(),
             self.seconds(),
             by.word()
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(change.lines(Sort::Syscalls, 1), lines[1..]);
         assert!(change
             .title(Sort::Irq)
-            .starts_with("2 tasks did something in 1.0 s, by interrupts; CPUs: 25.0% user"));
+            .starts_with("2 active tasks in 1.0 s, by interrupts; CPUs: 25.0% user"));
     }
 
     #[test]

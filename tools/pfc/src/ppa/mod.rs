@@ -125,19 +125,19 @@ fn all(args: &PpaArgs, out: &mut Out) -> Result<(), Failure> {
 /// Prints a warning if values are old or tasks are missing.
 fn warn(info: &Info, tasks: usize) {
     if info.levels == 0 && tasks == 0 {
-        eprintln!("pfc: no task is accounted; pfc ppa on begins it");
+        eprintln!("pfc: no task is accounted; turn accounting on with pfc ppa on");
     } else if info.levels == 0 {
-        eprintln!("pfc: accounting is off; these are the values until then");
+        eprintln!("pfc: accounting is off; the values are those from when it was on");
     }
     if info.lost > 0 {
         eprintln!(
-            "pfc: {} tasks have ended and were forgotten, for nobody read them",
+            "pfc: the values of {} ended tasks were dropped, because they were not read in time",
             info.lost
         );
     }
     if info.refused > 0 {
         eprintln!(
-            "pfc: {} tasks are not accounted, for want of memory",
+            "pfc: {} tasks are not accounted, for lack of memory",
             info.refused
         );
     }

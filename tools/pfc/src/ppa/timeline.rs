@@ -55,8 +55,8 @@ impl Timeline {
         let head: Value = head.unwrap_or_default();
         match head["ppa"].as_u64() {
             Some(version) if version == u64::from(ppa::VERSION) => {}
-            Some(version) => return Err(format!("it is of version {version}, another pfc's")),
-            None => return Err("it is not of pfc ppa record".to_owned()),
+            Some(version) => return Err(format!("version {version} of the file is not supported")),
+            None => return Err("not a file of pfc ppa record".to_owned()),
         }
         let number = |name: &str| head[name].as_u64().and_then(|n| u32::try_from(n).ok());
         let khz = number("khz").filter(|khz| *khz > 0);
@@ -65,7 +65,7 @@ impl Timeline {
         let mut this = Self {
             pid: number("pid").unwrap_or(0),
             name: name.chars().map(safe).collect(),
-            khz: khz.ok_or("it does not say how long ticks are")?,
+            khz: khz.ok_or("no tick frequency")?,
             intervals: Vec::new(),
         };
         let mut before: Option<Task> = None;
@@ -78,11 +78,11 @@ impl Timeline {
                 }
                 // The last line is empty, or incomplete if the recording is still being written.
                 None if is_last => {}
-                None => return Err(format!("line {} is no look at a task", n + 1)),
+                None => return Err(format!("line {} is not a record of the task", n + 1)),
             }
         }
         match this.intervals.is_empty() {
-            true => Err("it has less than two looks at the task".to_owned()),
+            true => Err("fewer than two records of the task".to_owned()),
             false => Ok(this),
         }
     }
@@ -218,25 +218,25 @@ mod tests {
     fn r4_4_what_is_no_record_is_refused() {
         let whole = recorded(&[look(1, [0; 4]), look(2, [0; 4]), look(3, [0; 4])]);
         for (text, why) in [
-            (String::new(), "not of pfc ppa record"),
-            ("\u{0}\u{1b}[2J".to_owned(), "not of pfc ppa record"),
-            ("[]".to_owned(), "not of pfc ppa record"),
+            (String::new(), "not a file of pfc ppa record"),
+            ("\u{0}\u{1b}[2J".to_owned(), "not a file of pfc ppa record"),
+            ("[]".to_owned(), "not a file of pfc ppa record"),
             (whole.replace("\"ppa\":1", "\"ppa\":2"), "version 2"),
             (
                 whole.replace("\"khz\":1000", "\"khz\":0"),
-                "how long ticks are",
+                "no tick frequency",
             ),
             (
                 whole.replace("\"counted\":2,", "\"counted\":-2,"),
-                "line 3 is no look",
+                "line 3 is not a record",
             ),
             (
                 whole.replace("\"runq\":0", "\"runq\":[]"),
-                "line 2 is no look",
+                "line 2 is not a record",
             ),
-            (whole.replacen("[0,", "[", 1), "line 2 is no look"),
-            (recorded(&[look(1, [0; 4])]), "less than two looks"),
-            ("[".repeat(100_000), "not of pfc ppa record"),
+            (whole.replacen("[0,", "[", 1), "line 2 is not a record"),
+            (recorded(&[look(1, [0; 4])]), "fewer than two records"),
+            ("[".repeat(100_000), "not a file of pfc ppa record"),
         ] {
             let error = Timeline::parse(text.as_bytes()).expect_err(why);
             assert!(error.contains(why), "{error}");

@@ -278,7 +278,7 @@ impl Machine {
         let (name, asked) = modes(word);
         if name.is_empty() {
             return Err(Failure::Refused(format!(
-                "'{word}' names no event; 'pfc stat --help' has examples"
+                "no event name in '{word}'; see pfc stat --help"
             )));
         }
         let plain = in_lower_case(name);
@@ -306,8 +306,8 @@ impl Machine {
     /// is no PMU.
     fn unknown(&self, hint: &str) -> String {
         match self.vendor {
-            Some(_) => format!("this processor has no such event{hint}"),
-            None => "there is no PMU to count with".to_owned(),
+            Some(_) => format!("no such event on this processor{hint}"),
+            None => "this machine has no usable PMU".to_owned(),
         }
     }
 
@@ -320,7 +320,7 @@ impl Machine {
         let cores = self.map.hardware.as_ref().map_or(0, |d| d.cores.len());
         if cores > 1 {
             return Ok(Err(
-                "its code may be another event's on the other type of cores".to_owned(),
+                "the code may select another event on the other core type".to_owned(),
             ));
         }
         let hex = name.strip_prefix('r').filter(|h| !h.is_empty());
@@ -330,10 +330,10 @@ impl Machine {
         let event = match libpfm::encode(name) {
             Ok(event) => event,
             Err(error) if error.is_not_found() => {
-                let hint = "; 'pfc pmu' says which tables of libpfm4 are searched";
+                let hint = "; pfc pmu lists the libpfm4 tables that are searched";
                 return Ok(Err(self.unknown(hint)));
             }
-            Err(error) => return Err(Failure::Refused(format!("'{word}': {error}, says libpfm4"))),
+            Err(error) => return Err(Failure::Refused(format!("'{word}': libpfm4: {error}"))),
         };
         let code = coded(event.select, vendor);
         let whole = match (event.kind, event.has_more) {
@@ -343,10 +343,10 @@ impl Machine {
                 "it needs a second register, which is not programmed".to_owned(),
             )),
             (libpfm::Kind::System, _) => {
-                Err("it is perf's, and no event of this processor's".to_owned())
+                Err("it is an event of perf, not of this processor".to_owned())
             }
             (libpfm::Kind::Other, _) => {
-                Err("it is not counted by the processor's cores".to_owned())
+                Err("the cores of this processor do not count it".to_owned())
             }
         };
         Ok(whole)
@@ -374,7 +374,7 @@ impl Machine {
             Some(Lacking::Merge) => {
                 Err("it needs two counters merged into one, which is not programmed".to_owned())
             }
-            None if counters == 0 => Err("no counter of a core counts it".to_owned()),
+            None if counters == 0 => Err("no counter of a core can count it".to_owned()),
             None => Ok(Code { counters, ..code }),
         }
     }

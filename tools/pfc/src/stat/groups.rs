@@ -9,7 +9,7 @@ use crate::failure::Failure;
 pub fn parse(words: &[String]) -> Result<Vec<(String, Option<usize>)>, Failure> {
     let wrong = |word: &str| {
         Failure::Refused(format!(
-            "'{word}': braces are around a group of events, such as {{cycles,instructions}}"
+            "invalid braces in '{word}'; write a group as {{cycles,instructions}}"
         ))
     };
     let (mut all, mut group, mut nr) = (Vec::new(), None, 0);
@@ -56,7 +56,7 @@ pub fn not_together(
         .collect();
     let left = events.get(event).map_or("", |e| e.name.as_str());
     Failure::Refused(format!(
-        "{{{}}} cannot be counted together: there is no counter left for {left}; take it out of the braces",
+        "cannot count {{{}}} together: no counter is left for {left}; take it out of the braces",
         names.join(",")
     ))
 }

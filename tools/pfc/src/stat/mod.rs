@@ -123,7 +123,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         let (counts, ended) = run.once(&mut group, &mut report)?;
         if group.lost > 0 {
             eprintln!(
-                "pfc: {} threads could not be counted: too many at once, or not yours to count",
+                "pfc: {} threads were not counted: too many at once, or permission denied",
                 group.lost
             );
         }
@@ -132,7 +132,7 @@ pub fn run(device: &Path, args: &StatArgs, file: Option<&Path>) -> Result<ExitCo
         }
         let throttled = group.throttled()?;
         if !throttled.is_none() {
-            eprintln!("pfc: the event of --cascade was {throttled}; what it counts is whole");
+            eprintln!("pfc: the event of --cascade was {throttled}; its count is complete");
         }
         all.push(counts);
         status = ended;
@@ -158,7 +158,7 @@ pub fn exit_code(status: ExitStatus) -> ExitCode {
 fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, Failure> {
     let wrong = || {
         Failure::Refused(format!(
-            "'{word}' is no threshold, such as branch-misses=1000"
+            "invalid threshold '{word}'; use EVENT=COUNT, for example branch-misses=1000"
         ))
     };
     let (name, count) = word.rsplit_once('=').ok_or_else(wrong)?;
@@ -176,8 +176,10 @@ fn threshold(word: &str, machine: &Machine, device: &Path) -> Result<Threshold, 
             count,
         }),
         _ => Err(Failure::Refused(match why {
-            Some(why) => format!("'{name}' cannot be counted: {why}"),
-            None => format!("there is nothing that counts {name}"),
+            Some(why) => format!("cannot count '{name}': {why}"),
+            None => {
+                format!("no register counts '{name}' on this machine; pfc pmu lists the registers")
+            }
         })),
     }
 }
@@ -219,7 +221,7 @@ fn available(
     if !is_busy(&error) || !plan.hardware {
         return Err(refused("count", &error));
     }
-    eprintln!("pfc: the PMU is in somebody else's hands, its events are not counted; 'pfc doctor' says whose");
+    eprintln!("pfc: the PMU is in use by perf, the NMI watchdog or another context; hardware events are not counted; see pfc doctor");
     let plan = plan.without_hardware();
     attempt(&plan).map_err(|e| refused("count", &e))?;
     Ok(plan)
@@ -234,21 +236,19 @@ fn advise(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
         })
     };
     if missing(false) && machine.vendor.is_none() {
-        eprintln!("pfc: there is no PMU to count with; 'pfc doctor' says why");
+        eprintln!(
+            "pfc: this machine has no usable PMU; hardware events are not counted; see pfc doctor"
+        );
     } else if missing(false) {
         say_why(events, plan, machine, verbose);
     }
     if missing(true) && machine.map.pmd(perfmon::CPU_CLOCK).is_some() {
-        eprintln!(
-            "pfc: a CPU has none of the kernel's own events that are a thread's; without -a and -C"
-        );
+        eprintln!("pfc: some of these events exist for threads only; drop -a and -C to count them");
     } else if missing(true) {
-        eprintln!("pfc: the kernel's own events are not there; load them: modprobe pfm_soft");
+        eprintln!("pfc: no software events are available; load them: modprobe pfm_soft");
     }
     if plan.too_many {
-        eprintln!(
-            "pfc: there are more instances of counter pages than registers; take four at a time"
-        );
+        eprintln!("pfc: more counter:NAME events than registers; count at most four at a time");
     }
 }
 
@@ -264,7 +264,9 @@ fn say_why(events: &[Event], plan: &Plan, machine: &Machine, verbose: bool) {
         .collect();
     if !verbose {
         let (n, s) = (missing.len(), if missing.len() == 1 { "" } else { "s" });
-        return eprintln!("pfc: {n} event{s} cannot be counted here; -v says why");
+        return eprintln!(
+            "pfc: {n} event{s} cannot be counted on this machine; for the reasons use -v"
+        );
     }
     for event in missing {
         let why = event.why.as_deref();
@@ -278,15 +280,15 @@ pub fn refused(what: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied, ResourceBusy};
     let device = perfmon::DEVICE;
     let todo = match (error.kind(), error.raw_os_error()) {
-        (NotFound, _) => format!("{device} is not there; load the module: modprobe perfcounters"),
+        (NotFound, _) => format!("{device}: no such device; load the module: modprobe perfcounters"),
         (_, Some(libc::EACCES)) => {
-            format!("{device} is not for this user; {}", rights::remedy(device, true))
+            format!("{device}: permission denied; {}", rights::remedy(device, true))
         }
-        (PermissionDenied, _) => "the kernel, CPUs, and what others run are for CAP_PERFMON, and the kernel's own threads for nobody; take user mode (:u) and a command of your own".to_owned(),
-        (ResourceBusy, _) => "it is in use; 'pfc doctor' says by whom".to_owned(),
-        _ if is_gone(error) => "there is no such thread".to_owned(),
-        _ if has_context(error) => "the thread has a context already; end the other program".to_owned(),
-        _ => format!("{error}; 'pfc doctor' looks for the cause"),
+        (PermissionDenied, _) => "permission denied; kernel mode, CPUs and other users' tasks need CAP_PERFMON; kernel threads cannot be counted; try EVENT:u with your own command".to_owned(),
+        (ResourceBusy, _) => "the PMU is in use; see pfc doctor".to_owned(),
+        _ if is_gone(error) => "no such thread".to_owned(),
+        _ if has_context(error) => "the thread already has a context; end the program that uses it".to_owned(),
+        _ => format!("{error}; see pfc doctor"),
     };
     Failure::Refused(format!("cannot {what}: {todo}"))
 }
@@ -303,13 +305,13 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
                 match wanted.iter().find(|cpu| !there.contains(cpu)) {
                     None => Ok(Target::Cpus(wanted)),
                     Some(cpu) => Err(Failure::Refused(format!(
-                        "CPU {cpu} is not online; these are: {}",
+                        "CPU {cpu} is not online; online CPUs: {}",
                         online.trim()
                     ))),
                 }
             }
             None => Err(Failure::Refused(format!(
-                "'{list}' is no list of CPUs, such as 0,2-3"
+                "invalid list of CPUs '{list}'; use a list such as 0,2-3"
             ))),
         };
     }
@@ -319,7 +321,7 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
     if args.processes.is_empty() {
         return match command {
             false => Err(Failure::Refused(format!(
-                "nothing to {what}: give a command, -p, -t, -C or -a; --help has examples"
+                "nothing to {what}; give a command, -p, -t, -C or -a, see --help"
             ))),
             true => Ok(Target::Command),
         };
@@ -327,7 +329,7 @@ pub fn target(args: &Whom, what: &str, command: bool) -> Result<Target, Failure>
     let mut threads = Vec::new();
     for process in &args.processes {
         let tasks = std::fs::read_dir(format!("/proc/{process}/task"))
-            .map_err(|_| Failure::Refused(format!("there is no process {process}")))?;
+            .map_err(|_| Failure::Refused(format!("no process {process}")))?;
         let number =
             |e: io::Result<std::fs::DirEntry>| e.ok()?.file_name().to_str()?.parse::<u32>().ok();
         threads.extend(tasks.filter_map(number));
@@ -480,7 +482,7 @@ impl Run<'_> {
         let mut child = match self.follow {
             true => match Child::traced(words, group) {
                 Err(error) => {
-                    eprintln!("pfc: children and threads are not followed: {error}; is ptrace forbidden (sysctl kernel.yama.ptrace_scope)?");
+                    eprintln!("pfc: cannot follow children and threads: {error}; check sysctl kernel.yama.ptrace_scope");
                     self.follow = false;
                     Child::alone(words, group)?
                 }

@@ -151,7 +151,7 @@ impl<'a> Report<'a> {
             if let (Some(share), Err(_), None, true) = (row.refused, row.value, at, named < NAMED) {
                 named += 1;
                 eprintln!(
-                    "pfc: {} was counted in {:.2}% of the time, which is too little to tell",
+                    "pfc: {} was counted in {:.2}% of the time, which is 0 or below --refuse-below; no value is printed; use fewer events",
                     row.event.name,
                     100.0 * share
                 );
@@ -166,7 +166,7 @@ impl<'a> Report<'a> {
         let refused = rows.iter().filter(|row| row.refused.is_some()).count();
         if refused > NAMED && at.is_none() {
             eprintln!(
-                "pfc: and {} more events were counted in too little of the time to tell",
+                "pfc: no value is printed for {} more events, for the same reason",
                 refused - NAMED
             );
         }

@@ -30,12 +30,12 @@ impl Causes {
         (
             Self::FAULT,
             "fault",
-            "counting {} ended early: a CPU has not all of the registers; take CPUs of one kind (taskset)",
+            "counting {} ended early: a CPU lacks some of the registers; use CPUs of one kind (taskset)",
         ),
         (
             Self::EVICTED,
             "evicted",
-            "counting {} ended early: a program of the administrator's took the registers; count again when it has ended",
+            "counting {} ended early: a program of the administrator took the registers; count again after it has ended",
         ),
         (
             Self::OFFLINE,
@@ -45,12 +45,12 @@ impl Causes {
         (
             Self::SHORT,
             "short",
-            "counting {} ended early: the kernel does not say why; its log may",
+            "counting {} ended early: unknown reason; see the kernel log",
         ),
         (
             Self::ELSEWHERE,
             "elsewhere",
-            "counting {} left out the time on CPUs that lack some of the registers; take CPUs of one kind (taskset)",
+            "counting {} omitted the time on CPUs that lack some of the registers; use CPUs of one kind (taskset)",
         ),
     ];
 
@@ -181,7 +181,7 @@ mod tests {
         let mut shorts = Shorts::default();
         shorts.add(5, Causes::ELSEWHERE);
         let said = shorts.sentences(Scope::Thread, "sampling");
-        assert!(said[0].starts_with("sampling thread 5 left out the time "));
+        assert!(said[0].starts_with("sampling thread 5 omitted the time "));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn run(args: &ListArgs, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     if traces.is_empty() {
-        eprintln!("pfc: there is no trace; pfc trace start NAME makes one");
+        eprintln!("pfc: there are no traces; create one with pfc trace start NAME");
         return Ok(());
     }
     table(&traces).print(out)?;
@@ -125,7 +125,7 @@ fn markers(device: &Device, json: bool, out: &mut Out) -> Result<(), Failure> {
         return Ok(());
     }
     if kinds.is_empty() {
-        eprintln!("pfc: no program that runs has markers, or none of yours");
+        eprintln!("pfc: no running program that you may trace has markers");
         return Ok(());
     }
     let mut table = Table::new()

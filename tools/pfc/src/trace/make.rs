@@ -40,7 +40,7 @@ fn program(text: &str) -> Result<Vec<u8>, Failure> {
     match program.len() <= FILTER_MAX {
         true => Ok(program),
         false => Err(Failure::Refused(format!(
-            "the filter is too long: {} bytes when it is compiled, and there is room for {FILTER_MAX}",
+            "the filter is too long: {} bytes when compiled, the limit is {FILTER_MAX}",
             program.len()
         ))),
     }
@@ -56,7 +56,7 @@ fn pointed(text: &str, error: &perftrace_filter::Error) -> String {
     let before = text.get(..error.position).unwrap_or(text);
     let blanks = " ".repeat(before.chars().count());
     let (text, message) = (shown(text), &error.message);
-    format!("the filter makes no sense: {message}\n  {text}\n  {blanks}^")
+    format!("invalid filter: {message}\n  {text}\n  {blanks}^")
 }
 
 /// Prints a message if no program has a marker that is wanted.
@@ -78,7 +78,8 @@ fn nothing(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
     }
     if names.is_empty() {
         return Some(
-            "no program with markers runs so far; those that come will be traced".to_owned(),
+            "no program with markers is running yet; programs that start later will be traced"
+                .to_owned(),
         );
     }
     let some: Vec<&str> = names.iter().take(NAMES).map(String::as_str).collect();
@@ -87,7 +88,7 @@ fn nothing(globs: &[String], names: &BTreeSet<String>) -> Option<String> {
         n => format!(" and {n} more (pfc trace list --markers)"),
     };
     Some(format!(
-        "nothing matches '{}' so far; there are {}{more}",
+        "no marker matches '{}' yet; markers of running programs: {}{more}",
         globs.join(","),
         some.join(", ")
     ))
@@ -126,10 +127,7 @@ mod tests {
             message: "a number".to_owned(),
         };
         let text = pointed("é > x\n", &error);
-        assert_eq!(
-            text,
-            "the filter makes no sense: a number\n  é > x \n     ^"
-        );
+        assert_eq!(text, "invalid filter: a number\n  é > x \n     ^");
         let beyond = perftrace_filter::Error {
             position: 99,
             message: "more".to_owned(),

@@ -38,7 +38,7 @@ pub fn run(args: &TraceArgs, file: Option<&Path>) -> Result<ExitCode, Failure> {
         TraceCommand::Start(args) => return start(args, file),
         TraceCommand::Stop(args) => {
             Device::open()?.take(&args.name)?.end()?;
-            eprintln!("[ pfc trace: '{}' has ended ]", args.name);
+            eprintln!("[ pfc trace: trace '{}' has ended ]", args.name);
         }
         TraceCommand::Snapshot(args) => snapshot(args, file)?,
         TraceCommand::Live(args) => live(args, file)?,
@@ -74,7 +74,7 @@ fn snapshot(args: &SnapshotArgs, file: Option<&Path>) -> Result<(), Failure> {
     let info = trace.info()?;
     if !info.is(FLIGHT) {
         return Err(Failure::Refused(format!(
-            "'{}' is no flight recorder: its events are written as they come, by the pfc trace start that made it",
+            "trace '{}' is not a flight recorder; its events are written by the pfc trace start that created it",
             args.name
         )));
     }

@@ -40,7 +40,7 @@ impl Sink {
         };
         let output = output(format, place.as_deref(), about).map_err(|e| match &place {
             Some(place) if e.kind() == ErrorKind::DirectoryNotEmpty => Failure::Refused(format!(
-                "{} is not empty, and a trace is a directory of its own; name another one with -o",
+                "{} is not empty; a trace needs its own directory, choose another one with -o",
                 place.display()
             )),
             Some(place) => Failure::Create(place.clone(), e),

@@ -20,7 +20,7 @@ pub fn size(bytes: u64) -> String {
 /// Returns the progress message.
 pub fn progress(totals: &Totals, bytes: u64) -> String {
     format!(
-        "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C ends ]\x1b[K",
+        "\r[ pfc trace: {} events, {} lost, {} so far; Ctrl-C stops ]\x1b[K",
         totals.events,
         totals.lost,
         size(bytes)
@@ -48,16 +48,16 @@ fn missing(totals: &Totals, info: &Info) -> Vec<String> {
     let lost = totals.lost.max(info.lost);
     let cut = totals.cut.saturating_add(info.cut);
     let lines = [
-        (lost, "events found no room and are lost; a larger buffer (-s), fewer events (-e, -f) or --wait keep them"),
-        (cut, "bytes made no sense and were left out; some program has written over its buffer"),
-        (totals.disorder, "events had times that cannot be; they have those of the ones before"),
-        (info.dropped, "processes had ended and were dropped unread, for there were too many"),
-        (info.no_memory, "buffers got no memory; their events are lost, and not counted"),
-        (info.denied, "processes got rights or an owner that you may not look at; what they wrote since is not here"),
+        (lost, "events were lost because buffers were full; use a larger buffer (-s), fewer events (-e, -f) or --wait"),
+        (cut, "bytes were invalid and were skipped; a program has overwritten its buffer"),
+        (totals.disorder, "events had impossible times; they have the time of the event before"),
+        (info.dropped, "ended processes were dropped before they were read, because there were too many"),
+        (info.no_memory, "buffers could not be allocated; their events are lost, and are not in the lost count"),
+        (info.denied, "processes changed privileges or owner, and you may not trace them any longer; their later events are missing"),
     ];
     let counted = lines.iter().filter(|(count, _)| *count > 0);
     let unstable = info.is(UNSTABLE).then(|| {
-        "the kernel has given up the time stamp counter: times of different CPUs may differ"
+        "the kernel has marked the time stamp counter unstable; times of different CPUs may disagree"
             .to_owned()
     });
     counted

@@ -63,8 +63,8 @@ pub fn release(args: &ReleaseArgs) -> Result<(), Failure> {
     // Lets the programs that have released the device attach again.
     arm()?;
     Err(Failure::Refused(format!(
-        "{left} of the traced programs did not let go within {} s: they are stopped, or have \
-         locked all of their memory (mlockall); these have {DEVICE}: {}",
+        "{left} traced programs did not detach within {} s: they are stopped, or have locked \
+         all of their memory (mlockall); processes that use {DEVICE}: {}",
         args.timeout,
         who.join(", ")
     )))

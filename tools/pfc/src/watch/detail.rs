@@ -22,7 +22,7 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
     }
     let state = if row.live { "live" } else { "dormant" };
     lines.push(Line::from(format!(
-        "number {}  {}  {}  {state}, life {}",
+        "number {}  {}  {}  {state}, incarnation {}",
         row.number,
         row.kind_name,
         row.inside.coin(),
@@ -32,11 +32,11 @@ pub fn lines(row: &Row, cpus: &[(u32, bool)], width: usize, look: Look) -> Vec<L
         .rate
         .map_or("-".to_owned(), |rate| row.measure.rate(rate));
     let since = match row.since {
-        Since::Birth => " (since it began)",
+        Since::Birth => " (since it was added)",
         Since::Before | Since::Unknown => "",
     };
     lines.push(Line::from(format!(
-        "{rate} per second{since}, {} in all",
+        "{rate} per second{since}, {} in total",
         row.measure.value(row.total)
     )));
     lines.push(Line::default());

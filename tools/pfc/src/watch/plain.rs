@@ -53,10 +53,10 @@ fn print(frame: &Frame, lines: usize, out: &mut Out) -> Result<(), Failure> {
         rows.len(),
     );
     if frame.reloaded {
-        head.push_str("  module loaded anew");
+        head.push_str("  module reloaded");
     }
     if !frame.consistent {
-        head.push_str("  not consistent: a CPU is never quiet");
+        head.push_str("  not consistent: a CPU was always updating");
     }
     writeln!(out, "{}", out.paint(Style::Dim, &head))?;
 

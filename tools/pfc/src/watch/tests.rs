@@ -195,8 +195,8 @@ fn pfc_watch_shows_an_instance_in_full() {
     let screen = rig.screen();
     for part in [
         "┌ a ─",
-        "number 1  counter  events  live, life 1",
-        "77 in all",
+        "number 1  counter  events  live, incarnation 1",
+        "77 in total",
         "██████",
     ] {
         assert!(screen.contains(part), "{part} in\n{screen}");

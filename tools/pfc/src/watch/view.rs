@@ -124,7 +124,7 @@ fn heading(app: &App, width: usize, look: Look) -> Line<'static> {
     let notice = if app.paused {
         "  PAUSED "
     } else if frame.reloaded {
-        "  module loaded anew "
+        "  module reloaded "
     } else if !frame.consistent {
         "  not consistent "
     } else {
@@ -181,9 +181,9 @@ fn titles_line(app: &App, columns: &Columns) -> Line<'static> {
 fn table(app: &App, columns: &Columns, area: Rect, look: Look) -> Paragraph<'static> {
     if app.rows().len() == 0 {
         let why = if app.frame.rows.is_empty() {
-            "There are no instances yet: load a provider, such as pfc_sched."
+            "There are no instances; load a provider, such as pfc_sched."
         } else {
-            "Nothing matches; Esc clears the filter, z and d show zeroes and dormant ones."
+            "Nothing matches; Esc clears the filter, z and d show zero and dormant instances."
         };
         return Paragraph::new(why).style(look.dim());
     }
@@ -307,21 +307,21 @@ fn popup(screen: &mut Screen<'_>, inside: Rect, title: &str, lines: Vec<Line<'st
 
 fn help() -> Vec<Line<'static>> {
     [
-        "r  n  t     sort by rate, name, total; again: the other way",
-        "/           show only names with a word; Enter keeps, Esc clears",
+        "r  n  t     sort by rate, name, total; again: in reverse",
+        "/           show only names with this text; Enter keeps, Esc clears",
         "f           find a name; Enter: the next one",
         "Up Down     move the cursor; also j k, PgUp PgDn, Home End",
-        "Enter       the selected instance in full",
-        "z  d        hide what is zero, what is dormant; again: show",
-        "+  -        longer, shorter interval",
+        "Enter       show details of the selected instance",
+        "z  d        hide zero values, dormant instances; again: show",
+        "+  -        lengthen, shorten the interval",
         "space  p    pause",
-        "Esc         no cursor, no filter",
+        "Esc         remove the cursor and the filter",
         "q  Ctrl-C   quit",
         "",
-        "A row in grey is dormant: its driver has gone, its last value stays.",
-        "A row in yellow began anew in this interval and counts from zero.",
-        "The bars are the CPUs, each against the busiest of its row; x is",
-        "offline. Several CPUs share a bar when there is no room for all.",
+        "A grey row is dormant: its driver has deleted it, its last value is kept.",
+        "A yellow row was added again in this interval and counts from zero.",
+        "The bars show the CPUs, relative to the busiest one of the row; x: offline.",
+        "Several CPUs share a bar if there is not enough room.",
     ]
     .into_iter()
     .map(Line::from)

@@ -228,7 +228,12 @@ fn control(name: &str) -> Planned {
             cluster: CONTROL,
             indoms: Vec::new(),
             metrics: vec![
-                metric(1, "time", ns, "When the values were read, since 1970"),
+                metric(
+                    1,
+                    "time",
+                    ns,
+                    "Time at which the values were read, since 1970",
+                ),
                 metric(2, "generation", 0, "Generation of the set of instances"),
             ],
         },

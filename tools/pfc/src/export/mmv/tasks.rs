@@ -119,8 +119,8 @@ fn plan(name: &str, members: &[(u32, String)]) -> Planned {
         semantics: Semantics::Instant,
         units: unit(Unit::Events, 0),
         indom: None,
-        short: "Tasks that are accounted".to_owned(),
-        long: "Tasks that are accounted, of which the busiest are here".to_owned(),
+        short: "Number of accounted tasks".to_owned(),
+        long: "Number of accounted tasks, of which the busiest are exported".to_owned(),
     }];
     let metric = |(value, item): (&Value, u32), below, indom| Metric {
         item,
